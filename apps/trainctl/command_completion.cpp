@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "commands.h"
+#include "config/report/codes.h"
+#include "config/schema/known_paths.h"
 #include "output.h"
 
 namespace trainctl {
@@ -27,6 +29,33 @@ std::string words_of(const Option& option) {
 std::string joined(const std::vector<std::string>& words, const std::string& between) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+/// The keys of values, for --set.
+std::vector<std::string> keys() {
+  std::vector<std::string> found;
+  for (const std::string& path : all_known_paths()) {
+    if (!find_known_path(path)->is_section) found.push_back(path);
+  }
+  return found;
+}
+
+/// What `explain` takes: codes, keys and sections.
+std::vector<std::string> explained_words() {
+  std::vector<std::string> words = all_known_paths();
+  for (const CodeNote& note : diagnostic_codes()) words.emplace_back(note.code);
+  return words;
+}
+
+/// One arm of a shell's `case` for each key whose values are words, made by `arm`.
+template <class Arm>
+std::string for_each_words(Arm arm) {
+  std::string text;
+  for (const std::string& key : keys()) {
+    const std::vector<std::string>& words = find_known_path(key)->words;
+    if (!words.empty()) text += arm(key, joined(words, " "));
+  }
   return text;
 }
 
@@ -57,6 +86,7 @@ std::vector<std::string> names_of(const std::vector<CommandShape>& commands) {
 std::string bash_options(const CommandShape& shape) {
   std::vector<std::string> names;
   std::string values;
+  if (shape.name == "explain") names = explained_words();
   for (const Option& option : shape.options) {
     names.insert(names.end(), option.names.begin(), option.names.end());
     if (option.names.empty() || option.value.empty()) continue;
@@ -81,10 +111,26 @@ std::string bash(const CommandShape& root) {
   for (const Leaf& leaf : leaves_of(root)) {
     cases += "    \"" + joined(leaf.words, " ") + "\")\n" + bash_options(*leaf.shape);
   }
+  // A shell splits words at "=", so that a value of --set has its key two words before it.
+  const std::string set =
+      "  if [ \"$prev\" = --set ] && [ \"$cur\" != = ]; then\n"
+      "    compopt -o nospace; COMPREPLY=($(compgen -S = -W \"" +
+      joined(keys(), " ") +
+      "\" -- \"$cur\")); return\n"
+      "  fi\n"
+      "  [ \"$cur\" = = ] && set_at=$((COMP_CWORD-1)) cur=\"\"\n"
+      "  [ \"$prev\" = = ] && set_at=$((COMP_CWORD-2))\n"
+      "  if [ \"$set_at\" -gt 1 ] && [ \"${COMP_WORDS[set_at-1]}\" = --set ]; then\n"
+      "    case \"${COMP_WORDS[set_at]}\" in\n" +
+      for_each_words([](const std::string& key, const std::string& values) {
+        return "      " + key + ") COMPREPLY=($(compgen -W \"" + values + "\" -- \"$cur\")) ;;\n";
+      }) +
+      "    esac\n    return\n  fi\n";
   return "# bash completion of trainctl\n"
          "_trainctl() {\n"
          "  local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\" "
-         "words=\"\" files=1\n"
+         "words=\"\" files=1 set_at=0\n" +
+         set +
          "  local at=\"${COMP_WORDS[1]}\"\n"
          "  case \"$at\" in\n    " +
          joined(
@@ -125,7 +171,9 @@ std::string quoted(const std::string& text, const std::string& special) {
 std::string zsh_options(const CommandShape& shape) {
   std::string text;
   for (const Option& option : shape.options) {
-    const std::string action = is_choice(option)       ? ":value:(" + words_of(option) + ")"
+    const bool sets = !option.names.empty() && option.names.front() == "--set";
+    const std::string action = sets                    ? ":key=value:_trainctl_set"
+                               : is_choice(option)     ? ":value:(" + words_of(option) + ")"
                                : option.value.empty()  ? ""
                                : option.value == "DIR" ? ":directory:_files -/"
                                : option.value == "N"   ? ":number: "
@@ -136,7 +184,9 @@ std::string zsh_options(const CommandShape& shape) {
       text += " \\\n        " + spec + action + "'";
     }
   }
-  return "_arguments" + text + " \\\n        '*:file:_files'";
+  const std::string rest =
+      shape.name == "explain" ? "*:word:(" + joined(explained_words(), " ") + ")" : "*:file:_files";
+  return "_arguments" + text + " \\\n        '" + rest + "'";
 }
 
 std::string zsh_commands(const std::vector<CommandShape>& commands) {
@@ -162,7 +212,14 @@ std::string zsh(const CommandShape& root) {
     }
     cases += "      esac ;;\n";
   }
-  return "#compdef trainctl\n"
+  const std::string set =
+      "_trainctl_set() {\n"
+      "  if compset -P '*='; then\n    case ${IPREFIX%=} in\n" +
+      for_each_words([](const std::string& key, const std::string& values) {
+        return "      " + key + ") compadd " + values + " ;;\n";
+      }) +
+      "    esac\n  else\n    compadd -S = " + joined(keys(), " ") + "\n  fi\n}\n";
+  return "#compdef trainctl\n" + set +
          "_trainctl() {\n"
          "  local -a commands\n"
          "  if (( CURRENT == 2 )); then commands=(" +
@@ -177,13 +234,29 @@ std::string zsh(const CommandShape& root) {
          "fi\n";
 }
 
+/// "train.steps=", and "model.preset=gpt2-124m" where values are words.
+const std::string& fish_keys() {
+  static const std::string text = [] {
+    std::string all;
+    for (const std::string& key : keys()) {
+      const auto& words = find_known_path(key)->words;
+      if (words.empty()) all += key + "= ";
+      for (const std::string& word : words) all += key + "=" + word + " ";
+    }
+    return all;
+  }();
+  return text;
+}
+
 std::string fish_option(const Option& option, const std::string& when) {
   std::string line = "complete -c trainctl -n " + quoted(when, "");
   for (const std::string& name : option.names) {
     const bool is_long = name.starts_with("--");
     line += is_long ? " -l " + name.substr(2) : " -s " + name.substr(1);
   }
-  if (is_choice(option)) {
+  if (option.names.front() == "--set") {
+    line += " -x -a " + quoted(fish_keys(), "");
+  } else if (is_choice(option)) {
     line += " -x -a " + quoted(words_of(option), "");
   } else if (!option.value.empty()) {
     line += option.value == "N" ? " -x" : " -r -F";
@@ -208,6 +281,10 @@ std::string fish(const CommandShape& root) {
     }
     for (const Option& option : leaf.shape->options) {
       if (!option.names.empty()) text += fish_option(option, when);
+    }
+    if (leaf.words == std::vector<std::string>{"explain"}) {
+      text += "complete -c trainctl -f -n " + quoted(when, "") + " -a " +
+              quoted(joined(explained_words(), " "), "") + "\n";
     }
   }
   return text;

@@ -1,8 +1,9 @@
-// trainctl explain: explains the code of a diagnostic.
+// trainctl explain: explains the code of a diagnostic, or a key without any file.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "commands.h"
+#include "config/explain/explain_value.h"
 #include "config/report/codes.h"
 #include "config/report/diagnostics.h"
 #include "output.h"
@@ -14,6 +15,8 @@ namespace {
 constexpr const char* program = "trainctl explain";
 constexpr const char* explain_examples =
     "  trainctl explain world-size\n"
+    "  trainctl explain model.hidden_size\n"
+    "  trainctl explain parallel\n"
     "  trainctl explain --list\n"
     "  trainctl explain --list --format json\n";
 
@@ -65,35 +68,58 @@ std::string list_of_codes(bool json) {
   return text;
 }
 
-[[noreturn]] void refuse_code(const std::string& code) {
+[[noreturn]] void refuse_topic(const std::string& word) {
   std::vector<std::string> known;
   for (const CodeNote& note : diagnostic_codes()) known.emplace_back(note.code);
-  const std::string near = nearest(code, known);
-  refuse(program, "unknown code '" + code + "'" +
-                      (near.empty() ? "; trainctl explain --list shows all of them"
+  std::string near = nearest(word, known);
+  if (near.empty()) near = nearest_path(word);
+  refuse(program, "unknown code or key '" + word + "'" +
+                      (near.empty() ? "; trainctl explain --list shows all codes, trainctl schema "
+                                      "all keys"
                                     : "; did you mean " + near + "?"));
+}
+
+/// A key or a section, in our spelling or an upstream one; none: there is no such key.
+std::optional<KeyNote> key_note(const std::string& word) {
+  std::optional<KeyNote> note = note_of_key(word);
+  const std::string ours = note ? "" : path_of_upstream(word);
+  if (ours.empty()) return note;
+  note = note_of_key(ours);
+  if (note) note->text = word + " is an upstream name of " + ours + "\n" + note->text;
+  return note;
+}
+
+nlohmann::ordered_json json_of(const KeyNote& note) {
+  return {{"key", note.path},        {"meaning", note.meaning},  {"type", note.type},
+          {"allowed", note.allowed}, {"default", note.fallback}, {"upstream", note.upstream},
+          {"status", note.status}};
 }
 
 }  // namespace
 
 int run_explain(const Arguments& arguments) {
-  CommandLine line("Explains the code of a diagnostic: the rule, where it comes from, an example.",
-                   program);
-  std::string code;
+  CommandLine line(
+      "Explains the code of a diagnostic, or a key of the configuration: what it means, its values "
+      "and its default.",
+      program);
+  std::string word;
   bool list = false;
   std::string format = "text";
-  line.add_text("code", code, "The code, as in error[world-size]");
+  line.add_text("code", word, "A code, as in error[world-size], or a key", "CODE|KEY");
   line.add_flag("--list", list, "List all codes");
   line.add_format(format, {"text", "json"});
   if (!line.parse(arguments, explain_examples)) return 0;
-  if (list != code.empty()) refuse(program, "give either a code or --list");
+  if (list != word.empty()) refuse(program, "give a code, a key or --list");
+  const bool json = format == "json";
   if (list) {
-    print(with_newline(list_of_codes(format == "json")));
-    return 0;
+    print(with_newline(list_of_codes(json)));
+  } else if (const CodeNote* code = find_code(word)) {
+    print(with_newline(json ? json_of(*code).dump(2) : text_of(*code)));
+  } else if (const std::optional<KeyNote> key = key_note(word)) {
+    print(with_newline(json ? json_of(*key).dump(2) : key->text));
+  } else {
+    refuse_topic(word);
   }
-  const CodeNote* note = find_code(code);
-  if (note == nullptr) refuse_code(code);
-  print(with_newline(format == "json" ? json_of(*note).dump(2) : text_of(*note)));
   return 0;
 }
 

@@ -13,8 +13,9 @@
 #include "ops/kernels.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
+#include "plan/remedies/joint_layout.h"
+#include "plan/remedies/proven_values.h"
 #include "plan/rules/check.h"
-#include "plan/rules/joint_layout.h"
 #include "run/corpus.h"
 
 namespace trainctl {
@@ -131,7 +132,10 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRe
     if (!read.diagnostics.has_errors()) settle_groups(plan, read.config.moe);
   }
   read.diagnostics.sort();
-  if (read.complete) suggest_joint_layout(read.config, site, read.diagnostics);
+  if (read.complete) {
+    keep_proven_values(read.config, read.sources, site, read.diagnostics);
+    suggest_joint_layout(read.config, site, read.diagnostics);
+  }
   return plan;
 }
 

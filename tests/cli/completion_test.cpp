@@ -28,6 +28,14 @@ TEST_CASE("bash completes commands, options and values") {
   CHECK(offered({"trainctl", "data", "build", "--json"}) == "--json-key\n");
   CHECK(offered({"trainctl", "migrate", "--from", "na"}) == "nanogpt\n");
   CHECK(offered({"trainctl", "plan", "--format", "h"}) == "html\n");
+  CHECK(offered({"trainctl", "train", "--set", "parallel.tensor"}) ==
+        "parallel.tensor_parallel=\n");
+  CHECK(offered({"trainctl", "train", "--set", "model.preset", "=", "gpt2-124"}) == "gpt2-124m\n");
+  CHECK(offered({"trainctl", "train", "--set", "precision.compute", "=", "b"}) == "bf16\n");
+  CHECK(offered({"trainctl", "plan", "--set", "parallel.sequence_parallel", "="}) ==
+        "true false\n");
+  CHECK(offered({"trainctl", "explain", "world-s"}) == "world-size\n");
+  CHECK(contains(offered({"trainctl", "explain", "model.hidden_"}), "model.hidden_size"));
 }
 
 TEST_CASE("every shell gets the options that the help shows") {

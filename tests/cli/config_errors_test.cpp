@@ -320,7 +320,7 @@ TEST_CASE("one suggestion keeps all rules about sizes together") {
     const std::size_t at = outcome.err.find(mark);
     REQUIRE(at != std::string::npos);
     std::string hint = outcome.err.substr(at + mark.size());
-    hint = hint.substr(0, hint.find('\n'));
+    hint = hint.substr(0, hint.find_first_of(";\n"));
     const std::size_t other = hint.find(", or with ");
     if (words[1] == "64") CHECK(contains(hint, ", or with tensor_parallel: 4, pipeline_stages: 2"));
     std::istringstream parts(hint.substr(0, other));

@@ -33,7 +33,7 @@ TEST_CASE("all codes are listed, in order, as text and JSON") {
 TEST_CASE("an unknown code is a usage error with the nearest one") {
   const Outcome outcome = trainctl({"explain", "word-size"});
   CHECK(outcome.exit_code == 2);
-  CHECK(contains(outcome.err, "unknown code 'word-size'; did you mean world-size?"));
+  CHECK(contains(outcome.err, "unknown code or key 'word-size'; did you mean world-size?"));
   CHECK(outcome.out.empty());
   const Outcome far = trainctl({"explain", "xyzzy-plugh-frotz"});
   CHECK(far.exit_code == 2);
@@ -78,4 +78,21 @@ TEST_CASE("a file that cannot be read has a code in JSON") {
     CHECK(found["range"]["filename"] == absent);
     CHECK(contains(found["summary"].get<std::string>(), "absent.yaml"));
   }
+}
+
+TEST_CASE("explain explains a key without any file") {
+  const Outcome key = trainctl({"explain", "model.hidden_size"});
+  CHECK(key.exit_code == 0);
+  CHECK(contains(key.out, "Width of the residual stream"));
+  CHECK(contains(key.out, "1 to 1048576"));
+  CHECK(contains(trainctl({"explain", "parallel"}).out, "tensor_parallel:"));
+  const Outcome upstream = trainctl({"explain", "tensor_model_parallel_size"});
+  CHECK(contains(upstream.out, "an upstream name of parallel.tensor_parallel"));
+  const auto json =
+      nlohmann::json::parse(trainctl({"explain", "train.steps", "--format", "json"}).out);
+  CHECK(json["key"] == "train.steps");
+  CHECK(json["default"] == "required");
+  const Outcome near = trainctl({"explain", "model.hiden_size"});
+  CHECK(near.exit_code == 2);
+  CHECK(contains(near.err, "did you mean model.hidden_size?"));
 }

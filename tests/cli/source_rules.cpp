@@ -36,10 +36,12 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
 /// The rooms of a folder, lowest first: each may include from those before it. "": the folder's own
 /// files.
 const std::map<std::string, std::vector<std::string>> rooms = {
-    {"config", {"report", "yaml", "schema", "support", "upstream", "read", "explain", "migrate"}},
+    {"config",
+     {"report", "yaml", "schema", "support", "upstream", "mindformers", "read", "explain",
+      "migrate"}},
     {"plan",
-     {"splits", "tables", "rules", "search", "gradients", "schedule", "generators", "", "ownership",
-      "cost", "prepare"}},
+     {"splits", "tables", "rules", "remedies", "search", "gradients", "schedule", "generators", "",
+      "ownership", "cost", "prepare"}},
     {"ops",
      {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda/cublas", "cuda",
       "cuda/cudnn"}},

@@ -74,6 +74,29 @@ TEST_CASE("syntax errors are reported alone, where their cause is") {
   }
 }
 
+TEST_CASE("a line without a colon is the one that is shown") {
+  const auto line_3 = [](const std::string& text) {
+    return only(read("model:\n  family: llama\n  " + text + "\n  hidden_size: 64\n"));
+  };
+  for (const char* text : {"num_layers 4", "num_layers = 4", "num_layers\xEF\xBC\x9A 4"}) {
+    CAPTURE(text);
+    const Diagnostic found = line_3(text);
+    CHECK(found.code == "syntax");
+    CHECK(found.place.line == 3);
+    CHECK(found.help == "write `num_layers: 4`");
+  }
+  CHECK(contains(line_3("num_layers\xEF\xBC\x9A 4").message, "U+FF1A"));
+}
+
+TEST_CASE("a space that is none is named, and not in the help") {
+  const ReadResult result = read(
+      "model:\n  family: llama\n  num_layers:\xC2\xA0"
+      "4\n  hidden_size: 64\n");
+  const Diagnostic& first = result.diagnostics.list().front();
+  CHECK(contains(first.message, "U+00A0"));
+  CHECK(first.help == "write `num_layers: 4`");
+}
+
 TEST_CASE("a missing space after a colon is named as such") {
   CHECK(only(read("model: {}\n  b:2\nc: 3\n")).help == "write `b: 2`");
   CHECK(contains(only(read("lr:3e-4\n")).help, "put a space after the colon"));

@@ -9,8 +9,9 @@
 namespace trainctl::test {
 namespace {
 
-constexpr Project all[] = {Project::hugging_face, Project::nanogpt, Project::torchtitan,
-                           Project::llmc, Project::megatron};
+constexpr Project all[] = {Project::hugging_face, Project::nanogpt,  Project::torchtitan,
+                           Project::llmc,         Project::megatron, Project::deepspeed,
+                           Project::mindformers,  Project::trainers, Project::usual};
 
 struct Expected {
   const char* text;  // a line of YAML at the top level
@@ -118,7 +119,7 @@ constexpr Expected pasted[] = {
     {"training: {steps: 10, seq_len: 2048}",
      "write train.steps: 10 (torchtitan's training.steps); write model.seq_length: 2048 "},
     {"parallelism: {tensor_parallel_degree: 8}", "write parallel.tensor_parallel: 8 "},
-    {"lr_scheduler: {warmup_steps: 2}", "write lr_schedule.warmup_steps: 2 "},
+    {"lr_scheduler: {warmup_steps: 2}", "did you mean lr_schedule?"},
     {"activation_checkpoint: {mode: full}", "write recompute.enable: true "},
     {"seq_len: 2048", "write model.seq_length: 2048 (torchtitan's training.seq_len)"},
     {"local_batch_size: 8", "write train.micro_batch_size: 8 "},

@@ -138,6 +138,24 @@ std::string headline(const ReadResult& read, const Row& row) {
   return row.path + (row.value.empty() ? " is not given" : " = " + printable(row.value)) + "\n";
 }
 
+std::string status_text(const std::string& path) {
+  const Standing* standing = find_standing(path);
+  std::string status(status_of(path));
+  if (standing != nullptr && !standing->note.empty()) status += ": " + std::string(standing->note);
+  return status;
+}
+
+std::string default_text(const Row& row, const Row& fallback) {
+  return row.unset.empty() ? fallback.value : row.unset;
+}
+
+/// What does not depend on a configuration.
+std::string described(const Row& row, const Row& fallback) {
+  return line("meaning", row.meaning) + line("type", row.type) + line("allowed", row.allowed) +
+         line("default", default_text(row, fallback)) + line("upstream", upstream_of(row.path)) +
+         line("status", status_text(row.path));
+}
+
 std::string explain_key(const ReadResult& read, const Row& row, const Row& fallback) {
   std::string text = headline(read, row);
   const Diagnostic* mistake = mistake_at(read, row.path);
@@ -149,13 +167,7 @@ std::string explain_key(const ReadResult& read, const Row& row, const Row& fallb
       text += line("instead of", value.text + ", " + place_text(read, value.place));
     }
   }
-  text += line("meaning", row.meaning) + line("type", row.type) + line("allowed", row.allowed);
-  text += line("default", row.unset.empty() ? fallback.value : row.unset);
-  text += line("upstream", upstream_of(row.path));
-  const Standing* standing = find_standing(row.path);
-  std::string status(status_of(row.path));
-  if (standing != nullptr && !standing->note.empty()) status += ": " + std::string(standing->note);
-  return text + line("status", status);
+  return text + described(row, fallback);
 }
 
 std::string explain_section(const ReadResult& read, const std::vector<Row>& rows,
@@ -197,6 +209,36 @@ std::optional<std::string> explain_value(const ReadResult& read, const std::stri
   if (at->is_section) return explain_section(read, rows, *at);
   const std::vector<Row> defaults = rows_of(Config{});
   return explain_key(read, *at, defaults[static_cast<std::size_t>(at - rows.begin())]);
+}
+
+std::optional<KeyNote> note_of_key(const std::string& path) {
+  const std::vector<Row> rows = rows_of(Config{});
+  const auto at = std::ranges::find(rows, path, &Row::path);
+  if (at == rows.end()) return std::nullopt;
+  KeyNote note{at->path, at->meaning, "section", "", "", "", "", ""};
+  if (at->is_section) {
+    note.text = at->path + ": " + at->meaning + "\n";
+    for (const Row& row : rows) {
+      if (!row.path.starts_with(path + ".") || row.is_section) continue;
+      note.text += line(row.path.substr(path.size() + 1) + ":", row.meaning);
+    }
+    return note;
+  }
+  note.type = at->type;
+  note.allowed = at->allowed;
+  note.fallback = default_text(*at, *at);
+  note.upstream = upstream_of(path);
+  note.status = status_text(path);
+  note.text = at->path + "\n" + described(*at, *at);
+  return note;
+}
+
+std::string path_of_upstream(const std::string& key) {
+  for (const UpstreamKey& row : all_upstream_keys()) {
+    const std::string name(row.key);
+    if (name == key || std::string(row.section) + "." + name == key) return std::string(row.path);
+  }
+  return "";
 }
 
 std::string nearest_path(const std::string& path) {

@@ -13,6 +13,22 @@ namespace trainctl {
 /// configuration with errors. Nothing if the schema has no such path.
 std::optional<std::string> explain_value(const ReadResult& read, const std::string& path);
 
+/// What is known of a key without any configuration.
+struct KeyNote {
+  std::string path;
+  std::string meaning;
+  std::string type;
+  std::string allowed;
+  std::string fallback;  // "required", a value, or what holds without the key
+  std::string upstream;
+  std::string status;
+  std::string text;  // the whole; of a section one line for each key
+};
+/// None if the schema has no such path.
+std::optional<KeyNote> note_of_key(const std::string& path);
+/// Our path of a key in an upstream spelling, with or without its section; "" for other keys.
+std::string path_of_upstream(const std::string& key);
+
 /// The path that was probably meant by an unknown one: our name for an upstream
 /// spelling, a key of that name in another section, or the nearest path; "" if nothing is near.
 std::string nearest_path(const std::string& path);

@@ -41,6 +41,16 @@ std::string pattern_of(std::string_view words) {
 
 Json list_of(Json item) { return {{"type", "array"}, {"items", std::move(item)}, {"minItems", 1}}; }
 
+/// A number, or one with a unit as text.
+Json with_units(Json number, Unit unit) {
+  if (unit == Unit::none) return number;
+  const char* pattern = unit == Unit::count
+                            ? "^(0|[1-9][0-9]*)(\\.[0-9]{1,3})?(k|K|M|B)$"
+                            : "^(0|[1-9][0-9]*)(\\.[0-9]+)? *(MiB|GiB|TiB|MB|GB|TB)$";
+  const Json text = {{"type", "string"}, {"pattern", pattern}};
+  return {{"anyOf", {std::move(number), text}}};
+}
+
 Json whole_from(std::int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
 
 template <class Value>
@@ -48,7 +58,9 @@ Json list_schema(const Field& field) {
   if constexpr (std::is_same_v<Value, IntList>) {
     Json item = {{"type", "integer"}};
     add_range(item, field.range);
-    return list_of(item);
+    item = with_units(item, field.unit);
+    const Json tuple = {{"type", "string"}, {"pattern", "^\\("}};
+    return {{"anyOf", {item, list_of(item), tuple}}};
   } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
     const Json word = {{"enum", {"data_parallel", "full_batch"}}};
     const Json tuples = {{"type", "string"}, {"pattern", "^\\("}};
@@ -87,11 +99,15 @@ Json type_schema(const Field& field) {
     schema["type"] = "integer";
     if (std::is_unsigned_v<Value>) schema["minimum"] = 0;
     add_range(schema, field.range);
+    schema = with_units(schema, field.unit);
   } else if constexpr (std::is_floating_point_v<Value>) {
     schema["type"] = "number";
     add_range(schema, field.range);
+    schema = with_units(schema, field.unit);
   } else {
-    schema["type"] = "string";
+    // Any scalar is a text: dir: 4 is the directory 4.
+    schema["type"] = {"string", "number", "boolean"};
+    if (!field.string_words.empty()) schema["type"] = "string";
     if (field.range.has_least()) schema["minLength"] = number_or_whole(field.range.least);
     if (!field.string_words.empty()) schema["pattern"] = pattern_of(field.string_words);
   }
@@ -130,7 +146,7 @@ class SchemaWriter {
     add(field, std::move(schema), "; default: " + std::string(field.unset_note));
   }
   void operator()(const std::vector<DataSource>&, const Field& field) {
-    const Json path = {{"type", "string"}, {"minLength", 1}};
+    const Json path = {{"type", {"string", "number", "boolean"}}, {"minLength", 1}};
     const Json item = {{"anyOf", {path, section_schema(DataSource{})}}};
     const Json list = {{"type", "array"}, {"items", item}, {"minItems", 1}};
     add(field, {{"anyOf", {path, list}}});
@@ -140,7 +156,11 @@ class SchemaWriter {
     Json schema = section_schema(value);
     const bool asks =
         schema.contains("required") || schema.contains("anyOf") || schema.contains("allOf");
-    if (asks) required_.push_back(field.key);
+    if (asks) {
+      required_.push_back(field.key);
+    } else {
+      schema["type"] = {"object", "null"};  // a section without keys
+    }
     add(field, std::move(schema));
   }
 

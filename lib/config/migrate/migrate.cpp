@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "config/migrate/write_yaml.h"
+#include "config/mindformers/mindformers_file.h"
 #include "config/read/read.h"
 #include "config/schema/known_paths.h"
 #include "config/schema/values.h"
 #include "config/upstream/mindformers_experts.h"
-#include "config/upstream/mindformers_file.h"
 #include "config/upstream/own_words.h"
 #include "config/upstream/upstream.h"
 #include "config/yaml/comments.h"
@@ -79,33 +79,26 @@ void move_comments(Comments& comments, const OldKeys& old, const std::set<int>& 
   }
 }
 
-/// Removes and reports the keys that the schema does not have.
-void prune(YamlTree& tree, int map, const std::string& path, Diagnostics& diagnostics) {
-  std::vector<YamlEntry> kept;
-  for (YamlEntry entry : std::vector<YamlEntry>(tree.node(map).entries)) {
-    const std::string at = path.empty() ? entry.key : path + "." + entry.key;
-    const bool known = find_known_path(at) != nullptr || at == "include";
-    if (!known) {
-      const std::string what = path.empty() ? "unknown section" : "unknown key in " + path;
-      diagnostics.add({Severity::warning, "not-carried", shown(at), "ignored: " + what, "",
-                       tree.place(entry.key_span)});
-      continue;
-    }
-    if (is_section(at) && tree.node(entry.value).kind == YamlNode::Kind::map) {
-      entry.value = tree.add_node(YamlNode(tree.node(entry.value)));  // an alias may share it
-      prune(tree, entry.value, at, diagnostics);
-      if (tree.node(entry.value).entries.empty()) continue;
-    }
-    kept.push_back(std::move(entry));
+/// Reports the keys that the schema does not have, with the reader's help. A file that includes
+/// others may be a part of a configuration; all of its keys must be known still.
+void report_unknown(std::string_view text, const std::string& name, Diagnostics& diagnostics) {
+  const ReadResult read = read_config_text(text, name, {});
+  for (const Diagnostic& diagnostic : read.diagnostics.list()) {
+    const auto is_same = [&](const Diagnostic& one) {
+      return one.code == diagnostic.code && one.path == diagnostic.path;
+    };
+    if (diagnostic.code != "unknown-key") continue;
+    if (std::ranges::none_of(diagnostics.list(), is_same)) diagnostics.add(diagnostic);
   }
-  tree.node(map).entries = std::move(kept);
 }
 
-/// What an error means here: a contradiction stops, a value that is refused stays behind.
+/// What an error means here: a contradiction and a key that would be lost stop, a value that is
+/// refused stays behind.
 bool stops(const Diagnostic& diagnostic) {
   return diagnostic.severity == Severity::error &&
          (diagnostic.code == "two-spellings" || diagnostic.code == "duplicate-key" ||
-          diagnostic.code == "merge-key" || diagnostic.code == "tag");
+          diagnostic.code == "merge-key" || diagnostic.code == "tag" ||
+          diagnostic.code == "unknown-key" || diagnostic.code == "no-counterpart");
 }
 
 void soften(Diagnostics& diagnostics) {
@@ -158,7 +151,7 @@ Migrated migrate_config(std::string_view given, const std::string& name) {
   spellings.merge(carry_router(tree, root, result.diagnostics));
   spellings.merge(apply_upstream(tree, root, result.diagnostics));
   fill_router(tree, root, spellings, result.diagnostics);
-  prune(tree, root, "", result.diagnostics);
+  report_unknown(text, name, result.diagnostics);
   write_own_words(tree, root);
   soften(result.diagnostics);
   result.diagnostics.sort();

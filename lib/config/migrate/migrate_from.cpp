@@ -49,8 +49,7 @@ std::vector<ForeignValue> read_values(Project project, YamlTree& tree, const std
     case Project::hugging_face: return read_json_or_yaml(tree, text, diagnostics);
     case Project::nanogpt: return read_assignments(text);
     case Project::torchtitan: return read_toml(text);
-    case Project::llmc:
-    case Project::megatron: break;
+    default: break;
   }
   return read_arguments(text);
 }

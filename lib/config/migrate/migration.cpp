@@ -227,7 +227,9 @@ void Migration::carry(const ForeignValue& value) {
   const auto converted = convert(*row, given);
   if (!converted) return warn("the value has no counterpart in " + std::string(row->paths));
   if (converted->empty()) return;
-  for (const std::string& path : paths_of(*row)) carry_to(path, *converted, value);
+  for (const HintValue& one : assignments_of(*row)) {
+    carry_to(one.path, one.text.empty() ? *converted : one.text, value);
+  }
 }
 
 void Migration::carry_rows() {

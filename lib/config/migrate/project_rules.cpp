@@ -254,9 +254,9 @@ void settle(Migration& migration) {
     case Project::nanogpt: return settle_nanogpt(migration);
     case Project::torchtitan: return settle_torchtitan(migration);
     case Project::llmc: return settle_llmc(migration);
-    case Project::megatron: break;
+    case Project::megatron: return settle_megatron(migration);
+    default: break;  // the other projects have hints only
   }
-  settle_megatron(migration);
 }
 
 }  // namespace

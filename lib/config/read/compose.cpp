@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "config/mindformers/mindformers_file.h"
 #include "config/read/set_option.h"
 #include "config/schema/values.h"
 #include "config/upstream/mindformers_experts.h"
-#include "config/upstream/mindformers_file.h"
 #include "config/yaml/variables.h"
 
 namespace trainctl {

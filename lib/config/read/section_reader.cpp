@@ -2,63 +2,13 @@
 
 #include <algorithm>
 
-#include "config/upstream/other_keys.h"
+#include "config/read/unknown_key.h"
 #include "config/yaml/syntax_error.h"
 
 namespace trainctl {
 namespace {
 
 constexpr std::size_t most_suggestions = 200;
-constexpr std::size_t most_inner_hints = 6;  // of the keys of an unknown section
-
-/// Collects the dotted paths of all fields.
-struct PathCollector {
-  std::vector<std::string>& paths;
-  std::string prefix;
-
-  template <class Value>
-  void operator()(Value&, const Field& field) {
-    paths.push_back(prefix + std::string(field.key));
-  }
-  template <class Section>
-  void section(Section& value, const Field& field) {
-    PathCollector inner{paths, prefix + std::string(field.key) + "."};
-    fields(inner, value);
-  }
-};
-
-const std::vector<std::string>& all_paths() {
-  static const std::vector<std::string> paths = [] {
-    std::vector<std::string> found;
-    PathCollector collector{found, ""};
-    const Config config;
-    fields(collector, config);
-    return found;
-  }();
-  return paths;
-}
-
-/// The path of a field of that name in another section, or "".
-std::string elsewhere(const std::string& key) {
-  for (const std::string& path : all_paths()) {
-    if (path.ends_with("." + key)) return path;
-  }
-  return "";
-}
-
-/// "write x inside parallel" for an upstream key in the wrong section, or "".
-std::string home_of(const std::string& key) {
-  for (const UpstreamKey& row : all_upstream_keys()) {
-    if (row.key == key) return "write " + key + " inside " + std::string(row.section);
-  }
-  return "";
-}
-
-std::vector<std::string> upstream_names() {
-  std::vector<std::string> names;
-  for (const UpstreamKey& row : all_upstream_keys()) names.emplace_back(row.key);
-  return names;
-}
 
 }  // namespace
 
@@ -133,55 +83,25 @@ void SectionReader::read_source(int item, const std::string& path, DataSource& s
   }
 }
 
-std::string SectionReader::hint_from_others(const YamlEntry& entry) const {
-  const YamlTree& tree = reading_.tree;
-  const auto scalar = [&](const YamlEntry& one) { return tree.node(one.value).scalar; };
-  const auto take = [&](const Hint& hint) {
-    if (!hint.path.empty()) reading_.named_otherwise.push_back(hint.path);
-    return hint.text;
-  };
-  std::string hint = take(hint_for(path_, entry.key, scalar(entry)));
-  if (!hint.empty() || !path_.empty()) return hint;
-  std::size_t count = 0;
-  for (const YamlEntry& inner : tree.node(entry.value).entries) {
-    const Hint one = hint_for(entry.key, inner.key, scalar(inner));
-    if (one.text.empty() || ++count > most_inner_hints) continue;
-    hint += (hint.empty() ? "" : "; ") + take(one);
-  }
-  return hint;
-}
-
 Problem SectionReader::unknown(const YamlEntry& entry) const {
   const std::string& key = entry.key;
   Problem problem{"unknown-key", "unknown key \"" + shown(key) + "\" in " + path_, ""};
   if (path_.empty()) problem.message = "unknown section \"" + shown(key) + "\"";
   const std::size_t behind = missing_space(key);
   if (behind > 0 && reading_.tree.node(entry.value).kind == YamlNode::Kind::null) {
+    const OddSpace odd = odd_space(std::string_view(key).substr(behind));
     problem.message += "; missing space after the colon";
-    problem.help = "write `" + key.substr(0, behind) + " " + shown(key.substr(behind)) + "`";
+    if (odd.bytes > 0) problem.message += ", where " + std::string(odd.name) + " is";
+    problem.help =
+        "write `" + key.substr(0, behind) + " " + shown(key.substr(behind + odd.bytes)) + "`";
     return problem;
   }
   if (reading_.result.diagnostics.list().size() > most_suggestions) return problem;
-  const auto& paths = all_paths();
-  if (std::find(paths.begin(), paths.end(), key) != paths.end()) {
-    const std::size_t dot = key.rfind('.');
-    problem.help = "write " + key.substr(dot + 1) + " inside " + key.substr(0, dot);
-    reading_.named_otherwise.push_back(key);
-    return problem;
-  }
-  std::string near = elsewhere(key);
-  problem.help = hint_from_others(entry);
-  const bool is_ours = !near.empty() && problem.help.find(near) != std::string::npos;
-  if (!problem.help.empty() && !is_ours) return problem;
-  if (near.empty()) problem.help = home_of(key);
-  if (!problem.help.empty() && !is_ours) return problem;
-  if (!near.empty()) {
-    reading_.named_otherwise.push_back(near);
-  } else if (near = nearest(key, known_); !near.empty()) {
-    reading_.named_otherwise.push_back(path_of(near));
-  }
-  if (near.empty() && path_ == "parallel") near = nearest(key, upstream_names());
-  if (!near.empty()) problem.help = "did you mean " + near + "?";
+  const UnknownKeyHelp help =
+      help_for({.tree = reading_.tree, .section = path_, .entry = entry, .known = known_});
+  auto& named = reading_.named_otherwise;
+  named.insert(named.end(), help.paths.begin(), help.paths.end());
+  problem.help = help.text;
   return problem;
 }
 

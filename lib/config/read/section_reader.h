@@ -67,8 +67,6 @@ class SectionReader {
   Place place_of(const YamlNode& node) const { return reading_.tree.place(node.span); }
   void read_source(int item, const std::string& path, DataSource& source);
   Problem unknown(const YamlEntry& entry) const;
-  /// What other projects' names suggest for an unknown key, or for the keys of an unknown section.
-  std::string hint_from_others(const YamlEntry& entry) const;
   void refuse_internal(const YamlNode& node, const Field& field);
 
   Reading& reading_;

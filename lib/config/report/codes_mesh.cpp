@@ -117,12 +117,6 @@ constexpr CodeNote mesh_notes[] = {
      "whole, head: whole}}, train: {micro_batch_size: 1}",
      "2 ranks: parallel: {parallel_mode: semi_auto_parallel, tensor_parallel: 2, operator_splits: "
      "{feed_forward: tokens}}, train: {micro_batch_size: 1}"},
-    {"sequence-parallel-tensor", "sequence_parallel without tensor parallelism",
-     "sequence_parallel splits tokens among tensor-parallel ranks, so tensor_parallel must be "
-     "above 1 "
-     "(Megatron: ModelParallelConfig; its command line switches sequence_parallel off instead).",
-     "parallel: {sequence_parallel: true}",
-     "parallel: {sequence_parallel: true, tensor_parallel: 2}"},
     {"sequence-tensor", "seq_length is not divisible by tensor_parallel x context_parallel",
      "With sequence_parallel each rank holds seq_length / (tensor_parallel x context_parallel) "
      "tokens (Megatron).",

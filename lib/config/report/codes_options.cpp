@@ -6,6 +6,18 @@ namespace trainctl {
 namespace {
 
 constexpr CodeNote options_notes[] = {
+    {"deterministic-timed", "Timed algorithms in a deterministic run",
+     "product_algorithms timed lets a run choose the fastest algorithm of a product by its time, "
+     "which can differ between runs; deterministic_mode true asks for bit-identical runs.",
+     "train: {deterministic_mode: true}, parallel: {device: cuda, product_algorithms: timed}",
+     "parallel: {device: cuda, product_algorithms: proposed}"},
+    {"dealt-memory", "Freeing parameters costs memory in data_parallel mode",
+     "There each rank owns whole parameters, so that gathered ones need a buffer beside them. In "
+     "fp32 that is more than what is freed.",
+     "parallel: {parallel_mode: data_parallel, parallel_optimizer: {enable: true, "
+     "optimizer_level: level3}}",
+     "parallel: {parallel_mode: hybrid_parallel, parallel_optimizer: {enable: true, "
+     "optimizer_level: level3}}"},
     {"weight-shard-size", "weight_shard_size is outside its range",
      "-1 shards the optimizer state of each parameter among all its replicas. Otherwise the size "
      "must be from 1 to the number of ranks per stage (MindSpore: (0, device_num / stage]).",

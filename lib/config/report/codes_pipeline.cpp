@@ -51,13 +51,6 @@ constexpr CodeNote pipeline_notes[] = {
      "pipeline_stages must be above 1 (Megatron: initialize_model_parallel).",
      "parallel: {virtual_pipeline_stages: 2}",
      "parallel: {pipeline_stages: 4, virtual_pipeline_stages: 2}"},
-    {"virtual-stages-two", "Chunks on two stages without overlapped messages",
-     "With two stages the previous and the next rank are the same, so Megatron refuses several "
-     "chunks per stage if overlap_p2p_comm is set to false (Megatron: validate_args, where true is "
-     "the default).",
-     "parallel: {pipeline_stages: 2, virtual_pipeline_stages: 2, "
-     "pipeline: {overlap_p2p_comm: false}}",
-     "parallel: {pipeline_stages: 2, virtual_pipeline_stages: 2}"},
     {"microbatch-group", "The micro-batches cannot be grouped for the interleaved schedule",
      "microbatch_group_size_per_vp_stage (default: pipeline_stages) must be from pipeline_stages "
      "to "

@@ -82,10 +82,13 @@ constexpr CodeNote text_notes[] = {
      "It is accepted; the help names its replacement.",
      "parallel: {auto_parallel_search_mode: recursive_programming}",
      "parallel: {search_mode: recursive_programming}"},
+    {"no-counterpart", "A value of another project changes the result and has no counterpart",
+     "In a file of MindFormers, a key that would change the model, the data, the optimizer, the "
+     "schedule or the start is read or refused. Values that ask for nothing pass.",
+     "load_checkpoint: model.ckpt", "model: {from: models/llama}"},
     {"not-carried", "A key of MindFormers' runner is ignored",
-     "Keys of a MindFormers file that have no counterpart here are ignored with a warning; the "
-     "help "
-     "names the key to use instead, if there is one.",
+     "Keys of a MindFormers file on which nothing here depends are ignored with a warning that "
+     "says why.",
      "runner_config: {sink_mode: True}", "train: {steps: 1000}"},
     {"bad-set", "--set is not of the form PATH=VALUE",
      "The path is dotted, the value is YAML; a value with spaces is quoted for the shell.",

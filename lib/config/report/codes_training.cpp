@@ -6,6 +6,14 @@ namespace trainctl {
 namespace {
 
 constexpr CodeNote training_notes[] = {
+    {"home-path", "A path begins with ~",
+     "Only a shell replaces ~; in a file ${HOME} is the home directory.",
+     "data: {train: ~/book.txt}", "data: {train: \"${HOME}/book.txt\"}"},
+    {"zero-weights", "A model whose weights are all 0",
+     "perform_initialization false leaves the weights at 0, to be loaded; without model.from only "
+     "a run that goes on loads some.",
+     "model: {perform_initialization: false}",
+     "model: {perform_initialization: false, from: models/llama}"},
     {"state-type", "Gradients, AdamW's moments or matrices kept in a type that does not suit them",
      "They can be kept in fp32 or in bf16, which has the range of fp32; matrices in bf16 only if "
      "products read that type.",

@@ -26,7 +26,7 @@ void fields(Visitor& visit, Is<ValidationConfig> auto& validation) {
   visit(validation.split,
         field("split", "tail: the last part; blocks: every (1/fraction)th block of 1024 tokens"));
   visit(validation.max_sequences,
-        field("max_sequences", "Maximum number of sequences per validation; 0: all").from(0));
+        field("max_sequences", "Maximum number of sequences per validation; 0: all").count(0));
 }
 
 template <class Visitor>

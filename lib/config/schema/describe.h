@@ -21,8 +21,12 @@ template <class Value>
 std::string type_of(const Field& field) {
   if constexpr (std::is_enum_v<Value>) return "word";
   if constexpr (std::is_same_v<Value, bool>) return "true or false";
-  if constexpr (std::is_integral_v<Value>) return "whole number";
-  if constexpr (std::is_floating_point_v<Value>) return "number";
+  if constexpr (std::is_integral_v<Value>) {
+    return field.unit == Unit::count ? "whole number, or with k, M or B" : "whole number";
+  }
+  if constexpr (std::is_floating_point_v<Value>) {
+    return field.unit == Unit::gib ? "number, or with MB, GB, MiB or GiB" : "number";
+  }
   if constexpr (std::is_same_v<Value, IntList>) return "list of whole numbers";
   if constexpr (std::is_same_v<Value, DatasetSplit>) return "word or list of lists";
   if constexpr (std::is_same_v<Value, FusionValue>) return "null, whole number or list";

@@ -25,6 +25,9 @@ struct Range {
   std::string to_string() const;
 };
 
+/// What may follow a number: k, M or B, or MB, GB, MiB or GiB.
+enum class Unit { none, count, gib };
+
 /// One key of a section. Built in place: field("steps", "...").from(1).required(), by the compiler:
 /// otherwise every visitor of the fields would have code that does it.
 struct Field {
@@ -36,6 +39,8 @@ struct Field {
   bool is_required = false;
   // other keys of the section that give a required value: "tokens|epochs", "a+b" for both
   std::string_view given_by = {};
+  Unit unit = Unit::none;
+  std::string_view minutes_key = {};  // of a number of steps: the key for minutes
   bool is_internal = false;  // for an upstream key that users never set; only null is accepted
 
   consteval Field from(double least) const {
@@ -67,6 +72,24 @@ struct Field {
   consteval Field required_unless(std::string_view keys) const {
     Field copy = required();
     copy.given_by = keys;
+    return copy;
+  }
+  /// Of steps, tokens or samples: 10k is 10,000.
+  consteval Field count(double least) const {
+    Field copy = from(least);
+    copy.unit = Unit::count;
+    return copy;
+  }
+  consteval Field count(double least, double most) const { return count(least).to(most); }
+  /// GiB of memory, or a number with its own unit.
+  consteval Field gib() const {
+    Field copy = above(0);
+    copy.unit = Unit::gib;
+    return copy;
+  }
+  consteval Field or_minutes(std::string_view key) const {
+    Field copy = *this;
+    copy.minutes_key = key;
     return copy;
   }
   consteval Field internal() const {

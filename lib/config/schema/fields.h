@@ -16,14 +16,12 @@ namespace trainctl {
 template <class Visitor>
 void fields(Visitor& visit, Is<TrainConfig> auto& train) {
   visit(train.steps, field("steps", "Optimizer steps of the run; tokens or epochs gives them too")
-                         .from(1)
-                         .to(1e12)
+                         .count(1, 1e12)
                          .required_unless("tokens|epochs"));
   visit(train.tokens, field("tokens",
                             "Training tokens of the run: steps x global_batch_size x seq_length, "
                             "rounded up to whole steps")
-                          .from(1)
-                          .to(1e18)
+                          .count(1, 1e18)
                           .unset("what steps gives"));
   visit(train.epochs, field("epochs", "Passes over the training data, rounded up to whole steps")
                           .above(0)
@@ -32,8 +30,7 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
   visit(train.global_batch_size,
         field("global_batch_size",
               "Sequences per step over all ranks; micro_batch_size and micro_batch_num give it too")
-            .from(1)
-            .to(1e9)
+            .count(1, 1e9)
             .required_unless(
                 "micro_batch_size+micro_batch_num|micro_batch_size+gradient_accumulation_steps"));
   visit(train.micro_batch_size,
@@ -51,8 +48,7 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
         field("rampup_batch_size",
               "[start, increment, samples]: the batch grows from start to global_batch_size by "
               "increment, in equal parts of the first samples")
-            .from(0)
-            .to(1e12)
+            .count(0, 1e12)
             .unset("global_batch_size from the first step"));
   visit(train.decrease_batch_size_if_needed,
         field("decrease_batch_size_if_needed",
@@ -60,13 +56,13 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
               "refusing it"));
   visit(train.seed, field("seed", "Seed of initialisation, dropout and data order"));
   visit(train.validate_every,
-        field("validate_every", "Steps between validations; 0: only after the last").from(0));
+        field("validate_every", "Steps between validations; 0: only after the last").count(0));
   visit(
       train.on_bad_loss,
       field("on_bad_loss", "If the loss or a gradient is NaN or infinite: stop, or skip the step"));
-  visit(
-      train.check_replicas_every,
-      field("check_replicas_every", "Steps between comparisons of the replicas; 0: never").from(0));
+  visit(train.check_replicas_every,
+        field("check_replicas_every", "Steps between comparisons of the replicas; 0: never")
+            .count(0));
   visit(train.deterministic_mode,
         field("deterministic_mode", "Repeated runs are bit-identical, unless products are timed"));
 }
@@ -88,8 +84,7 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.weight_decay_incr_style, field("weight_decay_incr_style", "How it rises"));
   visit(optimizer.weight_decay_incr_steps,
         field("weight_decay_incr_steps", "Steps over which weight decay rises")
-            .from(1)
-            .to(1e12)
+            .count(1, 1e12)
             .unset("train.steps"));
   visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
   visit(optimizer.main_grads_dtype,
@@ -110,18 +105,16 @@ void fields(Visitor& visit, Is<LrScheduleConfig> auto& schedule) {
   visit(schedule.min_lr, field("min_lr", "Learning rate after the decay").from(0));
   visit(schedule.init_lr, field("init_lr", "Learning rate at the start of the warm-up").from(0));
   visit(schedule.warmup_steps,
-        field("warmup_steps", "Steps of linear rise to max_lr").from(0).to(1e12));
+        field("warmup_steps", "Steps of linear rise to max_lr").count(0, 1e12));
   visit(schedule.warmup_ratio, field("warmup_ratio", "Warm-up as a part of all steps, rounded up")
                                    .from(0)
                                    .below(1)
                                    .unset("what warmup_steps gives"));
-  visit(schedule.decay_steps, field("decay_steps", "Step at which min_lr is reached")
-                                  .from(1)
-                                  .to(1e12)
-                                  .unset("train.steps"));
+  visit(
+      schedule.decay_steps,
+      field("decay_steps", "Step at which min_lr is reached").count(1, 1e12).unset("train.steps"));
   visit(schedule.wsd_decay_steps, field("wsd_decay_steps", "WSD: steps of the final decay")
-                                      .from(1)
-                                      .to(1e12)
+                                      .count(1, 1e12)
                                       .unset("required with style WSD"));
   visit(schedule.wsd_decay_style, field("wsd_decay_style", "WSD: shape of the final decay"));
 }

@@ -103,7 +103,7 @@ void fields(Visitor& visit, Is<RecomputeConfig> auto& recompute) {
             .unset("all of them"));
   visit(recompute.memory_limit,
         field("memory_limit", "GiB of memory of each rank that select: auto must not exceed")
-            .above(0)
+            .gib()
             .to(1e6)
             .unset("none"));
   visit(recompute.parallel_optimizer_comm_recompute,
@@ -140,7 +140,7 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
         field("memory_limit",
               "GiB of each rank on the host, with which recompute.select: auto picks which of the "
               "num_layers layers are there; recompute.memory_limit is then of the device")
-            .above(0)
+            .gib()
             .to(1e6)
             .unset("num_layers are there"));
   visit(offload.context,

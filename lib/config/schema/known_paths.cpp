@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/schema/describe.h"
+#include "config/schema/presets.h"
 
 namespace trainctl {
 namespace {
@@ -17,11 +18,13 @@ class PathLister {
 
   template <class Value>
   void operator()(const Value&, const Field& field) {
-    add(field).is_bool = type_of<Value>(field) == "true or false";
+    KnownPath& known = add(field);
+    known.is_bool = std::is_same_v<Value, bool>;
+    known.words = words_for<Value>(field);
   }
   template <class Value>
   void operator()(const std::optional<Value>&, const Field& field) {
-    add(field).is_bool = type_of<Value>(field) == "true or false";
+    (*this)(Value{}, field);
   }
   void operator()(const std::vector<DataSource>&, const Field& field) { add(field); }
   template <class Section>
@@ -32,6 +35,20 @@ class PathLister {
   }
 
  private:
+  template <class Value>
+  static std::vector<std::string> words_for(const Field& field) {
+    if constexpr (std::is_same_v<Value, bool>) return {"true", "false"};
+    std::vector<std::string> words;
+    if constexpr (std::is_enum_v<Value>) {
+      for (const Word& word : words_of<Value>) {
+        if (word.standing != Word::Standing::alias) words.emplace_back(word.text);
+      }
+    }
+    if (field.key == "preset") return preset_names();
+    for (std::string& word : split_words(field.string_words)) words.push_back(std::move(word));
+    return words;
+  }
+
   KnownPath& add(const Field& field) {
     KnownPath& known = paths_[path_ + std::string(field.key)];
     known.order = static_cast<int>(paths_.size());
@@ -58,6 +75,17 @@ const std::map<std::string, KnownPath>& known_paths() {
 const KnownPath* find_known_path(const std::string& path) {
   const auto found = known_paths().find(path);
   return found == known_paths().end() ? nullptr : &found->second;
+}
+
+const std::vector<std::string>& all_known_paths() {
+  static const std::vector<std::string> paths = [] {
+    std::vector<std::string> found(known_paths().size());
+    for (const auto& [path, known] : known_paths()) {
+      found[static_cast<std::size_t>(known.order - 1)] = path;
+    }
+    return found;
+  }();
+  return paths;
 }
 
 bool is_unique_key(const std::string& key) {

@@ -77,6 +77,7 @@ std::optional<Problem> add_layers(YamlNode entry, CpCommTypes& value) {
   std::int64_t count = 1;
   if (star != std::string::npos) {
     YamlNode times = entry;
+    times.quoted = false;
     times.scalar = entry.scalar.substr(star + 1);
     if (auto problem = read_value(times, field("layers", "").from(1).to(10'000), count)) {
       return problem;
@@ -106,6 +107,13 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
     YamlTree scratch;
     const int parsed = list_node(scratch, list);
     if (parsed >= 0) return read_list(scratch, parsed, field, value);
+    std::int64_t one = 0;  // a list of one
+    if (auto problem = read_value(list, field, one)) {
+      if (problem->code == "wrong-type") problem->message = wrong_type(list, numbers_form).message;
+      return problem;
+    }
+    value = {one};
+    return std::nullopt;
   }
   if (list.kind != YamlNode::Kind::sequence) return wrong_type(list, numbers_form);
   if (list.items.empty()) return empty_list("");

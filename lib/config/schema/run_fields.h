@@ -62,7 +62,7 @@ void fields(Visitor& visit, Is<ClusterConfig> auto& cluster) {
   visit(cluster.device_memory,
         field("device_memory",
               "GiB of memory of each CUDA device; a plan that needs more gets a warning")
-            .above(0)
+            .gib()
             .unset("not checked before a run"));
 }
 
@@ -104,13 +104,15 @@ void fields(Visitor& visit, Is<OutputConfig> auto& output) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<CheckpointConfig> auto& checkpoint) {
-  visit(checkpoint.every, field("every", "Steps between checkpoints; 0: not by steps").from(0));
+  visit(checkpoint.every, field("every", "Steps between checkpoints; 0: not by steps")
+                              .count(0)
+                              .or_minutes("every_minutes"));
   visit(checkpoint.every_minutes,
         field("every_minutes", "Minutes between checkpoints; 0: not by the clock").from(0).to(1e6));
   visit(checkpoint.at_end, field("at_end", "Save a checkpoint after the last step"));
   visit(checkpoint.keep, field("keep", "Newest checkpoints that are kept; 0: all").from(0));
   visit(checkpoint.keep_every,
-        field("keep_every", "Also keep those whose step is a multiple of this; 0: none").from(0));
+        field("keep_every", "Also keep those whose step is a multiple of this; 0: none").count(0));
   visit(checkpoint.keep_best,
         field("keep_best", "Also keep the checkpoint with the lowest validation loss"));
   visit(checkpoint.asynchronous,

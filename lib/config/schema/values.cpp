@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "config/report/snippet.h"
 #include "config/yaml/numbers.h"
@@ -43,13 +45,79 @@ Problem out_of_range(const std::string& value, const Range& range) {
   return {"out-of-range", "must be " + (from + limits) + ", found " + value, ""};
 }
 
+// Units and how many of what a field counts each of them is.
+constexpr std::pair<std::string_view, double> count_units[] = {
+    {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}};
+constexpr std::pair<std::string_view, double> gib_units[] = {
+    {"MiB", 0x1p-10},     {"GiB", 1},           {"TiB", 0x1p10},
+    {"MB", 1e6 / 0x1p30}, {"GB", 1e9 / 0x1p30}, {"TB", 1e12 / 0x1p30}};
+
+/// How much one of the unit is, 0: it is not one of the field's.
+double factor_of(Unit unit, std::string_view name) {
+  const std::span<const std::pair<std::string_view, double>> units =
+      unit == Unit::gib ? std::span(gib_units)
+                        : std::span<const std::pair<std::string_view, double>>(count_units);
+  for (const auto& [known, factor] : units) {
+    if (known == name) return factor;
+  }
+  return 0;
+}
+
+/// A number with one of the field's units; none: it has no such unit.
+template <class Number>
+std::optional<Number> with_unit(const YamlNode& node, const Field& field) {
+  const auto given = field.unit == Unit::none ? std::nullopt : split_unit(node.scalar);
+  const double factor = given ? factor_of(field.unit, given->unit) : 0;
+  if (factor == 0) return std::nullopt;
+  const double value = given->number * factor;
+  if (std::is_floating_point_v<Number>) return static_cast<Number>(value);
+  // 1.001k is 1001 though 1.001 is not stored exactly.
+  const double whole = std::round(value);
+  const bool is_whole =
+      std::abs(value - whole) <= 1e-9 * std::abs(value) && std::abs(whole) < 0x1p53;
+  return is_whole ? std::optional(static_cast<Number>(whole)) : std::nullopt;
+}
+
+/// What to write for a number whose unit the field does not take.
+std::string help_for_unit(const std::string& text, const Field& field) {
+  const auto given = split_unit(text);
+  if (!given) return "";
+  const std::string number = plain_number(given->number);
+  const std::string& unit = given->unit;
+  if (unit == "m" && field.unit == Unit::count) {
+    const std::string millions =
+        "write " + std::string(field.key) + ": " + number + "M for millions";
+    return field.minutes_key.empty()
+               ? millions
+               : "write " + std::string(field.minutes_key) + ": " + number + " for minutes, or " +
+                     millions.substr(std::string_view("write ").size());
+  }
+  const auto in = [&](double factor) { return "write " + plain_number(given->number * factor); };
+  if (field.key.ends_with("_minutes") || field.key.ends_with("_seconds")) {
+    const double to_minutes = field.key.ends_with("_minutes") ? 1 : 60;
+    if (unit == "h") return in(60 * to_minutes);
+    if (unit == "m" || unit == "min") return in(to_minutes);
+    if (unit == "s" || unit == "sec") return in(to_minutes / 60);
+  }
+  if (unit == "%") return in(0.01);
+  const double decimal = factor_of(Unit::count, unit);
+  const double binary = unit == "k" || unit == "K" ? 1024 : unit == "M" ? 0x1p20 : 0;
+  if (decimal == 0) return "";
+  return in(decimal) + (binary == 0 ? "" : " or " + plain_number(given->number * binary));
+}
+
 template <class Number>
 std::optional<Problem> read_number(const YamlNode& node, const Field& field, const char* expected,
                                    Number& value) {
   if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, expected);
   Number result{};
-  const auto problem = parse_number(node.scalar, result);
-  if (node.quoted) {
+  auto problem = parse_number(node.scalar, result);
+  const auto counted = problem ? with_unit<Number>(node, field) : std::nullopt;
+  if (counted) {
+    result = *counted;
+    problem.reset();
+  }
+  if (node.quoted && !counted) {
     Problem in_quotes = wrong_type(node, expected);
     in_quotes.message =
         std::string("expected ") + expected + ", found the string " + as_string(node.scalar);
@@ -57,8 +125,10 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
     return in_quotes;
   }
   if (problem) {
+    const std::string by_unit = help_for_unit(node.scalar, field);
     return Problem{problem->out_of_range ? "out-of-range" : "wrong-type",
-                   cited(node.scalar) + " " + problem->why, use(problem->suggestion)};
+                   cited(node.scalar) + " " + problem->why,
+                   by_unit.empty() ? use(problem->suggestion) : by_unit};
   }
   if (!field.range.holds(static_cast<double>(result))) {
     return out_of_range(shown(node.scalar), field.range);
@@ -67,15 +137,9 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
   return std::nullopt;
 }
 
-std::string lower(std::string_view text) {
-  std::string result;
-  for (char c : text) result += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
-
 /// "true" or "false" for words such as "yes" and "off", or "".
 std::string meant_bool(std::string_view text) {
-  const std::string word = lower(text);
+  const std::string word = lower_case(text);
   for (const char* yes : {"yes", "on", "y", "1", "true"}) {
     if (word == yes) return "true";
   }
@@ -95,6 +159,66 @@ std::string alternatives(const std::vector<std::string>& words) {
   return result;
 }
 
+/// Words of other projects for ours: no spelling is near them.
+constexpr std::pair<std::string_view, std::string_view> other_words[] = {
+    {"gpu", "cuda"},
+    {"nvidia", "cuda"},
+    {"adam", "adamw"},
+    {"adamw_torch", "adamw"},
+    {"adamw_torch_fused", "adamw"},
+    {"momentum", "sgd"},
+    {"mistral", "llama"},
+    {"llama2", "llama"},
+    {"llama3", "llama"},
+    {"gpt", "gpt2"},
+    {"gpt3", "gpt2"},
+    {"gpt-2", "gpt2"},
+    {"float", "fp32"},
+    {"single", "fp32"},
+    {"bf16-mixed", "bf16"},
+    {"bf16-true", "bf16"},
+    {"16-mixed", "fp16"},
+    {"cosine_with_warmup", "cosine"},
+    {"cosine_annealing", "cosine"},
+    {"linear_with_warmup", "linear"},
+    {"constant_with_warmup", "constant"},
+    {"inverse_sqrt", "inverse-square-root"},
+    {"warmup_stable_decay", "WSD"},
+    {"interleaved1f1b", "1f1b"},
+    {"zbv", "zb-v"},
+    {"zbvzerobubble", "zb-v"},
+    {"probs", "probability"},
+    {"warn", "warning"},
+};
+
+/// What is not built, and the nearest that is.
+constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
+    {"fp8", "bf16"},          {"fp4", "bf16"},          {"int8", "bf16"},     {"muon", "adamw"},
+    {"lion", "adamw"},        {"adafactor", "adamw"},   {"adagrad", "adamw"}, {"lamb", "adamw"},
+    {"adamw_8bit", "adamw"},  {"shampoo", "adamw"},     {"seqpipe", "1f1b"},  {"dualpipe", "zb-v"},
+    {"polynomial", "linear"}, {"exponential", "cosine"}};
+
+/// "did you mean cuda?" for a word that is not one of the candidates, or "".
+std::string meant_word(const std::string& value, const std::vector<std::string>& candidates) {
+  const std::string small = lower_case(value);
+  for (const auto& [theirs, ours] : other_words) {
+    const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
+    if (theirs == small && is_here) return "did you mean " + std::string(ours) + "?";
+  }
+  for (const auto& [theirs, ours] : not_built_words) {
+    const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
+    if (theirs == small && is_here)
+      return "write " + std::string(ours) + "; " + small + " is not built";
+  }
+  std::vector<std::string> words;  // without numbers, which are near to any other
+  for (const std::string& word : candidates) {
+    if (word.find_first_not_of("0123456789") != std::string::npos) words.push_back(word);
+  }
+  std::string near = nearest(value, words);
+  if (near.empty()) near = nearest(small, words);
+  return near.empty() ? "" : "did you mean " + near + "?";
+}
+
 std::optional<Problem> check_words(const std::string& value, const Field& field) {
   if (field.string_words.empty()) return std::nullopt;
   const std::vector<std::string> words = split_words(field.string_words);
@@ -105,12 +229,17 @@ std::optional<Problem> check_words(const std::string& value, const Field& field)
     if (is_prefix && value.starts_with(word) && value.size() > word.size()) return std::nullopt;
     shown.push_back(word + (is_prefix ? "NAME" : ""));
   }
-  const std::string near = nearest(lower(value), words);
   return Problem{"bad-word", "must be " + alternatives(shown) + ", found " + as_string(value),
-                 near.empty() ? "" : "did you mean " + near + "?"};
+                 meant_word(value, words)};
 }
 
 }  // namespace
+
+std::string lower_case(std::string_view text) {
+  std::string result;
+  for (char c : text) result += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return result;
+}
 
 Problem wrong_type(const YamlNode& node, const std::string& expected) {
   return {"wrong-type", "expected " + expected + ", found " + describe(node), ""};
@@ -190,10 +319,8 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
     value = word.value;
     return std::nullopt;
   }
-  std::string near = nearest(node.scalar, candidates);
-  if (near.empty()) near = nearest(lower(node.scalar), candidates);
   return Problem{"bad-word", "must be " + usual + ", found " + as_string(node.scalar),
-                 near.empty() ? "" : "did you mean " + near + "?"};
+                 meant_word(node.scalar, candidates)};
 }
 
 std::string write_value(double value) {
@@ -212,7 +339,7 @@ std::string write_value(const std::string& value) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
            c == '/';
   };
-  const std::string word = lower(value);
+  const std::string word = lower_case(value);
   const bool special = word == "null" || !meant_bool(word).empty() || is_number(value);
   const bool starts_well =
       !value.empty() && (std::isalpha(static_cast<unsigned char>(value[0])) || value[0] == '/');

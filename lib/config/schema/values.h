@@ -32,6 +32,8 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
 
 /// "wrong-type": the node is not what is `expected` ("a map of keys").
 Problem wrong_type(const YamlNode& node, const std::string& expected);
+/// ASCII letters in lower case.
+std::string lower_case(std::string_view text);
 /// A value as it is quoted in messages: shortened, control characters replaced.
 std::string shown(std::string_view text);
 

@@ -155,11 +155,11 @@ std::string why_no_effect(const std::string& path, const std::string& value, con
   return is_plain(*standing, value) ? "" : std::string(standing->note);
 }
 
-/// Whether a rule has said so already, of the key or of its section.
+/// Whether a rule has said so already of the key or of its section, or found an error there.
 bool is_said(const std::string& path, const Diagnostics& diagnostics) {
   const auto& list = diagnostics.list();
   return std::any_of(list.begin(), list.end(), [&](const Diagnostic& diagnostic) {
-    return diagnostic.code == "no-effect" &&
+    return (diagnostic.code == "no-effect" || diagnostic.severity == Severity::error) &&
            (path == diagnostic.path || path.starts_with(diagnostic.path + "."));
   });
 }
@@ -229,9 +229,10 @@ void check_effect(const Config& config, const SourceMap& sources, Diagnostics& d
     if (place == given.end() || (fallback != defaults.end() && fallback->second == value)) continue;
     const std::string why = why_no_effect(path, value, values);
     if (why.empty() || is_said(path, diagnostics)) continue;
-    diagnostics.add({Severity::warning, "no-effect", path,
-                     last_key(path) + ": " + shown(value) + " has no effect: " + why, "",
-                     *place->second});
+    diagnostics.add(
+        {Severity::warning, "no-effect", path,
+         last_key(diagnostics.written(path)) + ": " + shown(value) + " has no effect: " + why, "",
+         *place->second});
   }
 }
 

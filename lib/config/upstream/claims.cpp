@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "config/schema/known_paths.h"
 #include "config/schema/values.h"
 
 namespace trainctl {
@@ -33,7 +34,10 @@ void Claims::add_parts(const Claim& claim, int depth) {
                       "more than " + std::to_string(most_claims) + " values have upstream names",
                       "is this the right file?", tree_.place(claim.key_span)});
   }
-  if (!map || depth >= deepest_section) {
+  const KnownPath* known = find_known_path(claim.path);
+  const bool is_section = known != nullptr && known->is_section;
+  const bool is_empty = map && tree_.node(claim.node).entries.empty() && !is_section;
+  if (!map || is_empty || depth >= deepest_section) {
     list_.push_back(claim);
     return;
   }

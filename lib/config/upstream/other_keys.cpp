@@ -12,8 +12,9 @@ namespace trainctl {
 namespace {
 
 // In the order in which a hint names them.
-constexpr Project projects[] = {Project::hugging_face, Project::nanogpt, Project::megatron,
-                                Project::torchtitan, Project::llmc};
+constexpr Project projects[] = {Project::hugging_face, Project::nanogpt,  Project::megatron,
+                                Project::torchtitan,   Project::llmc,     Project::mindformers,
+                                Project::deepspeed,    Project::trainers, Project::usual};
 
 /// Hyphens and capitals do not matter; leading ones do: llm.c's -b differs from a key b.
 std::string folded(std::string_view key) {
@@ -55,6 +56,7 @@ std::optional<std::string> special(std::string_view how, const std::string& valu
   if (how == "#hf") return "hf:" + value;
   if (how == "#nanogpt") return "data/" + value + "/train.bin";
   if (how == "#paths") return value;
+  if (how == "#lower") return lower_case(value);
   const double factor = how == "#percent" ? 0.01 : how == "#minutes" ? 60 : 0;
   const auto number = number_in(value);
   if (factor == 0 || !number) return std::nullopt;
@@ -68,21 +70,79 @@ bool same_key(const OtherKey& row, const std::string& wanted) {
   return dot != std::string::npos && key.substr(dot + 1) == wanted;
 }
 
-Hint hint_of(Project project, const OtherKey& row, const std::string& value) {
-  const std::string owner = std::string(name_of(project)) + "'s " + std::string(row.key);
-  if (row.paths.empty()) return {"remove it (" + owner + "): " + std::string(row.note), ""};
-  std::string paths;
-  const std::vector<std::string> all = paths_of(row);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    paths += (i == 0 ? "" : i + 1 == all.size() ? " and " : ", ") + all[i];
+/// The parts of "[0.9, 0.95]".
+std::vector<std::string> items_of(const std::string& text) {
+  std::vector<std::string> items;
+  if (!text.starts_with('[') || !text.ends_with(']')) return items;
+  for (std::string item : split_at(text.substr(1, text.size() - 2), ',')) {
+    std::erase(item, ' ');
+    items.push_back(std::move(item));
   }
+  return items;
+}
+
+/// "a, b and c".
+std::string listed(const std::vector<std::string>& parts) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  }
+  return text;
+}
+
+/// Fills in the values; "" where they are not known. False: the value asks for nothing.
+bool fill_values(std::vector<HintValue>& values, const OtherKey& row, const std::string& given) {
+  const std::vector<std::string> items = items_of(given);
+  if (row.words == "#each" && items.size() == values.size()) {
+    for (std::size_t i = 0; i < items.size(); ++i) values[i].text = items[i];
+    return true;
+  }
+  const auto converted = given.empty() ? std::nullopt : convert(row, given);
+  if (converted && converted->empty()) return false;
+  for (HintValue& value : values) {
+    if (value.text.empty() && converted) value.text = *converted;
+  }
+  return true;
+}
+
+/// "a and b: 1" for one value, "a: 1 and b: 2" for several.
+std::string written(const std::vector<HintValue>& values) {
+  std::vector<std::string> paths;
+  std::vector<std::string> lines;
+  for (const HintValue& value : values) {
+    paths.push_back(value.path);
+    lines.push_back(value.path + (value.text.empty() ? "" : ": " + shown(value.text)));
+  }
+  const bool same = std::ranges::all_of(
+      values, [&](const HintValue& value) { return value.text == values.front().text; });
+  if (!same) return listed(lines);
+  const std::string& text = values.front().text;
+  return listed(paths) + (text.empty() ? "" : ": " + shown(text));
+}
+
+Hint hint_of(Project project, const OtherKey& row, const std::string& value) {
+  const std::string project_name(name_of(project));
+  const std::string owner =
+      project_name.empty() ? ""
+                           : " (" + project_name + (project_name.ends_with('s') ? "' " : "'s ") +
+                                 std::string(row.key) + ")";
+  if (row.paths.empty()) {
+    const std::string note(row.note);
+    const std::string help = note.starts_with("write ") || note.starts_with("use ")
+                                 ? note + owner
+                                 : "remove it" + owner + ": " + note;
+    return {help, help, {}};
+  }
+  std::vector<HintValue> values = assignments_of(row);
+  std::vector<HintValue> bare = values;
+  if (!fill_values(values, row, value)) {
+    const std::string help = "remove it" + owner + ": it asks for nothing";
+    return {help, help, {}};
+  }
+  for (HintValue& one : bare) one.text.clear();
   const std::string note = row.note.empty() ? "" : "; " + std::string(row.note);
-  const auto converted = value.empty() ? std::nullopt : convert(row, value);
-  if (converted && converted->empty())
-    return {"remove it (" + owner + "): it asks for nothing", ""};
-  return {
-      "write " + paths + (converted ? ": " + shown(*converted) : "") + " (" + owner + ")" + note,
-      converted && all.size() == 1 ? paths : ""};
+  return {"write " + written(values) + owner + note, "write " + written(bare) + owner + note,
+          std::move(values)};
 }
 
 }  // namespace
@@ -93,6 +153,10 @@ std::string_view name_of(Project project) {
     case Project::nanogpt: return "nanoGPT";
     case Project::torchtitan: return "torchtitan";
     case Project::llmc: return "llm.c";
+    case Project::deepspeed: return "DeepSpeed";
+    case Project::mindformers: return "MindFormers";
+    case Project::trainers:
+    case Project::usual: return "";
     case Project::megatron: break;
   }
   return "Megatron";
@@ -104,6 +168,10 @@ std::span<const OtherKey> other_keys(Project project) {
     case Project::nanogpt: return nanogpt_keys();
     case Project::torchtitan: return torchtitan_keys();
     case Project::llmc: return llmc_keys();
+    case Project::deepspeed: return deepspeed_keys();
+    case Project::mindformers: return mindformers_file_keys();
+    case Project::trainers: return trainers_keys();
+    case Project::usual: return usual_keys();
     case Project::megatron: break;
   }
   return megatron_arguments();
@@ -115,12 +183,26 @@ const OtherKey* find_other_key(Project project, std::string_view key) {
   for (const OtherKey& row : rows) {
     if (folded(row.key) == wanted) return &row;
   }
+  if (project != Project::torchtitan && project != Project::deepspeed) return nullptr;
   const auto found = std::find_if(rows.begin(), rows.end(),
                                   [&](const OtherKey& row) { return same_key(row, wanted); });
   return found == rows.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> paths_of(const OtherKey& row) { return split_at(row.paths, ' '); }
+std::vector<HintValue> assignments_of(const OtherKey& row) {
+  std::vector<HintValue> values;
+  for (const std::string& part : split_at(row.paths, ' ')) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    values.push_back({part.substr(0, equals), part.substr(std::min(equals + 1, part.size()))});
+  }
+  return values;
+}
+
+std::vector<std::string> paths_of(const OtherKey& row) {
+  std::vector<std::string> paths;
+  for (const HintValue& value : assignments_of(row)) paths.push_back(value.path);
+  return paths;
+}
 
 std::optional<std::string> convert(const OtherKey& row, const std::string& value) {
   if (row.words.starts_with('#')) return special(row.words, value);
@@ -134,15 +216,10 @@ std::optional<std::string> convert(const OtherKey& row, const std::string& value
   return std::nullopt;
 }
 
-Hint hint_for(const std::string& section, const std::string& key, const std::string& value) {
-  const std::string inside = section.empty() ? key : section + "." + key;
-  for (const std::string& wanted : {inside, key}) {
-    for (const Project project : projects) {
-      const OtherKey* row = find_other_key(project, wanted);
-      if (row == nullptr) continue;
-      const bool is_here = row->paths == inside && find_known_path(inside) != nullptr;
-      if (!is_here) return hint_of(project, *row, value);
-    }
+Hint hint_for(const std::string& key, const std::string& value) {
+  for (const Project project : projects) {
+    const OtherKey* row = find_other_key(project, key);
+    if (row != nullptr) return hint_of(project, *row, value);
   }
   return {};
 }

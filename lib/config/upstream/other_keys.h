@@ -11,14 +11,26 @@
 
 namespace trainctl {
 
-enum class Project { hugging_face, nanogpt, torchtitan, llmc, megatron };
+enum class Project {
+  hugging_face,
+  nanogpt,
+  torchtitan,
+  llmc,
+  megatron,
+  deepspeed,
+  mindformers,  // its whole file; its parallel sections are in upstream.h
+  trainers,     // keys of axolotl, LLaMA-Factory, Lightning, Accelerate and others
+  usual,        // short and usual words that no project owns
+};
 
 /// "Hugging Face", as messages call it.
 std::string_view name_of(Project project);
 
 struct OtherKey {
-  std::string_view key;    // as written there; torchtitan's with its section: "training.steps"
-  std::string_view paths;  // ours, a space between several; empty: there is no counterpart
+  std::string_view key;  // as written there; torchtitan's with its section: "training.steps"
+  // ours, a space between several; "path=value" has a value of its own, whatever theirs is; empty:
+  // there is no counterpart
+  std::string_view paths;
   // "bfloat16=bf16|float16=fp16": our words for theirs, where they differ. "true=" says that the
   // value asks for nothing, "*" takes all others as they are; "#split" and "#other" name what no
   // table says (convert()).
@@ -36,16 +48,24 @@ const OtherKey* find_other_key(Project project, std::string_view key);
 /// nothing; none where one value alone does not say it, or has no counterpart.
 std::optional<std::string> convert(const OtherKey& row, const std::string& value);
 
+/// One key of ours with what to write there; "" where the value is not known.
+struct HintValue {
+  std::string path;
+  std::string text;
+};
 struct Hint {
   std::string
       text;  // "write model.num_layers: 12 (nanoGPT's n_layer)"; "" if no project has the key
-  std::string path;  // "model.num_layers": the one key of ours that takes the value; or ""
+  std::string without_values;  // the same without the values
+  std::vector<HintValue> values;
 };
-/// What to write instead of an unknown key of a section ("" for the top level). `value`: as
-/// written, empty for maps and lists.
-Hint hint_for(const std::string& section, const std::string& key, const std::string& value);
+/// What to write instead of an unknown key, which may have its section before a dot. `value`: as
+/// written, a list as [1, 2], empty for maps.
+Hint hint_for(const std::string& key, const std::string& value);
 
-/// `paths` one by one.
+/// `paths` one by one, each with the value after its "=".
+std::vector<HintValue> assignments_of(const OtherKey& row);
+/// The same without the values.
 std::vector<std::string> paths_of(const OtherKey& row);
 
 }  // namespace trainctl

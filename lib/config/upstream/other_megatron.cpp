@@ -6,7 +6,6 @@ namespace trainctl {
 namespace {
 
 constexpr std::string_view one_kernel = "there is one kernel";
-constexpr std::string_view launched = "the launcher gives the ranks: launch -n, or --local-ranks";
 constexpr std::string_view no_samples = "samples / global_batch_size";
 
 constexpr OtherKey argument_rows[] = {

@@ -5,7 +5,6 @@ namespace trainctl {
 namespace {
 
 constexpr std::string_view small_type_words = "bfloat16=bf16|float16=fp16|float32=fp32";
-constexpr std::string_view compiled = "the kernels are compiled";
 
 constexpr OtherKey nanogpt[] = {
     {"n_layer", "model.num_layers"},

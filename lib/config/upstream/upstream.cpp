@@ -5,6 +5,7 @@
 #include "config/schema/values.h"
 #include "config/support/foreign.h"
 #include "config/upstream/claims.h"
+#include "config/upstream/short_sections.h"
 
 namespace trainctl {
 namespace {
@@ -38,16 +39,9 @@ std::string canonical_section(const std::string& written) {
   return written;
 }
 
-/// A word that means the same in quotes, which "false" and "1" do not.
-bool is_name(const std::string& text) {
-  double number = 0;
-  return text != "true" && text != "True" && text != "false" && text != "False" &&
-         parse_number(text, number).has_value();
-}
-
-std::string help_of(const ForeignKey& foreign) {
-  if (foreign.instead.empty()) return "remove it";
-  return (foreign.instead.starts_with("use ") ? "" : "write ") + std::string(foreign.instead);
+/// Of a MindFormers file's runner: where such a file is read, these are gone already.
+bool is_of_runner(const ForeignKey& foreign) {
+  return foreign.answer != ForeignKey::Answer::not_built;
 }
 
 class Rewriter {
@@ -59,11 +53,8 @@ class Rewriter {
     std::vector<YamlEntry> kept;
     for (YamlEntry entry : std::vector<YamlEntry>(tree_.node(root_).entries)) {
       const ForeignKey* foreign = find_foreign("", entry.key);
-      if (foreign != nullptr) {
-        answer(*foreign, entry);
-      } else if (keep_section(entry)) {
-        kept.push_back(std::move(entry));
-      }
+      const bool is_dropped = foreign != nullptr ? !answer(*foreign, entry) : !keep_section(entry);
+      if (!is_dropped) kept.push_back(std::move(entry));
     }
     tree_.node(root_).entries = std::move(kept);
     return claims_.settle();
@@ -107,7 +98,7 @@ class Rewriter {
       if (row != nullptr) {
         if (!take(*row, inner, place)) kept.push_back(inner);
       } else if (foreign != nullptr) {
-        answer(*foreign, inner);
+        if (answer(*foreign, inner)) kept.push_back(inner);
       } else if (ours) {
         kept.push_back(inner);
       } else {
@@ -118,28 +109,19 @@ class Rewriter {
     return ours;
   }
 
-  void answer(const ForeignKey& foreign, const YamlEntry& entry) {
+  /// True if the reader shall refuse the key as one that it does not know.
+  bool answer(const ForeignKey& foreign, const YamlEntry& entry) {
+    const YamlNode& node = tree_.node(entry.value);
+    if (asks_nothing(foreign, node)) return false;
+    if (is_of_runner(foreign)) return true;
     const std::string path =
         (foreign.section.empty() ? "" : std::string(foreign.section) + ".") + entry.key;
-    const Place place = tree_.place(entry.key_span);
-    const std::string instead = help_of(foreign);
-    if (foreign.answer == ForeignKey::Answer::not_carried) {
-      diagnostics_.add({Severity::warning, "not-carried", path,
-                        "ignored: " + entry.key + " configures MindFormers' runner", instead,
-                        place});
-      return;
-    }
-    const YamlNode& node = tree_.node(entry.value);
     const auto plain = split_words(foreign.plain);
-    const bool asks_nothing =
-        node.kind == Kind::null ||
-        (node.kind == Kind::scalar && (!node.quoted || is_name(node.scalar)) &&
-         std::find(plain.begin(), plain.end(), node.scalar) != plain.end());
-    if (asks_nothing) return;
-    std::string help = instead;
+    std::string help = help_of(foreign);
     if (!plain.empty()) help += "; the value " + plain.front() + " is accepted";
-    diagnostics_.add(
-        {Severity::error, "not-built", path, "not built yet: " + entry.key, help, place});
+    diagnostics_.add({Severity::error, "not-built", path, "not built yet: " + entry.key, help,
+                      tree_.place(entry.key_span)});
+    return false;
   }
 
   void claim(const std::string& path, const YamlEntry& entry, const std::string& written) {
@@ -209,7 +191,7 @@ class Rewriter {
     const ForeignKey* foreign = find_foreign(prefix, child.key);
     if (row != nullptr) {
       take(*row, child, place);
-    } else if (foreign != nullptr) {
+    } else if (foreign != nullptr && !is_of_runner(*foreign)) {
       answer(*foreign, child);
     } else {
       claim(path + "." + child.key, child, place);
@@ -269,6 +251,7 @@ class Rewriter {
 }  // namespace
 
 Spellings apply_upstream(YamlTree& tree, int root, Diagnostics& diagnostics) {
+  expand_short_sections(tree, root);
   return Rewriter(tree, root, diagnostics).run();
 }
 

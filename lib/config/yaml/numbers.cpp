@@ -141,6 +141,20 @@ std::optional<NumberProblem> parse_number(std::string_view text, double& value) 
   return NumberProblem{"is not a number", suggestion, false};
 }
 
+std::optional<NumberWithUnit> split_unit(std::string_view text) {
+  const auto is_letter = [](char c) {
+    return c == '%' || std::isalpha(static_cast<unsigned char>(c)) != 0;
+  };
+  std::size_t end = text.size();
+  while (end > 0 && is_letter(text[end - 1])) --end;
+  NumberWithUnit result;
+  result.unit = text.substr(end);
+  std::string_view number = text.substr(0, end);
+  while (number.ends_with(' ')) number.remove_suffix(1);
+  if (result.unit.empty() || parse_number(number, result.number)) return std::nullopt;
+  return result;
+}
+
 std::string plain_number(double value) {
   std::array<char, 400> text{};
   const bool whole = value == std::floor(value) && std::abs(value) < 1e15;  // fits and is exact

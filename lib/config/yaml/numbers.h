@@ -21,6 +21,14 @@ std::optional<NumberProblem> parse_number(std::string_view text, std::uint64_t& 
 /// The same, and decimal fractions and exponents; finite values only.
 std::optional<NumberProblem> parse_number(std::string_view text, double& value);
 
+/// A number with letters behind it: "10k", "80 GiB", "0.5h".
+struct NumberWithUnit {
+  double number = 0;
+  std::string unit;
+};
+/// None without letters or without a number.
+std::optional<NumberWithUnit> split_unit(std::string_view text);
+
 /// The usual notation of a number: 4096 rather than 4096.0.
 std::string plain_number(double value);
 

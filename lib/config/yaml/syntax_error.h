@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "config/yaml/text_marks.h"
 
@@ -23,5 +24,12 @@ SyntaxError explain_syntax_error(const std::string& message, std::size_t noticed
 /// For a line that starts like "b:2": the length of "b:" with the blanks before it; 0 if the line
 /// is fine.
 std::size_t missing_space(std::string_view line);
+
+/// A character that looks like a space and is none, at the start of a text.
+struct OddSpace {
+  std::size_t bytes = 0;  // 0: there is none
+  std::string_view name;  // "a no-break space (U+00A0)"
+};
+OddSpace odd_space(std::string_view text);
 
 }  // namespace trainctl

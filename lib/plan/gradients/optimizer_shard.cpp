@@ -23,7 +23,8 @@ OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
   const std::int64_t least = input.optimizer.threshold * 1024;
   const std::int64_t replicas = replicas_of(parameter, input.mesh);
   const std::int64_t given = input.optimizer.weight_shard_size;
-  const std::int64_t ranks = given == -1 ? replicas : given;
+  const bool divides = given >= 1 && replicas % given == 0;
+  const std::int64_t ranks = divides ? given : replicas;
   const std::int64_t cuts = cuts_of_rows(parameter);
   const std::int64_t rows = parameter.global_shape[0];
   if (parameter.bias) return whole(parameter, "a bias");
@@ -32,9 +33,6 @@ OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
     return whole(parameter, text(bytes) + " bytes, fewer than " + text(least));
   }
   if (replicas <= 1) return whole(parameter, "one replica");
-  if (ranks < 1 || replicas % ranks != 0) {
-    return whole(parameter, text(replicas) + " replicas % " + text(ranks) + " ranks is not 0");
-  }
   if (ranks == 1) return whole(parameter, "shared by one rank");
   if (rows % (cuts * ranks) != 0) {
     return whole(parameter, text(rows) + " rows % (" + text(cuts) + " cuts x " + text(ranks) +

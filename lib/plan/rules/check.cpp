@@ -80,18 +80,12 @@ void Check::no_effect(const std::string& path, bool differs, const std::string& 
   for (const Diagnostic& found : diagnostics_.list()) {
     const bool same = path == found.path || path.starts_with(found.path + ".") ||
                       found.path.starts_with(path + ".");
-    if (same) return;
+    if (same && found.code != "deprecated") return;
   }
   warning("no-effect", path, "has no effect: " + reason);
 }
 
-void Check::standing(const Config& config) {
-  Diagnostics idle;
-  check_effect(config, sources_, idle);
-  for (const Diagnostic& found : idle.list()) {
-    if (clean({found.path})) diagnostics_.add(found);
-  }
-}
+void Check::standing(const Config& config) { check_effect(config, sources_, diagnostics_); }
 
 std::string divisors_near(std::int64_t n, std::int64_t near, std::size_t most) {
   std::vector<std::int64_t> found;

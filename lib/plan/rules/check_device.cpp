@@ -76,6 +76,16 @@ void check_attention(const Facts& facts, Check& check) {
   for (const auto& [choice, differs] : choices) {
     check.no_effect(choice, !on_cuda && differs, "the device is the CPU");
   }
+  const char* deterministic = "train.deterministic_mode";
+  if (on_cuda && parallel.product_algorithms == ProductChoice::timed &&
+      facts.config.train.deterministic_mode && check.given(deterministic) &&
+      check.clean({deterministic, "parallel.product_algorithms"})) {
+    check.error("deterministic-timed", "parallel.product_algorithms",
+                "product_algorithms timed may choose other algorithms in each run, but "
+                "deterministic_mode is true" +
+                    check.place_of(deterministic),
+                "set product_algorithms to proposed, or leave deterministic_mode out");
+  }
   const bool alone = on_cuda && facts.mesh_is_clean(check) && facts.mesh.world_size() == 1;
   check.no_effect(margin, alone && parallel.product_sm_margin > 0, "one rank has no collectives");
   if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;

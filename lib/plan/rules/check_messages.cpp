@@ -66,6 +66,22 @@ void remark_ways(const Facts& facts, Check& check) {
     check.no_effect(batch_path, pipeline.batch_p2p_comm.has_value(), reason);
     check.no_effect(overlap_path, pipeline.overlap_p2p_comm, reason);
   }
+  // One chunk's messages are never next to each other, so a batch has one of them.
+  const bool alone = facts.mesh.pp > 1 && facts.chunks == 1 &&
+                     pipeline.scheduler == PipelineScheduler::one_f_one_b;
+  const char* one_chunk =
+      "virtual_pipeline_stages is 1, so that no two messages are posted at once";
+  const ScheduleTraits& traits = traits_of(pipeline.scheduler);
+  const bool in_batches = traits.batches && (facts.chunks == 1 || !traits.apart);
+  const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm && in_batches);
+  if (alone) {
+    check.no_effect(batch_path, pipeline.batch_p2p_comm == false, one_chunk);
+    const bool ring_alone = !pipeline.batch_p2p_comm && !pipeline.overlap_p2p_comm;
+    check.no_effect(ring_path, pipeline.use_ring_exchange_p2p && ring_alone, one_chunk);
+  } else {
+    check.no_effect(ring_path, pipeline.use_ring_exchange_p2p && facts.mesh.pp > 1 && batched,
+                    "messages between stages are exchanged in batches anyway");
+  }
   check.no_effect("parallel.pipeline.comm_backend",
                   pipeline.comm_backend == PipelineCommBackend::nccl && facts.mesh.pp > 1 &&
                       resolve_device(facts.parallel(), facts.site) == DeviceKind::cpu,
@@ -108,11 +124,11 @@ void check_deferral(const Facts& facts, Check& check) {
                 "defer_embedding_wgrad_compute uses the time while a pipeline drains, but "
                 "pipeline_stages is 1",
                 "set pipeline_stages to 2 or more, or defer_embedding_wgrad_compute to false");
-  } else if (!facts.parallel().gradient_accumulation_fusion.value_or(false) &&
+  } else if (!facts.parallel().gradient_accumulation_fusion.value_or(true) &&
              check.clean({"parallel.gradient_accumulation_fusion"})) {
     check.error("defer-wgrad", path,
-                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which is not "
-                "true",
+                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which is "
+                "false",
                 "set gradient_accumulation_fusion to true, or defer_embedding_wgrad_compute "
                 "to false");
   } else if (const auto [why, hint] = summed_for_each(facts.config); !why.empty()) {
@@ -149,7 +165,9 @@ void check_lengths(const Facts& facts, Check& check) {
 /// Keys of the pipeline section that have no effect with one stage.
 void remark_one_stage(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
-  const std::string reason = "pipeline_stages is 1";
+  const std::string reason =
+      facts.unsplit ? "parallel_mode " + std::string(word_of(facts.mode)) + " has no stages"
+                    : "pipeline_stages is 1";
   const auto idle = [&](const char* key, bool differs) {
     check.no_effect("parallel.pipeline." + std::string(key), differs, reason);
   };
@@ -159,6 +177,18 @@ void remark_one_stage(const Facts& facts, Check& check) {
   idle("batch_p2p_comm", pipeline.batch_p2p_comm == false);
   idle("use_ring_exchange_p2p", pipeline.use_ring_exchange_p2p);
   idle("overlap_p2p_comm_warmup_flush", pipeline.overlap_p2p_comm_warmup_flush);
+  if (facts.unsplit) {
+    idle("defer_embedding_wgrad_compute", pipeline.defer_embedding_wgrad_compute);
+    idle("wgrad_deferral_limit", pipeline.wgrad_deferral_limit != 0);
+    idle("microbatch_group_size_per_vp_stage",
+         pipeline.microbatch_group_size_per_vp_stage.has_value());
+    idle("layout", pipeline.layout.has_value());
+    idle("offset", pipeline.offset.has_value());
+    idle("first_stage_layers", pipeline.first_stage_layers.has_value());
+    idle("last_stage_layers", pipeline.last_stage_layers.has_value());
+    idle("account_for_embedding", pipeline.account_for_embedding);
+    idle("account_for_loss", pipeline.account_for_loss);
+  }
   idle("deallocate_outputs", pipeline.deallocate_outputs);
   idle("result_broadcast", pipeline.result_broadcast);
 }
@@ -169,8 +199,9 @@ void check_messages(const Facts& facts, Check& check) {
   check_overlapped(facts, check);
   check_deferral(facts, check);
   check_lengths(facts, check);
-  if (!facts.mesh_is_clean(check) || facts.unsplit) return;
-  if (facts.mesh.pp == 1) remark_one_stage(facts, check);
+  if (!facts.mesh_is_clean(check)) return;
+  if (facts.mesh.pp == 1 || facts.unsplit) remark_one_stage(facts, check);
+  if (facts.unsplit) return;
   remark_ways(facts, check);
 }
 

@@ -176,6 +176,12 @@ void check_model(const ModelConfig& model, Check& check) {
   check_positions(model, check);
   check_rope(model, check);
   check_family(model, check);
+  if (!model.perform_initialization && !model.from && check.clean({"model.from"})) {
+    check.warning("zero-weights", "model.perform_initialization",
+                  "perform_initialization is false and model.from is not given, so that all "
+                  "weights are 0 unless a run goes on",
+                  "set perform_initialization to true, or give model.from");
+  }
   check_magnitude(model, check);
 }
 

@@ -30,6 +30,12 @@ void remark_sizes(const Facts& facts, Check& check) {
   idle("virtual_pipeline_stages", parallel.virtual_pipeline_stages != 1);
   idle("pipeline.scheduler", parallel.pipeline.scheduler != PipelineScheduler::one_f_one_b);
   idle("pipeline.interleave", parallel.pipeline.interleave == true);
+  idle("cp_comm_type", parallel.cp_comm_type != CpCommTypes(CpCommType::p2p));
+  idle("hierarchical_context_parallel_sizes",
+       parallel.hierarchical_context_parallel_sizes.has_value());
+  idle("force_fp32_communication", parallel.force_fp32_communication);
+  idle("tp_comm_overlap", parallel.tp_comm_overlap.enable);
+  idle("delay_wgrad_compute", parallel.delay_wgrad_compute);
 }
 
 /// Keys that only semi_auto_parallel and auto_parallel use.
@@ -147,9 +153,46 @@ void check_inputs(const Facts& facts, Check& check) {
   }
 }
 
+/// Switches that need something else, which is not there.
+void remark_lone_switches(const Facts& facts, Check& check) {
+  const Config& config = facts.config;
+  check.no_effect("precision.enable_autocast",
+                  config.precision.enable_autocast && !config.precision.autocast_dtype,
+                  "autocast_dtype is not given, so that products are in precision.compute");
+  const bool sums_once = facts.batch.microbatches == 1 && facts.batch.ramp.size() <= 1;
+  const bool counted = facts.mesh_is_clean(check) && check.clean({"train"});
+  check.no_effect("hooks.no_sync", counted && sums_once && config.hooks.no_sync == NoSync::never,
+                  "a step has one micro-batch");
+  check.no_effect("hooks.grad_sync",
+                  counted && facts.site.world_size == 1 &&
+                      config.hooks.grad_sync == GradSyncStart::after_backward,
+                  "one rank sums no gradients");
+  const StrategyFileConfig& files = facts.parallel().strategy_ckpt_config;
+  check.no_effect("parallel.strategy_ckpt_config.only_trainable_params",
+                  !files.only_trainable_params && files.save_file.empty(),
+                  "save_file is not given");
+  check.no_effect("log.trace_steps", config.log.trace.empty() && config.log.trace_steps != 1,
+                  "log.trace is not given");
+  check.no_effect("checkpoint.keep_every",
+                  config.checkpoint.keep_every > 0 && config.checkpoint.keep == 0,
+                  "checkpoint.keep is 0, so that all are kept");
+  const bool is_adam = config.optimizer.type == OptimizerType::adamw;
+  check.no_effect("optimizer.momentum", is_adam && config.optimizer.momentum != 0.9,
+                  "optimizer.type is adamw");
+  const OptimizerConfig usual;
+  const std::pair<const char*, bool> of_adam[] = {
+      {"optimizer.beta1", config.optimizer.beta1 != usual.beta1},
+      {"optimizer.beta2", config.optimizer.beta2 != usual.beta2},
+      {"optimizer.eps", config.optimizer.eps != usual.eps}};
+  for (const auto& [key, differs] : of_adam) {
+    check.no_effect(key, !is_adam && differs, "optimizer.type is sgd");
+  }
+}
+
 }  // namespace
 
 void check_modes(const Facts& facts, Check& check) {
+  remark_lone_switches(facts, check);
   check_search(facts, check);
   check_inputs(facts, check);
   remark_sizes(facts, check);

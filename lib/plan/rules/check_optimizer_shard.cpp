@@ -38,6 +38,22 @@ void check_shard_size(const Facts& facts, Check& check) {
   }
 }
 
+/// Whole parameters that come from their owner are in no other rank's slab: a buffer beside it.
+void remark_memory(const Facts& facts, Check& check) {
+  const RecomputeConfig& recompute = facts.config.recompute;
+  const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
+  const bool frees = resolve_optimizer_level(facts.parallel()) == OptimizerLevel::level3;
+  if (resolve_compute(facts.config.precision) != ComputeType::fp32 || (!frees && !again)) return;
+  const std::string path = frees ? level_path : "recompute.parallel_optimizer_comm_recompute";
+  if (!check.clean({path})) return;
+  check.warning("dealt-memory", path,
+                "in fp32 with parallel_mode data_parallel this takes more memory, not less: each "
+                "rank owns whole parameters and gathers the others beside them",
+                frees ? "set optimizer_level to level1, or parallel_mode to hybrid_parallel"
+                      : "set parallel_optimizer_comm_recompute to false, or parallel_mode to "
+                        "hybrid_parallel");
+}
+
 void check_level(const Facts& facts, Check& check) {
   const ParallelOptimizerConfig& optimizer = facts.parallel().parallel_optimizer;
   const OptimizerLevel level = resolve_optimizer_level(facts.parallel());
@@ -56,6 +72,12 @@ void check_level(const Facts& facts, Check& check) {
   if (dealt) {
     check.no_effect(level_path, level == OptimizerLevel::level2,
                     "parallel_mode data_parallel sums whole gradients on every rank");
+    const char* dealt_whole = "parallel_mode data_parallel deals whole parameters to the ranks";
+    check.no_effect("parallel.parallel_optimizer.threshold",
+                    optimizer.threshold != ParallelOptimizerConfig{}.threshold, dealt_whole);
+    check.no_effect(size_path, optimizer.weight_shard_size != -1, dealt_whole);
+    check.no_effect(gradients_path, !shard && !optimizer.optimizer_level, dealt_whole);
+    remark_memory(facts, check);
   }
   const RecomputeConfig& recompute = facts.config.recompute;
   const bool frees = level == OptimizerLevel::level3 ||

@@ -36,7 +36,11 @@ void check_late_weights(const Facts& facts, Check& check) {
   if (!facts.parallel().delay_wgrad_compute || !facts.mesh_is_clean(check)) return;
   const ScheduleTraits& schedule = traits_of(facts.parallel().pipeline.scheduler);
   if (facts.mesh.pp == 1) {
-    check.no_effect(path, true, "a gradient is sent only between pipeline stages");
+    check.no_effect(path, true,
+                    facts.config.moe.overlap_expert_parallel_comm
+                        ? "with one stage the exchange of experts overlaps other passes, not "
+                          "weight gradients; with stages both overlap"
+                        : "a gradient is sent only between pipeline stages");
   } else if (schedule.places_weights) {
     check.no_effect(path, true,
                     "scheduler " + std::string(schedule.word) + " places weight gradients itself");

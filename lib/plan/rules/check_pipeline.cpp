@@ -65,15 +65,6 @@ void check_chunks(const Facts& facts, Check& check) {
     check.error("interleave-chunks", "parallel.pipeline.interleave",
                 "interleave is false, but virtual_pipeline_stages is " + std::to_string(chunks),
                 "set interleave to true or leave it out, or set virtual_pipeline_stages to 1");
-  } else if (stages == 2 && check.given("parallel.pipeline.overlap_p2p_comm") &&
-             !parallel.pipeline.overlap_p2p_comm &&
-             parallel.pipeline.scheduler == PipelineScheduler::one_f_one_b &&
-             check.clean({"parallel.pipeline.overlap_p2p_comm"})) {
-    check.error(
-        "virtual-stages-two", path,
-        "without overlap_p2p_comm, several chunks per stage need pipeline_stages (2) above 2",
-        "set pipeline_stages to 4, pipeline.overlap_p2p_comm to true, or "
-        "virtual_pipeline_stages to 1");
   }
 }
 

@@ -90,14 +90,9 @@ void check_auto(const Facts& facts, Check& check) {
 void check_slices(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   const char* path = "recompute.slice_activation";
-  if (recompute.slice_activation && facts.parallel().sequence_parallel && facts.mesh.tp > 1 &&
-      check.clean({path, "parallel.sequence_parallel"})) {
-    check.error("recompute-slice", path,
-                "slice_activation splits saved activations among tensor-parallel ranks, but "
-                "sequence_parallel has already split them",
-                "set slice_activation or sequence_parallel to false");
-  }
-  if (recompute.slice_activation && facts.mesh.tp > 1 && check.clean({path})) {
+  if (recompute.slice_activation && facts.parallel().sequence_parallel && facts.mesh.tp > 1) {
+    check.no_effect(path, true, "sequence_parallel has split the saved activations already");
+  } else if (recompute.slice_activation && facts.mesh.tp > 1 && check.clean({path})) {
     const std::int64_t elements =
         facts.batch.micro_batch_size * facts.model.seq_length / facts.mesh.cp * facts.model.hidden;
     if (elements % facts.mesh.tp != 0) {

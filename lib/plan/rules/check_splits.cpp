@@ -90,10 +90,8 @@ void check_sequence_parallel(const Facts& facts, Check& check) {
   if (facts.unsplit) {
     check.no_effect(path, true, "this parallel_mode has no tensor-parallel ranks");
   } else if (facts.mesh_is_clean(check) && facts.mesh.tp <= 1) {
-    check.error("sequence-parallel-tensor", path,
-                "sequence_parallel splits tokens among tensor-parallel ranks, but "
-                "tensor_parallel is 1",
-                "set tensor_parallel to 2 or more, or sequence_parallel to false");
+    check.no_effect(path, true,
+                    "it splits tokens among tensor-parallel ranks, and tensor_parallel is 1");
   }
 }
 

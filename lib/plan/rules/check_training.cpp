@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
@@ -83,6 +86,21 @@ void check_moment(const char* path, ComputeType type, const OptimizerConfig& opt
               "the moments of AdamW can be fp32 or bf16, found fp16: squares of gradients are "
               "below its least number, 6e-8",
               "set it to bf16 or fp32");
+}
+
+/// Only a shell knows ~.
+void check_home(const Config& config, Check& check) {
+  std::vector<std::pair<std::string, std::string>> paths{
+      {"data.validation.path", config.data.validation.path.value_or("")},
+      {"data.cache_dir", config.data.cache_dir},
+      {"output.dir", config.output.dir},
+      {"log.trace", config.log.trace}};
+  for (const DataSource& source : config.data.train) paths.emplace_back("data.train", source.path);
+  for (const auto& [key, path] : paths) {
+    if ((path != "~" && !path.starts_with("~/")) || !check.clean({key})) continue;
+    check.error("home-path", key, path + " begins with ~, which only a shell replaces",
+                "write ${HOME}" + path.substr(1));
+  }
 }
 
 }  // namespace
@@ -233,6 +251,7 @@ void check_data(const Config& config, Check& check) {
                     named("vocab_size", config.model.vocab_size),
                 "set eod_token to a token of the vocabulary");
   }
+  check_home(config, check);
   double weights = 0;
   for (const DataSource& source : data.train) weights += std::max(source.weight, 0.0);
   if (!data.train.empty() && !(weights > 0) && check.clean({"data.train"})) {

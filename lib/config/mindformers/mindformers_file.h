@@ -10,8 +10,10 @@
 namespace trainctl {
 
 /// Moves those values, with their positions, to their places in our sections, if the file has any
-/// section of that runner. Adds a "not-carried" warning for each key of a section that is carried
-/// in part, and for each value without a counterpart. Returns the keys as they were written.
+/// section of that runner. A key that nothing here depends on gets a "not-carried" warning; one
+/// that would change the model, the data, the optimizer, the schedule or the start and has no
+/// counterpart is an error ("no-counterpart", "unknown-key"), unless its value asks for nothing.
+/// Returns the keys as they were written.
 Spellings carry_mindformers(YamlTree& tree, int root, Diagnostics& diagnostics);
 
 }  // namespace trainctl

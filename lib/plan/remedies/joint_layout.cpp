@@ -1,4 +1,4 @@
-#include "plan/rules/joint_layout.h"
+#include "plan/remedies/joint_layout.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/remedies/trial.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -17,14 +18,15 @@ namespace {
 constexpr std::size_t most_tried = 300;
 
 /// The errors that other sizes can cure.
-constexpr std::string_view codes[] = {
-    "world-size",          "expert-world-size",   "batch-divides",
-    "micro-batch-divides", "micro-batch-product", "heads-tensor",
-    "groups-tensor",       "ffn-tensor",          "vocab-tensor",
-    "hidden-tensor",       "sequence-tensor",     "sequence-parallel-tensor",
-    "stage-layers",        "chunk-layers",        "interleave-micro-batches",
-    "sequence-context",    "context-heads",       "virtual-stages",
-    "micro-batches-stages"};
+constexpr std::string_view codes[] = {"world-size",          "expert-world-size",
+                                      "batch-divides",       "micro-batch-divides",
+                                      "micro-batch-product", "heads-tensor",
+                                      "groups-tensor",       "ffn-tensor",
+                                      "vocab-tensor",        "hidden-tensor",
+                                      "sequence-tensor",     "stage-layers",
+                                      "chunk-layers",        "interleave-micro-batches",
+                                      "sequence-context",    "context-heads",
+                                      "virtual-stages",      "micro-batches-stages"};
 
 bool is_about_sizes(const Diagnostic& one) {
   return one.severity == Severity::error &&
@@ -53,7 +55,11 @@ std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {
 
 class Search {
  public:
-  Search(const Config& config, const Site& site) : config_(config), site_(site) {}
+  Search(const Config& config, const Site& site) : config_(config), site_(site) {
+    for (const Diagnostic& one : errors_of(config)) {
+      if (!is_about_sizes(one)) others_.push_back(one);
+    }
+  }
 
   /// The nearest sizes that satisfy all rules, as text; where those change the batch, also the
   /// nearest ones that leave it as it is. "" if there are none.
@@ -74,14 +80,28 @@ class Search {
     for (const Suggestion& one : all_) {
       if (with_this_batch && one.text.find("batch_size") != std::string::npos) continue;
       if (++tried > most_tried) break;
-      Diagnostics found;
-      const SourceMap nowhere;
-      Check check(nowhere, found);
-      check_rules(Facts(one.config, site_), check);
-      const auto& list = found.list();
-      if (std::none_of(list.begin(), list.end(), is_about_sizes)) return one.text;
+      const std::vector<Diagnostic> list = errors_of(one.config);
+      if (std::all_of(list.begin(), list.end(), [&](const Diagnostic& e) { return is_old(e); })) {
+        return one.text;
+      }
     }
     return "";
+  }
+
+  std::vector<Diagnostic> errors_of(const Config& config) const {
+    Diagnostics found;
+    const SourceMap nowhere;
+    Check check(nowhere, found);
+    check_rules(Facts(config, site_), check);
+    found.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
+    return found.list();
+  }
+
+  /// An error that the given sizes have too, and that no sizes cure.
+  bool is_old(const Diagnostic& error) const {
+    return std::any_of(others_.begin(), others_.end(), [&](const Diagnostic& one) {
+      return one.code == error.code && one.path == error.path;
+    });
   }
 
   void collect() {
@@ -157,24 +177,24 @@ class Search {
   const Config& config_;
   const Site& site_;
   std::vector<Suggestion> all_;
+  std::vector<Diagnostic> others_;  // errors that are not about sizes
 };
 
 }  // namespace
 
 void suggest_joint_layout(const Config& config, const Site& site, Diagnostics& diagnostics) {
-  const std::vector<Diagnostic> list = diagnostics.list();
-  const auto first = std::find_if(list.begin(), list.end(), is_about_sizes);
-  if (first == list.end() || site.world_size > (1 << 20)) return;
+  const auto& list = diagnostics.list();
+  if (std::none_of(list.begin(), list.end(), is_about_sizes)) return;
+  if (site.world_size > (1 << 20)) return;
   const std::string found = Search(config, site).best();
   if (found.empty()) return;
-  diagnostics.drop_if([](const Diagnostic&) { return true; });
-  for (auto one = list.begin(); one != list.end(); ++one) {
-    Diagnostic copy = *one;
-    if (one == first) {
-      copy.help += (copy.help.empty() ? "" : "; ") + std::string("all rules hold with ") + found;
-    }
-    diagnostics.add(std::move(copy));
-  }
+  bool is_said = false;
+  change_help(diagnostics, [&](const Diagnostic& one) {
+    if (is_said || !is_about_sizes(one)) return one.help;
+    is_said = true;
+    const bool has_value = one.help.starts_with("set ") || one.help.starts_with("start ");
+    return "all rules hold with " + found + (has_value ? "; or " + one.help : "");
+  });
 }
 
 }  // namespace trainctl

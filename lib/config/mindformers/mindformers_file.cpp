@@ -1,0 +1,393 @@
+#include "config/mindformers/mindformers_file.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/mindformers/carried_keys.h"
+#include "config/mindformers/family_of_file.h"
+#include "config/mindformers/file_report.h"
+#include "config/mindformers/model_of_file.h"
+#include "config/schema/known_paths.h"
+#include "config/schema/values.h"
+#include "config/support/foreign.h"
+#include "config/upstream/upstream.h"
+#include "config/yaml/numbers.h"
+
+namespace trainctl {
+namespace {
+
+using Kind = YamlNode::Kind;
+
+// Sections of which each key that was not moved is answered by itself.
+constexpr std::string_view partial[] = {"runner_config", "runner_wrapper", "model.model_config",
+                                        "train_dataset", "eval_dataset"};
+
+/// Keys that stay only where another one decides.
+constexpr std::pair<std::string_view, std::string_view> reasons[] = {
+    {"runner_config.epochs", "train.steps is given"},
+    {"runner_config.gradient_accumulation_steps",
+     "with pipeline stages parallel_config.micro_batch_num says it"},
+};
+
+class Carrier {
+ public:
+  Carrier(YamlTree& tree, int root, Diagnostics& diagnostics)
+      : file_{TreeEditor(tree, root), diagnostics}, edit_(file_.edit) {}
+
+  Spellings run() {
+    if (!is_mindformers()) return {};
+    stand_alone();
+    const std::string implied = name_family(file_);
+    carry_evaluation();
+    count_micro_batches();
+    for (const OtherKey& row : carried_mindformers_keys()) carry(row);
+    carry_samples();
+    if (!edit_.has("train.steps")) carry({"runner_config.epochs", "train.epochs"});
+    carry_optimizer();
+    carry_clipping();
+    derive_model(file_);
+    if (!implied.empty()) file_.give(implied, "true", edit_.find("model.model_config")->key_span);
+    for (std::string_view section : partial) answer_rest(std::string(section));
+    answer_sections();
+    give_batch();
+    return std::move(file_.spellings);
+  }
+
+ private:
+  YamlTree& tree() { return edit_.tree(); }
+
+  /// Whether the file has a section that only MindFormers' runner has.
+  bool is_mindformers() const {
+    constexpr std::string_view marks[] = {"use_parallel", "run_mode"};
+    constexpr std::string_view sections[] = {
+        "runner_config",   "runner_wrapper", "train_dataset",    "eval_dataset",
+        "parallel_config", "moe_config",     "recompute_config", "model.model_config"};
+    const YamlTree& all = edit_.tree();
+    if (all.node(edit_.root()).kind != Kind::map) return false;
+    const auto is_map = [&](std::string_view path) {
+      const YamlEntry* entry = edit_.find(path);
+      return entry != nullptr && all.node(entry->value).kind == Kind::map;
+    };
+    return std::ranges::any_of(marks, [&](std::string_view mark) { return edit_.has(mark); }) ||
+           std::ranges::any_of(sections, is_map);
+  }
+
+  void carry(const OtherKey& row) {
+    const YamlEntry* found = edit_.find(row.key);
+    if (found == nullptr) return;
+    const YamlEntry entry = *found;
+    const YamlNode value = tree().node(entry.value);
+    const std::string from(row.key);
+    const std::string to(row.paths);
+    if (value.kind == Kind::null) return edit_.remove(from);
+    const bool is_scalar = value.kind == Kind::scalar;
+    const auto ours = is_scalar ? convert(row, value.scalar) : std::optional(value.scalar);
+    if (!ours) {
+      // The reader says which words there are; other devices go with the rest of the context.
+      if (from == to || from.starts_with("context.")) return;
+      edit_.remove(from);
+      return file_.refuse(from, shown(value.scalar) + " has no counterpart in " + to,
+                          "write " + to + " instead", entry.key_span);
+    }
+    edit_.remove(from);
+    if (is_scalar && ours->empty()) return;
+    const int carried =
+        *ours == value.scalar ? entry.value : edit_.scalar(*ours, tree().node(entry.value).span);
+    if (const YamlEntry* other = edit_.find(to)) return compare(from, to, entry, carried, *other);
+    edit_.put(to, entry.key_span, carried);
+    if (from != to) file_.spellings.emplace(to, from);
+  }
+
+  /// Two keys of the file for one of ours.
+  void compare(const std::string& from, const std::string& to, const YamlEntry& entry, int carried,
+               const YamlEntry& other) {
+    if (same_value(tree(), to, other.value, carried)) return;
+    const std::string place = tree().place(other.key_span).position();
+    if (from == "optimizer.learning_rate") {
+      return file_.ignore(from, to + " is given in " + place, entry.key_span);
+    }
+    file_.diagnostics.add({Severity::error, "two-spellings", to,
+                           shown(from) + ": " + flow_text(tree(), carried) + " contradicts " +
+                               flow_text(tree(), other.value) + " in " + place + "; both mean " +
+                               to,
+                           "remove one of the two", tree().place(entry.key_span)});
+  }
+
+  /// use_parallel: false overrides the parallel sections.
+  void stand_alone() {
+    const YamlEntry* found = edit_.find("use_parallel");
+    if (found == nullptr) return;
+    const YamlEntry entry = *found;
+    const bool parallel = edit_.flag("use_parallel", true);
+    edit_.remove("use_parallel");
+    if (parallel || tree().node(entry.value).kind == Kind::null) return;
+    edit_.put("parallel.parallel_mode", entry.key_span,
+              edit_.scalar("stand_alone", tree().node(entry.value).span));
+  }
+
+  void carry_evaluation() {
+    const auto every = edit_.count("eval_step_interval", 0);
+    if (!edit_.flag("do_eval", false) || every.value_or(0) < 1) return;
+    file_.move("eval_step_interval", "train.validate_every", std::to_string(*every));
+  }
+
+  /// A data set of a given number of samples: the steps follow from it.
+  void carry_samples() {
+    const std::string section = "train_dataset.data_loader.";
+    const YamlEntry* sizes = edit_.find(section + "sizes");
+    carry_blend(section + "config.data_path");
+    check_split(section + "config.split");
+    if (sizes == nullptr) return;
+    const YamlEntry entry = *sizes;
+    const YamlNode list = tree().node(entry.value);
+    edit_.remove(section + "sizes");
+    std::int64_t samples = 0;
+    const bool is_list = list.kind == Kind::sequence && !list.items.empty() &&
+                         !parse_number(tree().node(list.items[0]).scalar, samples);
+    if (edit_.has("train.steps") || !is_list || samples < 1) return;
+    const auto batch = global_batch();
+    const auto epochs = edit_.count("runner_config.epochs", 1);
+    if (!batch || !epochs || samples > 1'000'000'000'000 || samples / *batch < 1) {
+      return file_.refuse(section + "sizes", "the number of steps cannot be computed",
+                          "write runner_config.stop_step", entry.key_span);
+    }
+    edit_.remove("runner_config.epochs");
+    file_.give("train.steps", std::to_string(*epochs * (samples / *batch)), entry.key_span);
+  }
+
+  /// ['1', a, '2', b]: weights and paths in turn.
+  void carry_blend(const std::string& path) {
+    const YamlEntry* found = edit_.find(path);
+    if (found == nullptr || edit_.has("data.train")) return;
+    const YamlEntry entry = *found;
+    const YamlNode given = tree().node(entry.value);
+    if (given.kind != Kind::sequence || given.items.empty() || given.items.size() % 2 != 0) return;
+    edit_.remove(path);
+    YamlNode list;
+    list.kind = Kind::sequence;
+    list.span = given.span;
+    for (std::size_t i = 0; i < given.items.size(); i += 2) {
+      const YamlNode& weight = tree().node(given.items[i]);
+      YamlNode source;
+      source.kind = Kind::map;
+      source.span = weight.span;
+      const int number = edit_.scalar(weight.scalar, weight.span);
+      source.entries.push_back({"path", weight.span, given.items[i + 1]});
+      source.entries.push_back({"weight", source.span, number});
+      list.items.push_back(tree().add_node(std::move(source)));
+    }
+    edit_.put("data.train", entry.key_span, tree().add_node(std::move(list)));
+    file_.spellings["data.train"] = path;
+  }
+
+  /// "1, 0, 0": nothing is held out.
+  void check_split(const std::string& path) {
+    const YamlEntry* found = edit_.find(path);
+    if (found == nullptr) return;
+    const YamlEntry entry = *found;
+    const OtherKey row{"split", "data.validation.fraction", "#split"};
+    const auto fraction = convert(row, edit_.text(path));
+    edit_.remove(path);
+    if (fraction == "0") return;
+    if (!fraction) {
+      return file_.refuse(path, "expected three numbers like \"99, 1, 0\"", "", entry.key_span);
+    }
+    file_.give("data.validation.fraction", *fraction, entry.key_span);
+  }
+
+  void carry_optimizer() {
+    const YamlEntry* section = edit_.find("optimizer");
+    if (section == nullptr || tree().node(section->value).kind != Kind::map) return;
+    const Span where = section->key_span;
+    file_.give("optimizer.weight_decay", "0.0", where);  // without the key there is none
+    // MindSpore's SGD adds it to the gradient.
+    if (edit_.text("optimizer.type") == "sgd") {
+      file_.give("optimizer.weight_decay_form", "coupled", where);
+    }
+    const YamlEntry* found = edit_.find("optimizer.betas");
+    if (found == nullptr) return;
+    const YamlEntry entry = *found;
+    const YamlNode list = tree().node(entry.value);
+    edit_.remove("optimizer.betas");
+    if (list.kind != Kind::sequence || list.items.size() != 2) {
+      return file_.refuse("optimizer.betas", "expected a list of two numbers",
+                          "write betas: [0.9, 0.95], for example", entry.key_span);
+    }
+    edit_.put("optimizer.beta1", entry.key_span, list.items[0]);
+    edit_.put("optimizer.beta2", entry.key_span, list.items[1]);
+  }
+
+  void carry_clipping() {
+    const YamlEntry* use = edit_.find("runner_wrapper.use_clip_grad");
+    const YamlEntry* norm = edit_.find("runner_wrapper.max_grad_norm");
+    if (use == nullptr && norm == nullptr) return;
+    const bool clips = edit_.flag("runner_wrapper.use_clip_grad", false);
+    const YamlEntry entry = clips && norm != nullptr ? *norm : use != nullptr ? *use : *norm;
+    const Span span = tree().node(entry.value).span;
+    const int value =
+        clips && norm != nullptr ? entry.value : edit_.scalar(clips ? "1.0" : "0.0", span);
+    for (const char* key : {"runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm"}) {
+      edit_.remove(key);
+    }
+    if (!edit_.has("optimizer.clip_grad_norm")) {
+      edit_.put("optimizer.clip_grad_norm", entry.key_span, value);
+    }
+  }
+
+  /// Answers each key of a section that stayed.
+  void answer_rest(const std::string& section) {
+    const YamlEntry* found = edit_.find(section);
+    if (found == nullptr) return;
+    const YamlNode given = tree().node(found->value);
+    if (given.kind != Kind::map) {
+      if (given.kind != Kind::null) {
+        file_.refuse(section, "expected a map of keys", "", found->key_span);
+      }
+      return edit_.remove(section);
+    }
+    for (const YamlEntry& entry : given.entries) answer_key(section, entry);
+    edit_.remove(section);
+  }
+
+  void answer_key(const std::string& section, const YamlEntry& entry) {
+    const YamlNode value = tree().node(entry.value);
+    const std::string path = section + "." + entry.key;
+    for (const auto& [key, why] : reasons) {
+      if (key == path) return file_.ignore(path, std::string(why), entry.key_span);
+    }
+    const ForeignKey* row = find_foreign(section, entry.key);
+    if (row == nullptr) row = find_foreign(section, "*");
+    if (row != nullptr) return answer(*row, path, entry);
+    if (value.kind == Kind::null || (value.kind == Kind::map && value.entries.empty())) return;
+    if (value.kind == Kind::map && section == "train_dataset" && entry.key == "data_loader") {
+      for (const YamlEntry& inner : value.entries) answer_key(path, inner);
+      return;
+    }
+    if (value.kind == Kind::map && path == "train_dataset.data_loader.config") {
+      for (const YamlEntry& inner : value.entries) answer_key(path, inner);
+      return;
+    }
+    unknown(section, entry);
+  }
+
+  void answer(const ForeignKey& row, const std::string& path, const YamlEntry& entry) {
+    const YamlNode& value = tree().node(entry.value);
+    if (asks_nothing(row, value)) return;
+    const std::string instead(row.instead);
+    if (row.answer == ForeignKey::Answer::idle) return file_.ignore(path, instead, entry.key_span);
+    std::string help = help_of(row);
+    const auto plain = split_words(row.plain);
+    if (!plain.empty()) help += "; the value " + plain.front() + " is accepted";
+    file_.refuse(path,
+                 shown(entry.key) + ": " + flow_text(tree(), entry.value) +
+                     " has no counterpart here, and would change what is trained",
+                 help, entry.key_span);
+  }
+
+  void unknown(const std::string& section, const YamlEntry& entry) {
+    const std::string prefix = section + ".";
+    std::vector<std::string> known;
+    for (const OtherKey& row : carried_mindformers_keys()) {
+      if (row.key.starts_with(prefix)) known.emplace_back(row.key.substr(prefix.size()));
+    }
+    for (const ForeignKey& row : foreign_mindformers_keys()) {
+      if (row.section == section) known.emplace_back(row.key);
+    }
+    const std::string near = nearest(entry.key, known);
+    file_.diagnostics.add(
+        {Severity::error, "unknown-key", prefix + shown(entry.key),
+         "unknown key \"" + shown(entry.key) + "\" in " + section,
+         near.empty() ? "remove it if nothing depends on it" : "did you mean " + near + "?",
+         tree().place(entry.key_span)});
+  }
+
+  /// The top-level keys, and model.arch, that no other table handles. What the schema lacks stays
+  /// for the reader to refuse.
+  void answer_sections() {
+    for (const char* section : {"", "model"}) {
+      const YamlEntry* found = *section == '\0' ? nullptr : edit_.find(section);
+      if (*section != '\0' && found == nullptr) continue;
+      const int map = found == nullptr ? edit_.root() : found->value;
+      if (tree().node(map).kind != Kind::map) continue;
+      for (const YamlEntry& entry : std::vector<YamlEntry>(tree().node(map).entries)) {
+        const ForeignKey* row = find_foreign(section, entry.key);
+        if (row == nullptr || row->answer == ForeignKey::Answer::not_built) continue;
+        const std::string path = (*section == '\0' ? "" : "model.") + entry.key;
+        answer(*row, path, entry);
+        edit_.remove(path);
+      }
+    }
+  }
+
+  bool has_stages() const {
+    return edit_.count("parallel_config.pipeline_stage", 1).value_or(1) > 1 ||
+           edit_.count("parallel_config.pipeline_stages", 1).value_or(1) > 1 ||
+           edit_.count("parallel.pipeline_stages", 1).value_or(1) > 1;
+  }
+
+  /// With one stage upstream sets micro_batch_num to 1, and gradient_accumulation_steps counts.
+  /// Each of them has micro_batch_interleave_num parts of batch_size sequences.
+  void count_micro_batches() {
+    const std::string key = "parallel_config.micro_batch_num";
+    const std::string accumulation = "runner_config.gradient_accumulation_steps";
+    const std::string parts = "micro_batch_interleave_num";
+    const auto accumulated = edit_.count(accumulation, 1);
+    const auto interleaved = edit_.count(parts, 1);
+    if (accumulated == 1) edit_.remove(accumulation);
+    const YamlEntry* found = edit_.find(key);
+    if (found != nullptr && edit_.count(key, 1) && !has_stages()) {
+      if (edit_.count(key, 1) != 1) {
+        file_.ignore(key, "with one pipeline stage it counts as 1", found->key_span);
+      }
+      edit_.remove(key);
+    }
+    if (!accumulated || !interleaved) return;
+    const bool splits = *interleaved > 1;
+    const std::string& told = splits ? parts : accumulation;
+    const auto count = has_stages() ? edit_.count(key, 1) : accumulated;
+    if (count && (splits || (!has_stages() && *accumulated > 1))) {
+      file_.move(told, "train.micro_batch_num", std::to_string(*count * *interleaved));
+      edit_.remove(key);
+      if (!has_stages()) edit_.remove(accumulation);
+    }
+  }
+
+  /// Upstream's global batch is batch_size x data_parallel x micro_batch_num, without stages
+  /// batch_size x data_parallel x gradient_accumulation_steps, each time x
+  /// micro_batch_interleave_num.
+  std::optional<std::int64_t> global_batch() const {
+    if (!edit_.has("parallel_config") || !edit_.has("train.micro_batch_size")) return std::nullopt;
+    const auto sequences = edit_.count("train.micro_batch_size", 1);
+    const auto replicas = edit_.count("parallel_config.data_parallel", 1);
+    const auto count = edit_.has("train.micro_batch_num")
+                           ? edit_.count("train.micro_batch_num", 1)
+                           : edit_.count("parallel_config.micro_batch_num", 1);
+    if (!sequences || !replicas || !count) return std::nullopt;
+    return *sequences * *replicas * *count;
+  }
+
+  void give_batch() {
+    const auto global = global_batch();
+    if (!global || edit_.has("train.global_batch_size")) return;
+    const Span where = tree().node(edit_.find("train.micro_batch_size")->value).span;
+    edit_.put("train.global_batch_size", {0, 0, 0, 0},
+              edit_.scalar(std::to_string(*global), where));
+  }
+
+  MindformersFile file_;
+  TreeEditor& edit_;
+};
+
+}  // namespace
+
+Spellings carry_mindformers(YamlTree& tree, int root, Diagnostics& diagnostics) {
+  return Carrier(tree, root, diagnostics).run();
+}
+
+}  // namespace trainctl

@@ -1,0 +1,28 @@
+// What was probably meant by a key that the schema does not have.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/schema/values.h"
+#include "config/yaml/tree.h"
+
+namespace trainctl {
+
+/// An unknown key of a section ("" for the top level) that has the `known` ones.
+struct UnknownKey {
+  const YamlTree& tree;
+  const std::string& section;
+  const YamlEntry& entry;
+  const std::vector<std::string>& known;
+};
+
+struct UnknownKeyHelp {
+  std::string text;                // "did you mean hidden_size?", "write train.steps: 10", or ""
+  std::vector<std::string> paths;  // keys of ours that it stands for: they are not missing
+};
+
+/// Names a key only where that takes the kind of value that was written.
+UnknownKeyHelp help_for(const UnknownKey& unknown);
+
+}  // namespace trainctl
