@@ -46,13 +46,16 @@ struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.
   double step() const { return forward_backward + optimizer; }
 };
 
-/// What it costs to keep every layer of one stage in the same form (plan/cost/forms.h).
+/// What it costs to keep every layer of one stage in the same form (plan/cost/forms.h), for its
+/// layers of one kind.
 struct RecomputeCost {
+  bool experts = false;           // layers with experts, else dense ones
+  std::int64_t layers = 0;        // of this kind on the stage
   std::string form;               // "none", "norms+activations", "full"
-  bool in_use = false;            // by a layer of the stage
+  bool in_use = false;            // by one of these layers
   std::int64_t kept = 0;          // bytes of one layer and micro-batch between F and B
   std::int64_t once = 0;          // bytes of a layer while it runs F, or between R and W
-  std::int64_t rank = 0;          // bytes of all activations of a rank
+  std::int64_t rank = 0;          // bytes of all activations of a rank, of all its layers
   std::int64_t on_host = 0;       // and of what its layers keep on the host
   double flops = 0;               // made again by a rank for one layer and micro-batch
   std::optional<double> seconds;  // that these take, where rates are given

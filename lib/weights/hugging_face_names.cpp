@@ -281,13 +281,9 @@ std::string unknown_to_hugging_face(const ModelShape& model) {
 bool is_ignored_there(const std::string& name, const ModelShape& model) {
   if (model.family == Family::gpt2) {
     const bool of_layer = name.starts_with("h.") || name.starts_with("transformer.h.");
-    if (of_layer && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"))) {
-      return true;
-    }
-  } else if (name.starts_with("model.layers.") && name.ends_with(".rotary_emb.inv_freq")) {
-    return true;
+    return of_layer && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
   }
-  return model.tied && name == "lm_head.weight";
+  return name.starts_with("model.layers.") && name.ends_with(".rotary_emb.inv_freq");
 }
 
 }  // namespace trainctl

@@ -42,7 +42,7 @@ std::string hugging_face_type(const ModelShape& model);
 /// Why transformers has no such network, one sentence without a final period; "" if it has.
 std::string unknown_to_hugging_face(const ModelShape& model);
 
-/// A buffer that files of older versions hold beside the parameters, or the head of a tied model.
+/// A buffer that files of older versions hold beside the parameters.
 bool is_ignored_there(const std::string& name, const ModelShape& model);
 
 }  // namespace trainctl

@@ -1,6 +1,7 @@
 #include "weights/hugging_face_weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <map>
 #include <set>
@@ -72,6 +73,39 @@ StoredMatrix matrix_of(const Found& found) {
       [file, entry](std::int64_t begin, std::span<char> out) { file->read(*entry, begin, out); }};
 }
 
+constexpr const char* head_name = "lm_head.weight";
+
+/// The embedding of a tied model, of which a file may have only the head.
+bool is_tied_embedding(const HuggingFaceTensor& wanted, const ModelShape& model) {
+  return model.tied && wanted.pieces.size() == 1 &&
+         wanted.pieces.front().ours == "embedding.token.weight";
+}
+
+/// "" if a tied model's head has the values of its embedding, bit for bit once both are fp32.
+std::string other_head(const Found& head, const Found& embedding, const HuggingFaceTensor& wanted) {
+  std::string problem = mismatch(head, head_name, wanted);
+  if (!problem.empty()) return problem;
+  const std::int64_t width = wanted.shape[1];
+  const std::int64_t rows_at_once = std::max<std::int64_t>(1, elements_at_a_time / width);
+  std::vector<float> one, other;
+  for (std::int64_t row = 0; row < wanted.shape[0]; row += rows_at_once) {
+    const std::int64_t rows = std::min(rows_at_once, wanted.shape[0] - row);
+    const MatrixBox box{.row = row, .rows = rows, .column = 0, .columns = width};
+    one.resize(static_cast<std::size_t>(box.elements()));
+    other.resize(one.size());
+    read_box(matrix_of(head), box, false, one.data());
+    read_box(matrix_of(embedding), box, false, other.data());
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      if (std::bit_cast<std::uint32_t>(one[i]) == std::bit_cast<std::uint32_t>(other[i])) continue;
+      return tensor_of(head, head_name) + " differs from the embedding in row " +
+             std::to_string(row + static_cast<std::int64_t>(i) / width) +
+             ", and config.json ties them; set tie_word_embeddings to false there to keep both, "
+             "or remove the head";
+    }
+  }
+  return "";
+}
+
 /// A bias that the model does not have may be in the file as zeros.
 std::string not_zero(const Found& found, const std::string& name) {
   std::vector<float> values(static_cast<std::size_t>(found.entry->shape.numel()));
@@ -101,13 +135,23 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory,
   for (const HuggingFaceTensor& wanted : hugging_face_tensors(model, form_of(tensors))) {
     std::string name;
     const Found* found = find(tensors, wanted.name, name);
+    const bool tied = is_tied_embedding(wanted, model);
+    const auto head = tied ? tensors.find(head_name) : tensors.end();
+    if (found == nullptr && head != tensors.end()) {
+      name = head_name;
+      found = &head->second;
+    }
     known.insert(name);
+    if (head != tensors.end()) known.insert(head_name);
     if (found == nullptr) {
       if (!wanted.pieces.empty()) wrong.push_back("tensor '" + wanted.name + "' is missing");
       continue;
     }
     std::string problem = mismatch(*found, name, wanted);
     if (problem.empty() && wanted.pieces.empty()) problem = not_zero(*found, name);
+    if (problem.empty() && head != tensors.end() && name != head_name) {
+      problem = other_head(head->second, *found, wanted);
+    }
     if (!problem.empty()) wrong.push_back(problem);
     std::int64_t first = 0;
     for (const HuggingFaceTensor::Piece& piece : wanted.pieces) {

@@ -15,8 +15,9 @@ namespace trainctl {
 class HuggingFaceWeights : public StoredWeights {
  public:
   /// Opens the directory's files and compares all of their tensors with the model. Types: fp32,
-  /// bf16, fp16. Throws Error{missing_input | bad_data}, which names every tensor that is missing,
-  /// not the model's, or of another shape or type.
+  /// bf16, fp16. Of a tied model the embedding may be there as the head, or a second time as it
+  /// with the same values. Throws Error{missing_input | bad_data}, which names every tensor that is
+  /// missing, not the model's, or of another shape or type.
   HuggingFaceWeights(const std::filesystem::path& directory, const ModelShape& model);
   void read(const std::string& name, const MatrixBox& box, float* out) const override;
 

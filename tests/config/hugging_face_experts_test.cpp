@@ -66,6 +66,39 @@ TEST_CASE("the config.json of dots1 gives the router of DeepSeek-V3 and shared e
   CHECK(config_of(with(dots1(), "first_k_dense_replace", 0)).moe.first_dense_layers == 0);
 }
 
+TEST_CASE("what config.json leaves out of experts has the values of transformers") {
+  struct Case {
+    const char* type;
+    std::int64_t experts, topk, width, shared;
+  };
+  for (const Case& one : {Case{"mixtral", 8, 2, 14336, 0}, Case{"qwen2_moe", 60, 4, 1408, 5632},
+                          Case{"qwen3_moe", 128, 8, 768, 0}}) {
+    INFO(one.type);
+    const MoeConfig moe = config_of({{"model_type", one.type}}).moe;
+    CHECK(moe.num_experts == one.experts);
+    CHECK(moe.router_topk == one.topk);
+    CHECK(moe.ffn_hidden_size == one.width);
+    CHECK(moe.shared_expert_intermediate_size.value_or(0) == one.shared);
+    CHECK(moe.router_pre_softmax == (one.type != std::string("mixtral")));
+  }
+  Json less = dots1();
+  less.erase("moe_intermediate_size");
+  CHECK(config_of(less).moe.ffn_hidden_size == 1408);
+  CHECK(config_of(less).moe.shared_expert_intermediate_size == 2 * 1408);
+  // Its class has no number of experts, and none of choices.
+  for (const char* key : {"n_routed_experts", "num_experts_per_tok", "n_shared_experts"}) {
+    less = dots1();
+    less.erase(key);
+    CHECK(problem_of(less).starts_with(std::string(key) + " is missing; expected a whole number"));
+  }
+  less = dots1();
+  less.erase("norm_topk_prob");
+  CHECK(problem_of(less).starts_with("norm_topk_prob is missing; that means false; with sigmoid"));
+  less = with(dots1(), "n_group", 4);
+  less.erase("topk_group");
+  CHECK(problem_of(less).starts_with("topk_group is missing; that means 1; groups are compared"));
+}
+
 TEST_CASE("experts given beside model.from must be those of the model") {
   const ReadResult same = start(mixtral().dump(), "}\nmoe: {router_topk: 2, aux_loss_factor: 0.01");
   CHECK(found(same).empty());

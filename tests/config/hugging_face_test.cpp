@@ -37,8 +37,105 @@ TEST_CASE("the families differ in their defaults and switches") {
   CHECK(model_of(as("qwen3")).qk_layernorm);
   CHECK(model_of(as("qwen3")).kv_channels == 128);
   CHECK(model_of(with(as("mistral"), "sliding_window", nullptr)).num_query_groups == 4);
-  CHECK(problem_of(with(llama(), "model_type", "qwen2")) ==
-        "num_key_value_heads is missing; expected a whole number of at least 1");
+}
+
+TEST_CASE("keys that config.json leaves out have the values of transformers") {
+  struct Case {
+    const char* type;
+    std::int64_t vocab, hidden, ffn, layers, heads, groups, head_size, positions;
+    double base;
+  };
+  const Case cases[] = {
+      {"gpt2", 50257, 768, 3072, 12, 12, 0, 0, 1024, 0},
+      {"llama", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e4},
+      {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, 131072, 1e6},
+      {"qwen2", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e4},
+      {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, 32768, 1e4},
+      {"qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e4},
+      {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, 32768, 1e4},
+  };
+  for (const Case& one : cases) {
+    INFO(one.type);
+    const ModelConfig model = model_of({{"model_type", one.type}});
+    CHECK(model.vocab_size == one.vocab);
+    CHECK(model.hidden_size == one.hidden);
+    CHECK(model.ffn_hidden_size == one.ffn);
+    CHECK(model.num_layers == one.layers);
+    CHECK(model.num_attention_heads == one.heads);
+    CHECK(model.max_position_embeddings == one.positions);
+    if (one.groups == 0) continue;
+    CHECK(model.num_query_groups == one.groups);
+    CHECK(model.kv_channels == one.head_size);
+    CHECK(model.rotary_base == one.base);
+  }
+  const Json mistral{{"model_type", "mistral"}, {"sliding_window", nullptr}};
+  CHECK(model_of(mistral).ffn_hidden_size == 14336);
+  CHECK(model_of(mistral).num_query_groups == 8);
+  CHECK(model_of(mistral).max_position_embeddings == 131072);
+  // As many as query heads: of a Llama where the key is missing, of others where it is null.
+  CHECK(model_of({{"model_type", "llama"}, {"num_attention_heads", 16}}).num_query_groups == 16);
+  CHECK(model_of({{"model_type", "qwen2"}, {"num_attention_heads", 64}}).num_query_groups == 32);
+  CHECK(problem_of(with(llama(), "hidden_size", nullptr)) ==
+        "hidden_size is missing; expected a whole number of at least 1");
+}
+
+TEST_CASE("a GPT-2 may name its sizes as the other families do") {
+  const Json config{{"model_type", "gpt2"},
+                    {"hidden_size", 64},
+                    {"num_hidden_layers", 3},
+                    {"num_attention_heads", 4},
+                    {"max_position_embeddings", 32}};
+  const ModelConfig model = model_of(config);
+  CHECK(model.hidden_size == 64);
+  CHECK(model.ffn_hidden_size == 256);
+  CHECK(model.num_layers == 3);
+  CHECK(model.num_attention_heads == 4);
+  CHECK(model.max_position_embeddings == 32);
+  CHECK(problem_of(with(config, "n_embd", 64)) == "no problem");
+  CHECK(problem_of(with(config, "n_embd", 65)) == "hidden_size is 64; n_embd says otherwise");
+}
+
+TEST_CASE("attention that sees later tokens is refused in every family") {
+  for (const Json& config : {llama(), gpt2(), mixtral(), qwen2_moe(), qwen3_moe(), dots1()}) {
+    CHECK(problem_of(with(config, "is_causal", false)) ==
+          "is_causal is false; attention here never sees later tokens");
+    CHECK(problem_of(with(config, "is_causal", true)) == "no problem");
+  }
+}
+
+TEST_CASE("layers with another attention are refused, unless their window hides nothing") {
+  const Json full{"full_attention", "full_attention", "full_attention"};
+  const Json one{"full_attention", "sliding_attention", "full_attention"};
+  for (const Json& config : {llama(), gpt2(), mixtral(), qwen2_moe(), qwen3_moe(), dots1()}) {
+    INFO(config["model_type"]);
+    CHECK(problem_of(with(config, "layer_types", full)) == "no problem");
+    CHECK(
+        problem_of(with(config, "layer_types", {"full_attention"})).starts_with("layer_types is"));
+    CHECK(problem_of(with(config, "layer_types", "full_attention")).starts_with("layer_types is"));
+    CHECK(problem_of(with(config, "layer_types",
+                          {"full_attention", "chunked_attention", "full_attention"})) ==
+          "layer_types is \"chunked_attention\"; attention here has no window: every layer is "
+          "full_attention");
+    const Json sliding = with(config, "layer_types", one);
+    CHECK(problem_of(with(sliding, "sliding_window", nullptr)) == "no problem");
+    CHECK(problem_of(with(sliding, "sliding_window", 128)) == "no problem");
+    const std::string hidden = problem_of(with(sliding, "sliding_window", 16));
+    CHECK((hidden.starts_with("layer_types is \"sliding_attention\"; ") ||
+           hidden.starts_with("sliding_window is 16; ")));
+  }
+  // These classes have the window in every layer, whatever the list says.
+  for (const char* type : {"mistral", "mixtral", "qwen3_moe"}) {
+    INFO(type);
+    Json config =
+        with(type == std::string("mixtral") ? mixtral() : qwen3_moe(), "model_type", type);
+    config["use_sliding_window"] = true;
+    config["sliding_window"] = 64;
+    config["layer_types"] = full;
+    CHECK(problem_of(config).starts_with("sliding_window is 64; "));
+    config.erase("layer_types");
+    config["max_window_layers"] = 3;
+    CHECK(problem_of(config).starts_with("sliding_window is 64; "));
+  }
 }
 
 TEST_CASE("RoPE is read in both spellings") {
@@ -143,7 +240,8 @@ TEST_CASE("text of another form is refused") {
   CHECK(read_hugging_face_config("{\"a\": " + std::string(900'000, '[')).problems.size() == 1);
   const std::string deep = "{\"model_type\": " + std::string(50, '[') + std::string(50, ']') + "}";
   CHECK(contains(read_hugging_face_config(deep).problems.front(), "nested too deeply"));
-  CHECK(read_hugging_face_config("{\"model_type\": \"llama\"}").problems.size() >= 5);
+  CHECK(read_hugging_face_config("{\"model_type\": \"llama\"}").problems.empty());
+  CHECK(read_hugging_face_config("{}").problems.size() == 1);
 }
 
 TEST_CASE("model.from fills what is not given, and says where from") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "../data/scratch_folder.h"
@@ -163,6 +164,76 @@ TEST_CASE("a directory is compared with the model tensor by tensor, all at once"
   plan.model.layers = 1;
   CHECK(missing_in(error_of([&] { HuggingFaceWeights(folder.path(), plan.model); }),
                    {"'transformer.h.1.ln_1.bias' is not a tensor of this model"}) == "");
+}
+
+namespace {
+
+/// The directory of a tied model of one file in fp32 with a head as well: a copy of `embedding`, of
+/// which `change` may change elements. Without `keeps_embedding` it stands for it.
+void write_with_head(const std::string& name, const std::string& embedding,
+                     const std::filesystem::path& to, const std::function<void(float*)>& change,
+                     bool keeps_embedding = true) {
+  std::filesystem::copy(reference_model(name), to);
+  const SafetensorsFile file(reference_model(name) / "model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  const auto add = [&](const std::string& from, const std::string& as, bool changed) {
+    const Tensor values = file.at(from);
+    tensors.push_back({as, values.shape, values.dtype, [=](const Tensor& out) {
+                         std::copy_n(values.as<float>(), values.numel(), out.as<float>());
+                         if (changed) change(out.as<float>());
+                       }});
+  };
+  for (const std::string& tensor : file.names()) {
+    if (keeps_embedding || tensor != embedding) add(tensor, tensor, false);
+  }
+  add(embedding, "lm_head.weight", true);
+  std::filesystem::remove(to / "model.safetensors");
+  write_safetensors(to / "model.safetensors", std::move(tensors));
+}
+
+const std::pair<std::string, std::string> tied_models[] = {
+    {"gpt2", "transformer.wte.weight"}, {"llama_old", "model.embed_tokens.weight"}};
+
+}  // namespace
+
+TEST_CASE("the head of a tied model is ignored where it is the embedding, and refused where not") {
+  for (const auto& [name, embedding] : tied_models) {
+    INFO(name);
+    const auto tokens = all_of<std::int32_t>(expected(name + ".logits"), "tokens");
+    const auto before = logits_from(reference_model(name), tokens);
+    const ScratchFolder same;
+    write_with_head(name, embedding, same.path(), [](float*) {});
+    CHECK(logits_from(same.path(), tokens) == before);
+    ReadResult read = read_start(reference_model(name));
+    const Plan plan = plan_of(read);
+    // The last element, and one of the other sign.
+    for (const bool sign : {false, true}) {
+      const ScratchFolder other;
+      write_with_head(name, embedding, other.path(), [&](float* values) {
+        float& value = values[sign ? 20 : 75 * 16 - 1];
+        value = sign ? -value : value + 1e-6F;
+      });
+      CHECK(missing_in(error_of([&] { HuggingFaceWeights(other.path(), plan.model); }),
+                       {"tensor 'lm_head.weight' differs from the embedding in row " +
+                            std::string(sign ? "1," : "74,"),
+                        "tie_word_embeddings"}) == "");
+    }
+    const ScratchFolder alone;
+    write_with_head(
+        name, embedding, alone.path(), [](float*) {}, false);
+    CHECK(logits_from(alone.path(), tokens) == before);
+  }
+}
+
+TEST_CASE("the head of a tied model has the shape of the embedding") {
+  const ScratchFolder folder;
+  write_with_head("gpt2", "transformer.wte.weight", folder.path(), [](float*) {});
+  ReadResult read = read_start(reference_model("gpt2"));
+  Plan plan = plan_of(read);
+  plan.model.vocab = 70;
+  const std::string message = error_of([&] { HuggingFaceWeights(folder.path(), plan.model); });
+  CHECK(missing_in(message, {"tensor 'transformer.wte.weight' at byte "}) == "");
+  CHECK(message.find("lm_head") == std::string::npos);  // one mistake, not two
 }
 
 TEST_CASE(

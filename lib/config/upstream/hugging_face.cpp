@@ -22,6 +22,7 @@ constexpr int most_depth = 32;
 /// Switches that none of the families has here.
 void refuse_changes(HuggingFaceReader& reader) {
   reader.only("quantization_config", {}, "quantized weights are not read");
+  reader.only("is_causal", {true}, "attention here never sees later tokens");
   reader.only("is_encoder_decoder", {false}, "only decoders are built");
   reader.only("add_cross_attention", {false}, "cross attention is not built");
   reader.only("attn_logit_softcapping", {}, "soft caps on attention scores are not built");
@@ -29,15 +30,45 @@ void refuse_changes(HuggingFaceReader& reader) {
   reader.only("pruned_heads", {HuggingFaceJson::object()}, "pruned heads are not built");
 }
 
+/// Words for the attention of each layer. A window hides nothing where the file has none that is
+/// shorter than `positions`.
+void read_layer_types(HuggingFaceReader& reader, std::int64_t layers, std::int64_t positions) {
+  const HuggingFaceJson& kinds = reader.at("layer_types");
+  if (kinds.is_null()) return;
+  if (!kinds.is_array() || std::ssize(kinds) != layers) {
+    return reader.problem("layer_types",
+                          "expected a list of " + std::to_string(layers) + " words, one a layer");
+  }
+  const HuggingFaceJson& window = reader.at("sliding_window");
+  const bool hides = window.is_number() && window < positions;
+  for (const HuggingFaceJson& kind : kinds) {
+    if (kind == "full_attention" || (kind == "sliding_attention" && !hides)) continue;
+    return reader.problem("layer_types", kind,
+                          "attention here has no window: every layer is full_attention");
+  }
+}
+
+/// A size that either key may give; both may be there if they agree.
+std::int64_t size_of_either(HuggingFaceReader& reader, const std::string& key,
+                            const std::string& other, std::int64_t missing) {
+  if (!reader.has(other)) return reader.size_or(key, missing);
+  if (reader.has(key) && reader.at(key) != reader.at(other)) {
+    reader.problem(other, key + " says otherwise");
+  }
+  return reader.size(other);
+}
+
 void read_gpt2(HuggingFaceReader& reader) {
-  const std::int64_t width = reader.size("n_embd");
+  const std::int64_t width = size_of_either(reader, "n_embd", "hidden_size", 768);
+  const std::int64_t layers = size_of_either(reader, "n_layer", "num_hidden_layers", 12);
   reader.give("family", std::string("gpt2"));
-  reader.give("num_layers", reader.size("n_layer"));
+  reader.give("num_layers", layers);
   reader.give("hidden_size", width);
-  reader.give("num_attention_heads", reader.size("n_head"));
+  reader.give("num_attention_heads", size_of_either(reader, "n_head", "num_attention_heads", 12));
   reader.give("ffn_hidden_size", reader.size("n_inner", 4 * width));
-  reader.give("vocab_size", reader.size("vocab_size"));
-  const std::int64_t positions = reader.size("n_positions");
+  reader.give("vocab_size", reader.size_or("vocab_size", 50'257));
+  const std::int64_t positions =
+      size_of_either(reader, "n_positions", "max_position_embeddings", 1024);
   reader.give("max_position_embeddings", positions);
   reader.give("seq_length", positions);
   reader.give("norm_epsilon", reader.number("layer_norm_epsilon", 1e-5));
@@ -49,6 +80,7 @@ void read_gpt2(HuggingFaceReader& reader) {
   reader.only("scale_attn_weights", {true}, "attention scores are divided by sqrt(head size)");
   reader.only("scale_attn_by_inverse_layer_idx", {false},
               "attention scores are scaled the same in every layer");
+  read_layer_types(reader, layers, positions);
 }
 
 /// One value that two places may give.
@@ -140,28 +172,32 @@ void read_rope(HuggingFaceReader& reader, const std::string& type, std::int64_t 
   reader.give_text("rope_scaling", "{factor: 1}");
 }
 
-/// A window that is shorter than the context hides tokens, which attention here does not.
-void refuse_window(HuggingFaceReader& reader, const std::string& type, std::int64_t layers,
+/// A window that is shorter than the context hides tokens, which attention here does not: whether
+/// there is one. Some classes say for each layer whether it has the window, by a list or by a
+/// number of first layers; the others have it in every layer.
+bool refuse_window(HuggingFaceReader& reader, const std::string& type, std::int64_t layers,
                    std::int64_t positions) {
   const bool is_mistral = type == "mistral" || type == "mixtral";
   const bool is_dots = type == "dots1";
-  if (!is_mistral && !is_dots && !reader.flag("use_sliding_window", false)) return;
+  if (!is_mistral && !is_dots && !reader.flag("use_sliding_window", false)) return false;
   const bool by_default = !reader.has("sliding_window");
-  if (by_default && type == "mixtral") return;
-  if (!by_default && reader.at("sliding_window").is_null()) return;
+  if (by_default && type == "mixtral") return false;
+  if (!by_default && reader.at("sliding_window").is_null()) return false;
   const std::int64_t window = reader.size("sliding_window", mistral_window);
-  if (window >= positions) return;
+  if (window >= positions) return false;
+  const bool by_layer = !is_mistral && type != "qwen3_moe";
   const HuggingFaceJson& kinds = reader.at("layer_types");
-  if (kinds.is_array()) {
-    if (std::find(kinds.begin(), kinds.end(), "sliding_attention") == kinds.end()) return;
-  } else if (!is_mistral && type != "qwen2_moe" &&
+  if (by_layer && kinds.is_array()) {
+    if (std::find(kinds.begin(), kinds.end(), "sliding_attention") == kinds.end()) return false;
+  } else if (by_layer && type != "qwen2_moe" &&
              reader.size("max_window_layers", is_dots ? 62 : 28) >= layers) {
-    return;
+    return false;
   }
   const std::string limit = std::to_string(positions);
   reader.problem("sliding_window", window,
                  std::string(by_default ? "this is the value of a missing key; " : "") +
                      "attention here has no window, and max_position_embeddings is " + limit);
+  return true;
 }
 
 void read_head_size(HuggingFaceReader& reader, const std::string& type, std::int64_t width,
@@ -175,22 +211,24 @@ void read_head_size(HuggingFaceReader& reader, const std::string& type, std::int
   reader.give("kv_channels", reader.size("head_dim", usual));
 }
 
-void read_rotary(HuggingFaceReader& reader, const std::string& type) {
-  const std::int64_t width = reader.size("hidden_size");
-  const std::int64_t heads = reader.size("num_attention_heads");
-  const std::int64_t layers = reader.size("num_hidden_layers");
-  const std::int64_t positions = reader.size("max_position_embeddings");
+void read_rotary(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults) {
+  const std::string type = defaults.type;
+  const std::int64_t width = reader.size_or("hidden_size", defaults.hidden_size);
+  const std::int64_t heads = reader.size_or("num_attention_heads", defaults.num_attention_heads);
+  const std::int64_t layers = reader.size_or("num_hidden_layers", defaults.num_hidden_layers);
+  const std::int64_t positions =
+      reader.size_or("max_position_embeddings", defaults.max_position_embeddings);
   const bool normed = type.starts_with("qwen3") || type == "dots1";  // queries and keys
   reader.give("family", std::string("llama"));
   reader.give("num_layers", layers);
   reader.give("hidden_size", width);
   reader.give("num_attention_heads", heads);
-  const bool needs_groups = type != "llama" && !reader.has("num_key_value_heads");
-  reader.give("num_query_groups", needs_groups ? reader.size("num_key_value_heads")
-                                               : reader.size("num_key_value_heads", heads));
+  const std::int64_t groups = defaults.num_key_value_heads;
+  const bool by_default = groups > 0 && !reader.has("num_key_value_heads");
+  reader.give("num_query_groups", by_default ? groups : reader.size("num_key_value_heads", heads));
   read_head_size(reader, type, width, heads);
-  reader.give("ffn_hidden_size", reader.size("intermediate_size"));
-  reader.give("vocab_size", reader.size("vocab_size"));
+  reader.give("ffn_hidden_size", reader.size_or("intermediate_size", defaults.intermediate_size));
+  reader.give("vocab_size", reader.size_or("vocab_size", defaults.vocab_size));
   reader.give("max_position_embeddings", positions);
   reader.give("seq_length", positions);
   reader.give("norm_epsilon", reader.number("rms_norm_eps", type == "mixtral" ? 1e-5 : 1e-6));
@@ -204,9 +242,10 @@ void read_rotary(HuggingFaceReader& reader, const std::string& type) {
     reader.only("attention_bias", {false}, "the attention's output has no bias here");
   }
   if (type == "llama") reader.only("mlp_bias", {false}, "these MLPs have no biases here");
-  if (type != "llama") refuse_window(reader, type, layers, positions);
+  const bool refused = type != "llama" && refuse_window(reader, type, layers, positions);
+  read_layer_types(reader, layers, refused ? 0 : positions);
   read_rope(reader, type, positions);
-  if (has_hugging_face_experts(type)) read_hugging_face_experts(reader, type, layers);
+  if (has_hugging_face_experts(type)) read_hugging_face_experts(reader, defaults, layers);
 }
 
 /// Refuses a key that is given twice, of which the JSON library would keep the last.
@@ -239,8 +278,8 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   HuggingFaceReader reader(root, result);
   const HuggingFaceJson& given = reader.at("model_type");
   const std::string type = given.is_string() ? given.get<std::string>() : "";
-  static const std::set<std::string> rotary{"llama", "mistral", "qwen2", "qwen3"};
-  if (type != "gpt2" && !rotary.contains(type) && !has_hugging_face_experts(type)) {
+  const HuggingFaceDefaults* rotary = hugging_face_defaults_of(type);
+  if (type != "gpt2" && rotary == nullptr) {
     reader.problem("model_type",
                    "expected dots1, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or "
                    "qwen3_moe");
@@ -250,7 +289,7 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   if (type == "gpt2") {
     read_gpt2(reader);
   } else {
-    read_rotary(reader, type);
+    read_rotary(reader, *rotary);
   }
   reader.give("init_method_std", reader.number("initializer_range", 0.02));
   result.model = "{" + result.model + "}";

@@ -11,13 +11,14 @@ constexpr std::int64_t most_layers = 10'000;  // that num_layers may be
 constexpr std::int64_t widest_experts = 1 << 22;
 
 /// Either key; where both are there, they agree.
-std::int64_t count_experts(HuggingFaceReader& reader) {
+std::int64_t count_experts(HuggingFaceReader& reader, std::optional<std::int64_t> missing) {
   const char* old_key = "num_experts";
   const char* key = reader.has("n_routed_experts")    ? "n_routed_experts"
                     : reader.has("num_local_experts") ? "num_local_experts"
-                                                      : old_key;
-  const std::int64_t count = reader.size(key);
-  if (count == 1) reader.problem(key, "a layer of experts has at least 2 here");
+                    : reader.has(old_key) || missing  ? old_key
+                                                      : "n_routed_experts";
+  const std::int64_t count = reader.size_or(key, missing);
+  if (reader.at(key) == 1) reader.problem(key, "a layer of experts has at least 2 here");
   if (reader.has(old_key) && reader.at(old_key) != reader.at(key)) {
     reader.problem(old_key, std::string(key) + " says otherwise");
   }
@@ -62,31 +63,40 @@ void read_qwen_layers(HuggingFaceReader& reader, std::int64_t layers) {
                  "here");
 }
 
+/// Before a rule about a key that may be missing.
+std::string said_by_default(const HuggingFaceReader& reader, const char* key, const char* value) {
+  return reader.has(key) ? "" : std::string("that means ") + value + "; ";
+}
+
 /// DeepSeek-V3's router: sigmoid scores with a bias in the choice, and groups.
-void read_dots_router(HuggingFaceReader& reader) {
-  const std::int64_t topk = reader.size("num_experts_per_tok");
+void read_dots_router(HuggingFaceReader& reader, std::int64_t topk) {
   const std::int64_t groups = reader.size("n_group", 1);
   const std::int64_t chosen = reader.size("topk_group", 1);
   const bool limited = chosen < groups;
   reader.give_moe("router_enable_expert_bias", true);
   reader.give_moe("router_num_groups", limited ? groups : 1);
   reader.give_moe("router_group_topk", limited ? chosen : 1);
+  if (!reader.has("num_experts_per_tok")) return;  // which is a problem already
   if (limited && topk != 2 * chosen) {
     reader.problem(
         "topk_group",
-        "groups are compared there by their two best scores, here by num_experts_per_tok "
-        "/ topk_group");
+        said_by_default(reader, "topk_group", "1") +
+            "groups are compared there by their two best scores, here by num_experts_per_tok "
+            "/ topk_group");
   }
   if (reader.flag("norm_topk_prob", false) != (topk > 1)) {
-    reader.problem("norm_topk_prob",
-                   "with sigmoid scores, weights of several chosen experts add up to 1 here before "
-                   "they are scaled, and that of one is its score");
+    reader.problem(
+        "norm_topk_prob",
+        said_by_default(reader, "norm_topk_prob", "false") +
+            "with sigmoid scores, weights of several chosen experts add up to 1 here before "
+            "they are scaled, and that of one is its score");
   }
 }
 
-void read_dots(HuggingFaceReader& reader) {
-  read_dots_router(reader);
-  const std::int64_t width = reader.size("moe_intermediate_size");
+void read_dots(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults, std::int64_t topk) {
+  read_dots_router(reader, topk);
+  const std::int64_t width =
+      reader.size_or("moe_intermediate_size", defaults.moe_intermediate_size);
   const std::int64_t count = reader.size("n_shared_experts");
   if (count > widest_experts / width)
     reader.problem("n_shared_experts", "the shared experts are too wide");
@@ -109,23 +119,28 @@ bool has_hugging_face_experts(const std::string& type) {
   return type == "dots1" || type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe";
 }
 
-void read_hugging_face_experts(HuggingFaceReader& reader, const std::string& type,
+void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults,
                                std::int64_t layers) {
+  const std::string type = defaults.type;
   const bool is_mixtral = type == "mixtral";
   const bool is_dots = type == "dots1";
-  reader.give_moe("num_experts", count_experts(reader));
-  reader.give_moe("router_topk", reader.size("num_experts_per_tok"));
+  reader.give_moe("num_experts", count_experts(reader, defaults.experts));
+  const std::int64_t topk = reader.size_or("num_experts_per_tok", defaults.num_experts_per_tok);
+  reader.give_moe("router_topk", topk);
   reader.give_moe("ffn_hidden_size",
-                  reader.size(is_mixtral ? "intermediate_size" : "moe_intermediate_size"));
+                  is_mixtral
+                      ? reader.size_or("intermediate_size", defaults.intermediate_size)
+                      : reader.size_or("moe_intermediate_size", defaults.moe_intermediate_size));
   reader.give_moe("router_score_function", std::string(is_dots ? "sigmoid" : "softmax"));
   reader.give_moe("router_topk_scaling_factor",
                   is_dots ? reader.number("routed_scaling_factor", 1.0) : 1.0);
-  if (is_dots) return read_dots(reader);
+  if (is_dots) return read_dots(reader, defaults, topk);
   reader.give_moe("router_pre_softmax", !is_mixtral && !reader.flag("norm_topk_prob", false));
   if (is_mixtral) return read_mixtral(reader);
   if (type == "qwen2_moe") {
     reader.give_moe("shared_expert_intermediate_size",
-                    reader.size("shared_expert_intermediate_size"));
+                    reader.size_or("shared_expert_intermediate_size",
+                                   defaults.shared_expert_intermediate_size));
     reader.give_moe("shared_expert_gate", true);
   }
   read_qwen_layers(reader, layers);

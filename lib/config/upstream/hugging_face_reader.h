@@ -10,6 +10,7 @@
 
 #include "config/schema/values.h"
 #include "config/upstream/hugging_face.h"
+#include "config/upstream/hugging_face_defaults.h"
 
 namespace trainctl {
 
@@ -45,6 +46,10 @@ class HuggingFaceReader {
                       value.get<std::uint64_t>() <= (std::uint64_t{1} << 40);
     if (!fits) problem(key, "expected a whole number of at least 1");
     return fits ? value.get<std::int64_t>() : 1;
+  }
+  /// The same; a key that is missing, but not null, gives `missing` where there is one.
+  std::int64_t size_or(const std::string& key, std::optional<std::int64_t> missing) {
+    return missing && !has(key) ? *missing : size(key);
   }
   double number(const std::string& key, const HuggingFaceJson& value, double otherwise) {
     if (value.is_null()) return otherwise;
@@ -94,7 +99,7 @@ class HuggingFaceReader {
 
 /// The part of a config.json that says where the experts are and how they are chosen, for the
 /// model types with experts; `layers` of the model.
-void read_hugging_face_experts(HuggingFaceReader& reader, const std::string& type,
+void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults,
                                std::int64_t layers);
 /// Whether models of that type have experts.
 bool has_hugging_face_experts(const std::string& type);

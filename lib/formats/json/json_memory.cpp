@@ -69,6 +69,7 @@ void write_recompute_forms(JsonText& json, const PrintInput& input) {
   for (const RecomputeCost& cost : compare_forms(input.plan, stage, *input.config)) {
     json.open_object(JsonText::Form::one_line);
     json.member("stage", stage);
+    json.member("kind", cost.experts ? "experts" : "dense");
     json.member("form", cost.form);
     json.member("in_use", cost.in_use);
     json.member("layer_bytes", cost.kept);

@@ -10,7 +10,8 @@
 namespace trainctl {
 
 struct RecomputeTable {
-  /// Form (with "* " before it where a layer uses it), memory of a layer and what that saves, what
+  /// Form (with "* " before it where a layer uses it, and behind it the kind of layers where the
+  /// stage has both), memory of a layer and what that saves, what
   /// it takes to make it again; memory of a rank, what that saves, the work in a step.
   using Row = std::array<std::string, 7>;
   int stage = 0;  // that of the rank asked for, or the fullest

@@ -96,12 +96,15 @@ RecomputeTable recompute_table(const PrintInput& input) {
   const StagePlan& rows = plan.stages[static_cast<std::size_t>(table.stage)];
   const std::vector<RecomputeCost> costs = compare_forms(plan, table.stage, *input.config);
   if (costs.empty()) return table;
-  const auto passes =
-      static_cast<double>(count_blocks(rows.units, plan.model.layers) * plan.microbatches);
+  const bool mixed = costs.front().experts != costs.back().experts;
+  const RecomputeCost* most = &costs.front();  // of its kind
   for (const RecomputeCost& cost : costs) {
-    table.rows.push_back({(cost.in_use ? "* " : "  ") + cost.form, format_bytes(cost.kept),
-                          saved_text(cost.kept, costs.front().kept), work_text(cost, 1),
-                          format_bytes(cost.rank), saved_text(cost.rank, costs.front().rank),
+    if (cost.experts != most->experts) most = &cost;
+    const std::string kind = !mixed ? "" : cost.experts ? ", experts" : ", dense";
+    const auto passes = static_cast<double>(cost.layers * plan.microbatches);
+    table.rows.push_back({(cost.in_use ? "* " : "  ") + cost.form + kind, format_bytes(cost.kept),
+                          saved_text(cost.kept, most->kept), work_text(cost, 1),
+                          format_bytes(cost.rank), saved_text(cost.rank, most->rank),
                           work_text(cost, passes)});
   }
   table.in_use = layers_text(plan, rows, false);
@@ -118,8 +121,10 @@ std::string recompute_section(const PrintInput& input) {
   std::string text = "memory by recompute form  (every layer";
   if (input.plan.map.stages > 1) text += " of stage " + std::to_string(table.stage);
   text += " in the same form; * in use)\n";
-  const auto line = [&text](const RecomputeTable::Row& cells) {
-    text += "  " + padded(cells[0], 30) + padded_left(cells[1], 12) + padded_left(cells[2], 9) +
+  std::size_t width = 30;
+  for (const RecomputeTable::Row& row : table.rows) width = std::max(width, row[0].size() + 1);
+  const auto line = [&text, width](const RecomputeTable::Row& cells) {
+    text += "  " + padded(cells[0], width) + padded_left(cells[1], 12) + padded_left(cells[2], 9) +
             "  " + padded(cells[3], 24) + padded_left(cells[4], 12) + padded_left(cells[5], 9) +
             "  " + cells[6] + "\n";
   };

@@ -2,6 +2,7 @@
 // whole tensors: the result of an all-gather, the input of a reduce-scatter.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "plan/plan.h"
 
 namespace trainctl {
+
+inline constexpr std::int64_t fp32_bytes = 4;
 
 class UseList {
  public:
@@ -19,8 +22,12 @@ class UseList {
     bool at_most = false;                         // of CollectiveUse
   };
 
-  UseList(const Plan& plan, std::int64_t rank, const Config& config)
-      : plan_(plan), stage_(plan.stage_of(rank)), rank_(rank), config_(config) {}
+  /// Of a rank of `stage`, one of plan.stages.
+  UseList(const Plan& plan, const StagePlan& stage) : plan_(plan), stage_(stage) {}
+
+  /// Inside layers, over `group`.
+  static Call layer_call(const std::string& operation, const std::string& what,
+                         const std::string& group, UnitKind unit = UnitKind::block);
 
   /// `count` calls of `bytes` each; ignored for a group of one rank.
   void add(const Call& call, std::int64_t count, std::int64_t bytes) {
@@ -40,8 +47,6 @@ class UseList {
 
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
-  std::int64_t rank() const { return rank_; }
-  const Config& config() const { return config_; }
   std::int64_t element() const { return size_of(plan_.compute); }
   std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
   /// Of a micro-batch's residual stream, before it is split over tp.
@@ -55,22 +60,39 @@ class UseList {
 
   const Plan& plan_;
   const StagePlan& stage_;
-  std::int64_t rank_;
-  const Config& config_;
   std::vector<CollectiveUse> uses_;
 };
 
-/// The operation of a collective; "": none.
-std::string_view word_for(Collective collective);
+/// How often the parts of one block run on a rank, and what of it R gathers again.
+struct BlockPasses {
+  std::int64_t once = 0;                    // F, B and W
+  std::int64_t again[block_parts] = {};     // R that makes the part
+  std::int64_t gathered[block_parts] = {};  // whose gathered input of the part is kept until W
+  std::int64_t sliced = 0;                  // R that gathers the block's input
 
-/// How a block's tensors of this rank's tokens become tensors of its heads, over tp.
-struct HeadExchange {
-  const char* operation = "";
-  std::int64_t q = 0, kv = 0;  // bytes of one call: of queries or results, of keys or values
+  /// R of `count` micro-batches that are kept in this form.
+  void add_repeats(const BlockForm& form, std::int64_t count);
+  BlockPasses without_repeats() const;
+  /// How often the part is made: in F and R.
+  std::int64_t of(BlockPart part) const { return once + again[static_cast<int>(part)]; }
+  /// How often F and R gather its input, and W.
+  std::int64_t gathers(BlockPart part) const {
+    const int number = static_cast<int>(part);
+    return once + std::max<std::int64_t>(0, again[number] - gathered[number]);
+  }
+  std::int64_t weight_gathers(BlockPart part) const {
+    return std::max<std::int64_t>(0, once - gathered[static_cast<int>(part)]);
+  }
 };
-HeadExchange head_exchange(const Plan& plan, const LocalShape& local);
+/// Of a step.
+BlockPasses passes_of(const Plan& plan, const StagePlan& stage, int unit);
+/// Micro-batches of a step that keep more of `unit` than the others.
+std::int64_t count_partial(const StagePlan& stage, int unit);
 
-/// Gradients, parameters and scalars: communication_state.cpp.
-void add_state(UseList& list);
+/// What these passes through the block `unit` send inside its layers.
+void add_block(UseList& list, int unit, const BlockPasses& passes);
+
+/// Gradients, parameters and scalars of a rank of the stage: communication_state.cpp.
+void add_state(UseList& list, std::int64_t rank, const Config& config);
 
 }  // namespace trainctl

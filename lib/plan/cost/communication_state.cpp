@@ -79,9 +79,8 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, const st
 }
 
 /// What the ranks with the same parameters exchange.
-void add_replicas(UseList& list) {
+void add_replicas(UseList& list, const OwnershipTable& table) {
   const StagePlan& stage = list.stage();
-  const OwnershipTable table = make_ownership(list.plan(), list.rank());
   const auto group = [&](bool expert) { return replicas_kind(list.plan().mesh, expert); };
   for (int bucket = 0; bucket < std::ssize(stage.flat.buckets); ++bucket) {
     add_sums(list, table, bucket, group(at(stage.flat.buckets, bucket).expert));
@@ -95,10 +94,9 @@ void add_replicas(UseList& list) {
 /// Gradients that ranks with different shards hold parts of, bucket by bucket. Of a tied embedding
 /// a rank sums what its bucket's sum has completed, as it is kept unless it travels in another
 /// type.
-void add_shared_gradients(UseList& list) {
+void add_shared_gradients(UseList& list, const OwnershipTable& table) {
   const GradientRule& rule = list.plan().gradient;
   const std::int64_t completed = size_of(rule.dtype == DType::f32 ? rule.kept : rule.dtype);
-  const OwnershipTable table = make_ownership(list.plan(), list.rank());
   for (int number = 0; number < std::ssize(list.stage().flat.buckets); ++number) {
     const Bucket& bucket = at(list.stage().flat.buckets, number);
     const std::int64_t count = visits_of(list.stage(), ActionKind::reduce, number);
@@ -130,10 +128,10 @@ void add_pairs(UseList& list, const std::string& what, std::int64_t count = 1) {
 /// The loss with the wish to stop, the weights that it is divided by with what else is counted of
 /// batches, and the gradient's squares, those of the norm apart from those that are only looked at:
 /// gathered, and added on each rank in the same order.
-void add_scalars(UseList& list) {
+void add_scalars(UseList& list, const Config& config) {
   add_pairs(list, "loss");
   // With full_batch every rank has all of them.
-  if (masks_tokens(list.config().data) && !list.plan().full_batch) {
+  if (masks_tokens(config.data) && !list.plan().full_batch) {
     add_numbers(list, "loss weights", 4);
   }
   add_pairs(list, "gradient norm");
@@ -144,15 +142,16 @@ void add_scalars(UseList& list) {
              model.layers * (others + model.experts) * sum_bytes);
   }
   // Before the passes, the completion of gradients and the optimizer.
-  if (meets_for_timers(list.config())) add_pairs(list, "barriers of timers", 3);
+  if (meets_for_timers(config)) add_pairs(list, "barriers of timers", 3);
 }
 
 }  // namespace
 
-void add_state(UseList& list) {
-  add_replicas(list);
-  add_shared_gradients(list);
-  add_scalars(list);
+void add_state(UseList& list, std::int64_t rank, const Config& config) {
+  const OwnershipTable table = make_ownership(list.plan(), rank);
+  add_replicas(list, table);
+  add_shared_gradients(list, table);
+  add_scalars(list, config);
 }
 
 }  // namespace trainctl

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "base/at.h"
 #include "plan/cost/forms.h"
@@ -17,10 +18,16 @@ constexpr const char* usual_forms[] = {"none",
                                        "norms+mlp+activations",
                                        "full"};
 
-/// The parts that some layer of the stage makes again.
-std::vector<std::uint8_t> parts_in_use(const Plan& plan, const StagePlan& rows) {
+/// Blocks of a stage that have experts, or those that have none.
+struct BlockKind {
+  bool experts = false;
+  std::vector<int> units;
+  std::vector<std::uint8_t> in_use;  // the parts that some of them make again, ascending
+};
+
+std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<int>& units) {
   std::vector<std::uint8_t> parts;
-  for (const int unit : first_blocks(rows.units, plan.model.layers, plan.model.layers)) {
+  for (const int unit : units) {
     parts.push_back(rows.forms.of(unit, false).again);
     if (!rows.forms.is_partial.empty()) parts.push_back(rows.forms.of(unit, true).again);
   }
@@ -29,13 +36,46 @@ std::vector<std::uint8_t> parts_in_use(const Plan& plan, const StagePlan& rows) 
   return parts;
 }
 
+/// Dense blocks first.
+std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
+  std::vector<BlockKind> kinds;
+  for (const bool experts : {false, true}) {
+    BlockKind kind{.experts = experts,
+                   .units = first_blocks(rows.units, plan.model.layers, plan.model.layers),
+                   .in_use = {}};
+    std::erase_if(kind.units,
+                  [&](int unit) { return plan.model.has_experts(unit - 1) != experts; });
+    if (kind.units.empty()) continue;
+    kind.in_use = parts_in_use(rows, kind.units);
+    kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
+/// `laid`: all blocks of the stage in this form. Of the kind, the first block stands for all.
+RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const BlockForm& form,
+                      const StagePlan& laid, const std::optional<Rates>& rates) {
+  const int unit = kind.units.front();
+  const FormBytes bytes = form_bytes(plan, stage, unit, form);
+  RecomputeCost cost;
+  cost.experts = kind.experts;
+  cost.layers = std::ssize(kind.units);
+  cost.form = form_text(form.again);
+  cost.in_use = std::binary_search(kind.in_use.begin(), kind.in_use.end(), form.again);
+  cost.kept = bytes.kept;
+  cost.once = bytes.once;
+  cost.rank = laid.activation_slots.bytes;
+  cost.on_host = laid.activation_slots.host_bytes;
+  cost.flops = repeat_cost(plan, unit, form).flops;
+  if (rates) cost.seconds = price_repeat(plan, stage, unit, form, *rates).whole();
+  return cost;
+}
+
 }  // namespace
 
 std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Config& config) {
   const StagePlan& rows = at(plan.stages, stage);
-  const std::vector<int> blocks = first_blocks(rows.units, plan.model.layers, plan.model.layers);
-  if (blocks.empty()) return {};
-  const std::vector<std::uint8_t> in_use = parts_in_use(plan, rows);
+  const std::vector<BlockKind> kinds = kinds_of(plan, rows);
   std::vector<BlockForm> forms;
   const auto add = [&](std::uint8_t parts) {
     const BlockForm form = form_with(plan, config.recompute, parts);
@@ -43,34 +83,29 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Conf
     if (std::none_of(forms.begin(), forms.end(), same)) forms.push_back(form);
   };
   for (const char* text : usual_forms) add(*parse_form(text));
-  for (const std::uint8_t parts : in_use) add(parts);
+  for (const BlockKind& kind : kinds) {
+    for (const std::uint8_t parts : kind.in_use) add(parts);
+  }
   const auto rates = given_rates(config.cluster);
   std::vector<RecomputeCost> costs;
   for (const BlockForm& form : forms) {
+    if (kinds.empty()) break;
     StagePlan laid = rows;
     laid.forms = {};
-    for (const int unit : blocks) {
-      laid.forms.usual[unit] = form;
-      laid.forms.usual[unit].on_host = rows.forms.on_host(unit);
+    for (const BlockKind& kind : kinds) {
+      for (const int unit : kind.units) {
+        laid.forms.usual[unit] = form;
+        laid.forms.usual[unit].on_host = rows.forms.on_host(unit);
+      }
     }
     lay_out(plan, stage, config, laid);
-    const FormBytes bytes = form_bytes(plan, stage, blocks.front(), form);
-    const RepeatCost repeat = repeat_cost(plan, blocks.front(), form);
-    RecomputeCost& cost = costs.emplace_back();
-    cost.form = form_text(form.again);
-    cost.in_use = std::binary_search(in_use.begin(), in_use.end(), form.again);
-    cost.kept = bytes.kept;
-    cost.once = bytes.once;
-    cost.rank = laid.activation_slots.bytes;
-    cost.on_host = laid.activation_slots.host_bytes;
-    cost.flops = repeat.flops;
-    if (rates) {
-      cost.seconds =
-          repeat_seconds(repeat, *rates) + repeat_wire_seconds(plan, blocks.front(), form, *rates);
+    for (const BlockKind& kind : kinds) {
+      costs.push_back(cost_of(plan, stage, kind, form, laid, rates));
     }
   }
-  std::stable_sort(costs.begin(), costs.end(),
-                   [](const auto& a, const auto& b) { return a.kept > b.kept; });
+  std::stable_sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) {
+    return a.experts != b.experts ? b.experts : a.kept > b.kept;
+  });
   return costs;
 }
 

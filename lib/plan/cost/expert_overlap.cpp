@@ -12,17 +12,20 @@ namespace {
 /// gather or add up; without the weights of the rows.
 double chunk_seconds(const Plan& plan, std::int64_t rows, const char* between_parts,
                      const Rates& rates) {
-  const auto seconds = [&](const char* operation, std::int64_t ranks, std::int64_t of) {
+  const auto seconds = [&](const char* operation, std::int64_t ranks, std::int64_t of, DType type) {
     CollectiveUse use;
     use.operation = operation;
     use.ranks = ranks;
     use.count = 1;
-    use.bytes = of * plan.model.hidden * size_of(plan.compute) / plan.exchange.chunks;
+    use.bytes = of * plan.model.hidden * size_of(type) / plan.exchange.chunks;
     return wire_seconds(use, rates);
   };
+  const double exchanged = seconds("all_to_all", plan.mesh.ep, rows, plan.compute);
   const std::int64_t parts = plan.exchange.parts;
-  return seconds("all_to_all", plan.mesh.ep, rows) +
-         (parts > 1 ? seconds(between_parts, parts, plan.local.gathered_rows) : 0);
+  if (parts == 1) return exchanged;
+  const bool sums = std::string_view(between_parts) == "reduce_scatter";
+  return exchanged + seconds(between_parts, parts, plan.local.gathered_rows,
+                             sums && plan.fp32_sums ? DType::f32 : plan.compute);
 }
 
 }  // namespace
@@ -37,12 +40,18 @@ double exposed_exchange(double product, double there, double back, std::int64_t 
   return sent - product;
 }
 
+bool moves_rows(const CollectiveUse& use) {
+  return use.what == rows_of_experts || use.what == rows_of_parts;
+}
+
+double expected_expert_rows(const Plan& plan) {
+  return real(plan.local.sent_tokens * plan.exchange.parts) * real(plan.model.topk);
+}
+
 double expert_products(const Plan& plan, bool all, const Rates& rates) {
-  const LocalShape& local = plan.local;
-  const double rows = real(local.sent_tokens * plan.exchange.parts) * real(plan.model.topk);
   const double first = plan.model.gated_mlp ? 2 : 1;  // products
-  return 2 * rows * real(plan.model.hidden) * real(local.expert_ffn) * (all ? first + 1 : first) /
-         rates.matmul_flops;
+  return 2 * expected_expert_rows(plan) * real(plan.model.hidden) * real(plan.local.expert_ffn) *
+         (all ? first + 1 : first) / rates.matmul_flops;
 }
 
 double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,

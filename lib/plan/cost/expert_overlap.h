@@ -18,8 +18,15 @@ double exposed_exchange(double product, double there, double back, std::int64_t 
 inline constexpr std::string_view rows_of_experts = "experts (at most)";
 inline constexpr std::string_view rows_of_parts = "parts of experts (at most)";
 
+/// Whether calls move rows between ranks of experts or between their parts.
+bool moves_rows(const CollectiveUse& use);
+
+/// Rows of a micro-batch that the experts of a rank work on in one block, if all experts are chosen
+/// equally often: what each part of an expert gets from the ranks that share it.
+double expected_expert_rows(const Plan& plan);
+
 /// Seconds of the products of experts in one block, in F or in B; `all`, or those before the
-/// activation. As many as there are if all experts are chosen equally often.
+/// activation. Of the expected rows.
 double expert_products(const Plan& plan, bool all, const Rates& rates);
 
 /// Seconds that a whole pass through one block with experts does not wait for its exchange. Rows

@@ -46,7 +46,9 @@ FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit) {
   const FlopsEstimate all = estimate_flops(model, tokens, {{unit, unit + 1}});
   const auto attention = static_cast<double>(6 * tokens) * static_cast<double>(model.hidden) *
                          static_cast<double>(2 * (model.q_features() + model.kv_features()));
-  double whole = 0;  // of the products
+  const auto router = static_cast<double>(6 * tokens) * static_cast<double>(model.hidden) *
+                      static_cast<double>(model.experts + (model.shared_gate ? 1 : 0));
+  double whole = 0;  // of the products that every tensor-parallel rank makes
   double attended = all.attention_causal / ranks;
   if (unit == head_unit(model.layers)) {
     if (plan.splits.head == SplitBy::whole) whole = all.matmul;
@@ -58,6 +60,7 @@ FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit) {
       attended *= tp;
     }
     if (split.feed_forward == SplitBy::whole && !experts) whole += all.matmul - attention;
+    if (experts && !plan.sequence_parallel) whole += router;
   }
   FlopsEstimate own;
   own.matmul = all.matmul / ranks + whole * (1 - 1 / tp) * tp / ranks;

@@ -40,7 +40,8 @@ bool picks_forms(const Config& config);
 /// Whether it also picks which of the first offload.num_layers are on the host.
 bool picks_host(const Config& config);
 
-/// What the usual forms and those in use cost where every layer of the stage has the same one.
+/// What the usual forms and those in use cost where every layer of the stage has the same one, for
+/// its dense layers and then for those with experts, each in the order of what a layer keeps.
 std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Config& config);
 
 }  // namespace trainctl

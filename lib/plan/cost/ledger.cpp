@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "plan/cost/communication.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
@@ -52,11 +53,12 @@ double in_layers(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   double waits = 0;
   any_block(stage.units, plan.model.layers, [&](int unit) {
     const RingWait ring = ring_wait(plan, unit, rates);
-    waits += ring.forward + ring.backward;
+    const BlockPasses passes = passes_of(plan, stage, unit);
+    waits += static_cast<double>(passes.of(BlockPart::attention)) * ring.forward +
+             static_cast<double>(passes.once) * ring.backward;
     return false;
   });
-  return seconds - hidden_seconds(plan, stage, rates) +
-         static_cast<double>(plan.microbatches) * waits;
+  return seconds - hidden_seconds(plan, stage, rates) + waits;
 }
 
 double idle(const Simulation& simulation, std::size_t rank) {

@@ -1,4 +1,4 @@
-// What it takes to make parts of a block's forward again.
+// What the passes of one block exchange, and what it takes to make parts of its forward again.
 #pragma once
 
 #include "plan/cost/step_time.h"
@@ -7,16 +7,33 @@
 
 namespace trainctl {
 
+/// Seconds of what F, B and W of a block exchange with one micro-batch, without a ring of keys.
+struct BlockWire {
+  double waits = 0;  // for collectives, without what goes on beside products
+  double rows = 0;   // to experts of other ranks and back, all of it
+};
+/// Of a rank of `stage`, one of plan.stages; the mean of its micro-batches.
+BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const Rates& rates);
+
 /// Of one rank, for the R row of the block `unit` with one micro-batch.
 struct RepeatCost {
-  double flops = 0;  // of products, attention under the causal mask
+  double flops = 0;  // of products, attention under the causal mask; a router's are not counted
   double bytes = 0;  // written and read once
 };
 RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form);
 
 /// Seconds of that row, without its collectives.
 double repeat_seconds(const RepeatCost& cost, const Rates& rates);
-/// Seconds of its collectives.
-double repeat_wire_seconds(const Plan& plan, int unit, const BlockForm& form, const Rates& rates);
+
+/// Seconds of that row on a rank of stage number `stage`.
+struct RepeatPrice {
+  double work = 0;    // repeat_seconds
+  double waits = 0;   // for collectives, and for keys that go around a ring
+  double rows = 0;    // of what it sends to experts of other ranks
+  double hidden = 0;  // of `rows`, beside products of the same row where it runs as a whole
+  double whole() const { return work + waits + rows - hidden; }
+};
+RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,
+                         const Rates& rates);
 
 }  // namespace trainctl

@@ -12,7 +12,6 @@
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
 #include "plan/schedule/schedule.h"
-#include "plan/tables/expert_rows.h"
 
 namespace trainctl {
 
@@ -63,24 +62,15 @@ double gradient_bytes(const StagePlan& stage, int unit) {
   return bytes;
 }
 
-/// Of the units of a stage that are blocks, the first that stands for `unit`: its operators are
-/// split alike, and so are its tokens, and both have experts or none.
+/// Of the units of a stage that are blocks, the first that stands for `unit`.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
     for (int one = blocks.begin; one < blocks.end; ++one) {
-      const bool alike = plan.model.has_experts(one - 1) == plan.model.has_experts(unit - 1) &&
-                         plan.splits.of_unit(one) == plan.splits.of_unit(unit) &&
-                         plan.context.of_unit(one) == plan.context.of_unit(unit);
-      if (alike) return one;
+      if (cost_alike(plan, one, unit)) return one;
     }
   }
   return 0;
-}
-
-/// Rows on their way to experts or between their parts.
-bool moves_rows(const CollectiveUse& use) {
-  return use.what == rows_of_experts || use.what == rows_of_parts;
 }
 
 /// Of the units of a stage that are blocks, the first; 0: it has none.
@@ -100,7 +90,6 @@ class UnitCosts {
       : plan_(plan),
         rows_(at(plan.stages, stage)),
         rates_(rates),
-        blocks_(count_blocks(rows_.units, plan.model.layers)),
         tokens_(plan.micro_batch_size * plan.model.seq_length) {}
 
   UnitTimes times(int block) const {
@@ -114,10 +103,10 @@ class UnitCosts {
  private:
   double memory(double bytes) const { return bytes / rates_.memory_bandwidth; }
   double products(double flops) const { return flops / rates_.matmul_flops; }
-  /// Of one micro-batch, in both directions, without rows of experts.
+  /// Of one micro-batch, in both directions, of the embedding or the head.
   double wire(UnitKind unit) const {
     const auto of_layers = [unit](const CollectiveUse& use) {
-      return use.unit == unit && waits_in_layers(use) && !moves_rows(use);
+      return use.unit == unit && waits_in_layers(use);
     };
     return wire_seconds_of(rows_, rates_, of_layers) / real(plan_.microbatches);
   }
@@ -136,8 +125,8 @@ class UnitCosts {
     const double product = products(flops.matmul) / 3;
     const double attention = products(flops.attention_causal) / 3;
     const double kept = memory(kept_bytes(rows_, unit));
-    const double hidden = hidden_over_tp(plan_, rows_, rates_) / real(plan_.microbatches);
-    const double each_way = (wire(UnitKind::block) - hidden) / real(blocks_) / 2;
+    const BlockWire wire = block_wire(plan_, rows_, unit, rates_);
+    const double each_way = wire.waits / 2;
     const double early = early_weight_seconds(plan_, unit, rates_);
     const RingWait ring = ring_wait(plan_, unit, rates_);
     times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
@@ -145,9 +134,7 @@ class UnitCosts {
     times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));
     if (!plan_.model.has_experts(unit - 1)) return;
     constexpr double ways = 4;  // there and back, in F and in B
-    const std::int64_t blocks = count_expert_blocks(plan_.model, rows_.units);
-    times.exchanged =
-        wire_seconds_of(rows_, rates_, moves_rows) / (ways * real(blocks * plan_.microbatches));
+    times.exchanged = wire.rows / ways;
     times.experts = expert_products(plan_, true, rates_);
   }
 
@@ -169,7 +156,6 @@ class UnitCosts {
   const Plan& plan_;
   const StagePlan& rows_;
   const Rates& rates_;
-  std::int64_t blocks_;  // of the stage
   std::int64_t tokens_;  // of a micro-batch
 };
 
@@ -185,6 +171,11 @@ class RowCosts {
         const int like = block_like(rows_, plan, unit);
         like_[unit] = like;
         if (!times_.contains(like)) times_[like] = costs.times(like);
+        if (unit < 1 || unit > plan.model.layers) continue;
+        for (const bool partial : {false, true}) {
+          repeats_[{unit, partial}] =
+              price_repeat(plan, stage, unit, rows_.forms.of(unit, partial), rates);
+        }
       }
     }
     for (const CollectiveUse& use : rows_.communication) {
@@ -206,9 +197,10 @@ class RowCosts {
     }
   }
 
-  /// Of rows that are on their way when the row is over. Those of R are among those of F and B.
+  /// Of rows that are on their way when the row is over.
   double sent_by(const Action& row) const {
-    return row.kind == ActionKind::repeat ? 0 : times_.at(like_.at(row.begin)).exchanged;
+    if (row.kind == ActionKind::repeat) return repeated(row, row.begin).rows;
+    return times_.at(like_.at(row.begin)).exchanged;
   }
 
   double of(const Action& row) const {
@@ -260,14 +252,16 @@ class RowCosts {
     if (row.kind == ActionKind::forward) return -head.deferred;
     return row.kind == ActionKind::backward_weight ? head.deferred + head.again : 0;
   }
-  /// Its collectives are among those that F and B share.
+  const RepeatPrice& repeated(const Action& row, int unit) const {
+    return repeats_.at({unit, rows_.forms.in_partial(row.chunk, row.microbatch)});
+  }
   double repeat_of(const Action& row) const {
     double seconds = 0;
     for (int unit = row.begin; unit < row.end; ++unit) {
-      const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
-      const double all = repeat_seconds(repeat_cost(plan_, unit, form), rates_);
-      seconds +=
-          row.leg == Leg::whole ? all : leg_of(row, all, expert_products(plan_, false, rates_));
+      const RepeatPrice& price = repeated(row, unit);
+      seconds += row.leg == Leg::whole
+                     ? price.whole()
+                     : leg_of(row, price.work + price.waits, expert_products(plan_, false, rates_));
     }
     return seconds;
   }
@@ -294,15 +288,22 @@ class RowCosts {
   Rates rates_;
   std::map<int, UnitTimes> times_;  // by the block that stands for others; 0: the stage's first
   std::map<int, int> like_;         // by unit: the block that stands for it
-  double message_ = 0;              // one
-  double embedding_sum_ = 0;        // of a tied embedding
-  double gradients_ = 0;            // all buckets of the stage
-  double parameters_ = 0;           // all blocks
-  double bucket_elements_ = 0;      // of all sums
+  std::map<std::pair<int, bool>, RepeatPrice> repeats_;  // by block, and whether it keeps more
+  double message_ = 0;                                   // one
+  double embedding_sum_ = 0;                             // of a tied embedding
+  double gradients_ = 0;                                 // all buckets of the stage
+  double parameters_ = 0;                                // all blocks
+  double bucket_elements_ = 0;                           // of all sums
   double gathered_elements_ = 0;
 };
 
 }  // namespace
+
+bool cost_alike(const Plan& plan, int block, int other) {
+  return plan.model.has_experts(block - 1) == plan.model.has_experts(other - 1) &&
+         plan.splits.of_unit(block) == plan.splits.of_unit(other) &&
+         plan.context.of_unit(block) == plan.context.of_unit(other);
+}
 
 bool waits_in_layers(const CollectiveUse& use) {
   return use.purpose == "layers" && use.operation != "send" && use.operation != "receive";

@@ -31,7 +31,7 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates);
 /// Whether calls are collectives inside layers, which wait for them to end.
 bool waits_in_layers(const CollectiveUse& use);
 
-/// Seconds of the passes through one unit with one micro-batch, `layer` of blocks that are split
+/// Seconds of the passes through one unit with one micro-batch, `layer` of blocks that cost
 /// alike.
 struct UnitTimes {
   struct Pass {
@@ -50,6 +50,10 @@ struct UnitTimes {
   double of(const Action& row, std::int64_t layers) const;
 };
 
+/// Whether blocks cost alike: their operators are split alike, and so are their tokens, and both
+/// have experts or none.
+bool cost_alike(const Plan& plan, int block, int other);
+
 /// Sets SimulationInput::cost, seconds of a row: a pass, a message (of its receive), a sum, a
 /// gather or a host copy, which reads and writes its bytes; and SimulationInput::sent. `plan` must
 /// outlive them.
@@ -63,11 +67,11 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 
 /// For a `plan` with complete tables. A kept tensor is written and read once in F and read in B,
 /// where its gradient is written and read; weight gradients are accumulated. R costs the products
-/// and bytes of the parts that it makes again (plan/cost/recompute_cost.h). Attention counts as
-/// its products under the causal mask. Collectives inside layers: half in F, half in B; of a ring
-/// of keys, and of what goes on beside products, only what is waited for. The head computes its
-/// gradients in F and touches its logits four times. The update reads and writes once everything
-/// that a rank keeps for parameters, gradients and optimizer.
+/// bytes and collectives of the parts that it makes again (plan/cost/recompute_cost.h). Attention
+/// counts as its products under the causal mask. Other collectives inside a layer: half in its F,
+/// half in its B; of a ring of keys, and of what goes on beside products, only what is waited for.
+/// The head computes its gradients in F and touches its logits four times. The update reads and
+/// writes once everything that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 
 }  // namespace trainctl

@@ -42,15 +42,19 @@ class Hidden {
   double of(const Action& row, const StagePlan& stage) const {
     double seconds = 0;
     for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan_.model.layers; ++unit) {
-      const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
-      const bool experts = plan_.model.has_experts(unit - 1);
-      const BlockSplit split = plan_.splits.of_unit(unit);
-      for (const Region& region : regions_) {
-        const bool mlp = region.part == BlockPart::mlp;
-        if (mlp && experts) continue;
-        const bool overlaps = (mlp ? split.feed_forward : split.attention) == SplitBy::features;
-        if (overlaps) seconds += of(row.kind, form, region);
-      }
+      seconds += of(row.kind, unit, stage.forms.of(unit, row.chunk, row.microbatch));
+    }
+    return seconds;
+  }
+  double of(ActionKind kind, int unit, const BlockForm& form) const {
+    const bool experts = plan_.model.has_experts(unit - 1);
+    const BlockSplit split = plan_.splits.of_unit(unit);
+    double seconds = 0;
+    for (const Region& region : regions_) {
+      const bool mlp = region.part == BlockPart::mlp;
+      if (mlp && experts) continue;
+      const bool overlaps = (mlp ? split.feed_forward : split.attention) == SplitBy::features;
+      if (overlaps) seconds += of(kind, form, region);
     }
     return seconds;
   }
@@ -153,6 +157,11 @@ double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rat
     if (is_pass(row.kind)) seconds += hidden.of(row, stage);
   }
   return seconds;
+}
+
+double hidden_over_tp(const Plan& plan, ActionKind kind, int unit, const BlockForm& form,
+                      const Rates& rates) {
+  return plan.overlap.any ? Hidden(plan, rates).of(kind, unit, form) : 0;
 }
 
 double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {

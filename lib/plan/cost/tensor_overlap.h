@@ -17,6 +17,9 @@ double exposed_scatter(double product, double chunk, std::int64_t chunks);
 /// Seconds of a step for which a rank of `stage` does not wait, as its collectives of
 /// tensor-parallel ranks go on beside products.
 double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates);
+/// The same of a pass of one kind through the block `unit` with one micro-batch, kept in `form`.
+double hidden_over_tp(const Plan& plan, ActionKind kind, int unit, const BlockForm& form,
+                      const Rates& rates);
 /// And with the exchange between experts in whole passes (moe.comp_comm_parallel). What legs of
 /// passes hide is QueueTimes::hidden_rows.
 double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);

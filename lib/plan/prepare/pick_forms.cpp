@@ -74,8 +74,7 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
     if (option.form.again != parts) continue;  // keeps what collectives give
     option.form.on_host = on_host;
     option.bytes = form_bytes(plan, stage, unit, option.form);
-    option.seconds = repeat_seconds(repeat_cost(plan, unit, option.form), rates) +
-                     repeat_wire_seconds(plan, unit, option.form, rates);
+    option.seconds = price_repeat(plan, stage, unit, option.form, rates).whole();
     if (on_host) option.seconds += exposed_copies(setting, option, passes);
     option.works = option.bytes.once;
     if (config.offload.double_buffering) option.works += option.bytes.on_host;
@@ -164,17 +163,24 @@ class StagePick {
         blocks_(first_blocks(rows_.units, setting.plan.model.layers, setting.plan.model.layers)),
         picks_host_(picks_host(setting.config)) {
     if (blocks_.empty()) return;
-    options_ = options_of(setting, blocks_.front(), false);
     kept_ = kept_at_peak(rows_, blocks_);
-    if (picks_host_) host_options_ = options_of(setting, blocks_.front(), true);
+    for (const int unit : blocks_) {
+      const auto first = std::ranges::find_if(
+          blocks_, [&](int other) { return cost_alike(setting.plan, other, unit); });
+      like_.push_back(static_cast<std::size_t>(first - blocks_.begin()));
+    }
+    options_ = options_with(false);
+    host_options_ = picks_host_ ? options_with(true) : Options(blocks_.size());
   }
 
   /// In the order of their seconds.
   std::vector<Candidate> candidates() const {
     if (blocks_.empty()) return {Candidate{}};
     std::set<std::int64_t> limits;
-    for (const Option& option : options_) limits.insert(option.works);
-    for (const Option& option : host_options_) limits.insert(option.works);
+    add_values(
+        options_, [](const Option& option) { return option.works; }, limits);
+    add_values(
+        host_options_, [](const Option& option) { return option.works; }, limits);
     std::vector<Candidate> all;
     for (const std::int64_t works : limits) {
       const auto small = [&](const Option& option) { return option.works <= works; };
@@ -182,7 +188,8 @@ class StagePick {
     }
     // What is made again of layers on the host may lie where others have theirs.
     limits.clear();
-    for (const Option& option : host_options_) limits.insert(option.bytes.on_host);
+    add_values(
+        host_options_, [](const Option& option) { return option.bytes.on_host; }, limits);
     for (const std::int64_t staged : limits) {
       const auto small = [&](const Option& option) { return option.bytes.on_host <= staged; };
       add_candidates(options_, within(host_options_, small), all);
@@ -227,27 +234,50 @@ class StagePick {
         std::ranges::count_if(blocks_, [&](int unit) { return unit <= layers; }));
   }
 
-  static std::vector<Option> within(const std::vector<Option>& options, const auto& holds) {
-    std::vector<Option> some;
-    std::ranges::copy_if(options, std::back_inserter(some), holds);
+  /// Of each block that stands for others that cost alike; the others have none of their own.
+  using Options = std::vector<std::vector<Option>>;
+
+  Options options_with(bool on_host) const {
+    Options all(blocks_.size());
+    for (std::size_t block = 0; block < blocks_.size(); ++block) {
+      if (like_[block] == block) all[block] = options_of(setting_, blocks_[block], on_host);
+    }
+    return all;
+  }
+  const std::vector<Option>& of_block(const Options& options, std::size_t block) const {
+    return options[like_[block]];
+  }
+
+  static void add_values(const Options& options, const auto& value_of,
+                         std::set<std::int64_t>& values) {
+    for (const std::vector<Option>& some : options) {
+      for (const Option& option : some) values.insert(value_of(option));
+    }
+  }
+  static Options within(const Options& options, const auto& holds) {
+    Options some(options.size());
+    for (std::size_t block = 0; block < options.size(); ++block) {
+      std::ranges::copy_if(options[block], std::back_inserter(some[block]), holds);
+    }
     return some;
   }
 
   /// Dynamic programming over the blocks: for every number of first blocks on the host the fastest
   /// forms of these that fit there, and all choices for the others.
-  void add_candidates(const std::vector<Option>& options, const std::vector<Option>& host_options,
+  void add_candidates(const Options& options, const Options& host_options,
                       std::vector<Candidate>& all) const {
     std::vector<Choices> after(blocks_.size() + 1);  // of block n and the ones after it
     after.back() = {Choice{}};
     for (std::size_t n = blocks_.size(); n-- > 0;) {
-      after[n] = extend(after[n + 1], options, &FormBytes::kept, at(kept_, blocks_[n]));
+      after[n] =
+          extend(after[n + 1], of_block(options, n), &FormBytes::kept, at(kept_, blocks_[n]));
     }
     add_with({}, options, after, 0, all);
     if (!picks_host_) return;
     std::vector<Choices> before{{Choice{}}};  // of the first n blocks
     for (std::size_t n = 0; n < most_on_host(); ++n) {
-      before.push_back(
-          extend(before.back(), host_options, &FormBytes::on_host, at(kept_, blocks_[n])));
+      before.push_back(extend(before.back(), of_block(host_options, n), &FormBytes::on_host,
+                              at(kept_, blocks_[n])));
       const auto fitting = std::ranges::find_if(before.back(), [&](const Choice& one) {
         return one.kept <= host_limit() - fixed().host;
       });
@@ -257,7 +287,7 @@ class StagePick {
       start.host = fitting->kept;
       const Choice* choice = &*fitting;
       for (std::size_t block = n + 1; block-- > 0;) {
-        take(at(host_options, choice->option), blocks_[block], start);
+        take(at(of_block(host_options, block), choice->option), blocks_[block], start);
         choice = &at(before[block], choice->before);
       }
       add_with(start, options, after, n + 1, all);
@@ -271,15 +301,14 @@ class StagePick {
   }
 
   /// `start`: of the blocks before number `first`, with the most that one of them needs once.
-  void add_with(const Candidate& start, const std::vector<Option>& options,
-                const std::vector<Choices>& after, std::size_t first,
-                std::vector<Candidate>& all) const {
+  void add_with(const Candidate& start, const Options& options, const std::vector<Choices>& after,
+                std::size_t first, std::vector<Candidate>& all) const {
     for (const Choice& whole : after[first]) {
       Candidate& candidate = all.emplace_back(start);
       candidate.seconds += whole.seconds;
       const Choice* choice = &whole;
       for (std::size_t block = first; block < blocks_.size(); ++block) {
-        Option option = at(options, choice->option);
+        Option option = at(of_block(options, block), choice->option);
         option.form.on_host = rows_.forms.on_host(blocks_[block]);
         take(option, blocks_[block], candidate);
         if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
@@ -293,7 +322,8 @@ class StagePick {
   const StagePlan& rows_;
   std::vector<int> blocks_;
   bool picks_host_;
-  std::vector<Option> options_, host_options_;
+  std::vector<std::size_t> like_;  // by block: the first that costs alike
+  Options options_, host_options_;
   std::vector<std::int64_t> kept_;  // by unit
 };
 
