@@ -77,6 +77,32 @@ Json to_json(const SavedLayout& layout) {
           {"parallel_optimizer", layout.parallel_optimizer}};
 }
 
+Json to_json(const RunLength& length) {
+  const SchedulePace& pace = length.pace;
+  return {{"tokens", length.tokens ? Json(*length.tokens) : Json()},
+          {"epochs", length.epochs ? Json(*length.epochs) : Json()},
+          {"schedule",
+           {{"updates", pace.updates},
+            {"position", pace.position},
+            {"per_update", pace.per_update},
+            {"end", pace.end}}}};
+}
+
+Json to_json(const SavedSource& source) {
+  const SourcePosition& position = source.position;
+  return {{"path", source.path},
+          {"weight", source.weight},
+          {"bytes", source.identity.bytes},
+          {"xxh3", hex(source.identity.hash)},
+          {"order", position.order},
+          {"epoch", position.epoch},
+          {"seq_length", position.seq_length},
+          {"seed", hex(position.seed)},
+          {"shuffle", position.shuffle},
+          {"windows", position.windows},
+          {"labels", position.labels}};
+}
+
 template <class T>
 Json list_of(const std::vector<T>& values) {
   Json list = Json::array();
@@ -129,6 +155,12 @@ std::string manifest_text(const Manifest& manifest) {
                {"plan_hash", hex(manifest.plan_hash)},
                {"layout", to_json(manifest.layout)},
                {"config_xxh3", hex(manifest.config_hash)}};
+  if (manifest.length) content["length"] = to_json(*manifest.length);
+  if (manifest.data) {
+    content["data"] = {{"windows", manifest.data->windows},
+                       {"pattern", manifest.data->pattern},
+                       {"sources", list_of(manifest.data->sources)}};
+  }
   if (manifest.strategy_hash) content["strategy_xxh3"] = hex(*manifest.strategy_hash);
   content["files"] = list_of(manifest.files);
   content["tensors"] = list_of(manifest.tensors);

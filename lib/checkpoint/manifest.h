@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "data/data_position.h"
 #include "engine/train_state.h"
 #include "plan/tables/box.h"
+#include "plan/tables/site.h"
 
 namespace trainctl {
 
@@ -61,12 +63,36 @@ struct SavedLayout {
   friend bool operator==(const SavedLayout&, const SavedLayout&) = default;
 };
 
+/// What is compared to see whether a source's token file is the one that was read.
+struct SourceIdentity {
+  std::int64_t bytes = 0;  // of its .bin
+  std::uint64_t hash = 0;  // of its header, its index and 64 blocks at fixed places
+  friend bool operator==(const SourceIdentity&, const SourceIdentity&) = default;
+};
+
+struct SavedSource {
+  std::string path;   // storable_name() of the one in the configuration
+  double weight = 0;  // in the blend; 0: no longer in it
+  SourceIdentity identity;
+  SourcePosition position;
+  friend bool operator==(const SavedSource&, const SavedSource&) = default;
+};
+
+struct SavedData {
+  std::string windows;       // how documents are joined and what is held out, as text
+  std::int64_t pattern = 0;  // DataPosition::pattern
+  std::vector<SavedSource> sources;
+  friend bool operator==(const SavedData&, const SavedData&) = default;
+};
+
 struct Manifest {
   TrainState state;
-  std::optional<double> loss;      // of the step
-  std::optional<double> val_loss;  // if measured after the step
-  std::int64_t steps = 0;          // of the whole run
-  std::string optimizer;           // optimizer.type
+  std::optional<double> loss;         // of the step
+  std::optional<double> val_loss;     // if measured after the step
+  std::int64_t steps = 0;             // of the whole run
+  std::optional<RunLength> length{};  // of which they are; in files since it is kept
+  std::optional<SavedData> data{};    // the same
+  std::string optimizer;              // optimizer.type
   std::uint64_t plan_hash = 0;
   SavedLayout layout;
   std::uint64_t config_hash = 0;               // XXH3 of config.yaml

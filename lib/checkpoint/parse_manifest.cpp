@@ -48,6 +48,7 @@ class Node {
   bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
   std::vector<Node> list() const;
   std::int64_t count(std::int64_t most = std::int64_t{1} << 62) const;
+  bool is_null() const { return value_.is_null(); }
   double real() const;
   std::optional<double> optional_real() const;
   bool flag() const;
@@ -225,6 +226,43 @@ SavedLayout read_layout(const Node& node) {
           .parallel_optimizer = node["parallel_optimizer"].flag()};
 }
 
+RunLength read_length(const Node& node) {
+  RunLength length;
+  if (!node["tokens"].is_null()) length.tokens = node["tokens"].count();
+  length.epochs = node["epochs"].optional_real();
+  const Node schedule = node["schedule"];
+  length.pace = {.updates = schedule["updates"].count(),
+                 .position = schedule["position"].real(),
+                 .per_update = schedule["per_update"].real(),
+                 .end = schedule["end"].count()};
+  return length;
+}
+
+SavedSource read_source(const Node& node) {
+  SavedSource source;
+  source.path = node["path"].text();
+  source.weight = node["weight"].real();
+  source.identity = {node["bytes"].count(), node["xxh3"].hash()};
+  source.position = {.order = node["order"].count(),
+                     .epoch = node["epoch"].count(),
+                     .seq_length = node["seq_length"].count(most_extent),
+                     .seed = node["seed"].hash(),
+                     .shuffle = node["shuffle"].flag(),
+                     .windows = node["windows"].count(),
+                     .labels = node["labels"].count()};
+  const SourcePosition& position = source.position;
+  require(position.seq_length > 0 && position.labels < position.seq_length, ExitCode::bad_data,
+          node.where() + ": labels " + std::to_string(position.labels) + " of seq_length " +
+              std::to_string(position.seq_length));
+  return source;
+}
+
+SavedData read_data(const Node& node) {
+  SavedData data{node["windows"].text(), node["pattern"].count(), {}};
+  for (const Node& source : node["sources"].list()) data.sources.push_back(read_source(source));
+  return data;
+}
+
 }  // namespace
 
 Manifest parse_manifest(const std::string& text, const std::string& where) {
@@ -246,6 +284,8 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   manifest.loss = node["loss"].optional_real();
   manifest.val_loss = node["val_loss"].optional_real();
   manifest.steps = node["steps"].count();
+  if (content.contains("length")) manifest.length = read_length(node["length"]);
+  if (content.contains("data")) manifest.data = read_data(node["data"]);
   manifest.optimizer = node["optimizer"].text();
   manifest.plan_hash = node["plan_hash"].hash();
   manifest.layout = read_layout(node["layout"]);

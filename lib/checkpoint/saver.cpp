@@ -251,6 +251,8 @@ void Saver::publish(const std::vector<std::string>& pieces) {
                     .loss = flight_->moment.loss,
                     .val_loss = flight_->moment.val_loss,
                     .steps = input_.config.train.steps,
+                    .length = input_.plan.length,
+                    .data = flight_->moment.data,
                     .optimizer = std::string(word_of(input_.config.optimizer.type)),
                     .plan_hash = input_.plan.hash,
                     .layout = layout_of(input_.plan, input_.config),

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
 #include "config/schema/config.h"
 #include "device/slab.h"
 #include "engine/parameters/param_store.h"
@@ -28,6 +29,7 @@ struct SaveMoment {
   std::optional<double> loss;
   std::optional<double> val_loss;
   std::string product_algorithms{};  // product_algorithms.json; empty: none
+  SavedData data{};                  // of rank 0
 };
 
 class Saver {

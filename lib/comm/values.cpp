@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
+#include "base/error.h"
 #include "comm/group.h"
 
 namespace trainctl {
@@ -42,6 +44,26 @@ void broadcast_bytes(Group& group, std::string& bytes, int root) {
   auto* data = reinterpret_cast<std::uint8_t*>(bytes.data());
   group.broadcast(host_tensor(data, length), root, stream);
   stream.synchronize();
+}
+
+void share_failure(Group& group, const std::exception_ptr& mine) {
+  ExitCode code = ExitCode::ok;
+  std::string text;
+  try {
+    if (mine) std::rethrow_exception(mine);
+  } catch (const Error& error) {
+    code = error.code();
+    text = error.what();
+  } catch (const std::exception& error) {
+    code = ExitCode::internal;
+    text = error.what();
+  }
+  const std::vector<double> codes = gather_values(group, static_cast<double>(code));
+  const auto first = std::find_if(codes.begin(), codes.end(), [](double one) { return one > 0; });
+  if (first == codes.end()) return;
+  broadcast_bytes(group, text, static_cast<int>(first - codes.begin()));
+  if (mine) std::rethrow_exception(mine);
+  throw Error(static_cast<ExitCode>(static_cast<int>(*first)), text);
 }
 
 std::vector<std::string> gather_bytes(Group& group, std::string mine, int root) {

@@ -78,7 +78,7 @@ void put_sample(const Dataset::Sample& sample, const BatchRule& rule, std::int64
     const bool is_masked = static_cast<std::int64_t>(i) >= sample.scored ||
                            (rule.eod_mask_loss && token == rule.eod_token);
     out.tokens[base + i] = token;
-    out.labels[base + i] = sample.tokens[i + 1];
+    out.labels[base + i] = sample.labels[i];
     out.loss_weight[base + i] = is_masked ? 0.0F : 1.0F;
     out.position[base + i] = position++;
     out.document[base + i] = document;
@@ -89,6 +89,7 @@ void put_sample(const Dataset::Sample& sample, const BatchRule& rule, std::int64
 void put_nothing(const BatchRule& rule, std::int64_t seq_length, std::int64_t row, Batch& out) {
   Dataset::Sample nothing;
   nothing.tokens.assign(static_cast<std::size_t>(seq_length + 1), 0);
+  nothing.labels.assign(static_cast<std::size_t>(seq_length), 0);
   nothing.document.assign(static_cast<std::size_t>(seq_length), 0);
   BatchRule plain = rule;
   plain.eod_token = -1;  // padding is not an end token, whatever its number

@@ -98,4 +98,13 @@ Blend::Pick Blend::pick(std::int64_t index) const {
   return {entry.source, round * share_[entry.source] + entry.before};
 }
 
+std::vector<std::int64_t> Blend::counts(std::int64_t samples) const {
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t share : share_) counts.push_back(samples / period() * share);
+  for (std::int64_t place = 0; place < samples % period(); ++place) {
+    ++counts[pattern_[static_cast<std::size_t>(place)].source];
+  }
+  return counts;
+}
+
 }  // namespace trainctl

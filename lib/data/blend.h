@@ -20,6 +20,8 @@ class Blend {
     std::int64_t sample;  // of that source, counted from 0
   };
   Pick pick(std::int64_t index) const;
+  /// Samples of each source among the first `samples`.
+  std::vector<std::int64_t> counts(std::int64_t samples) const;
   std::int64_t period() const { return static_cast<std::int64_t>(pattern_.size()); }
   /// Samples of `source` per period.
   std::int64_t share(std::size_t source) const { return share_[source]; }

@@ -5,33 +5,16 @@
 #include <optional>
 #include <utility>
 
+#include "base/at.h"
 #include "base/error.h"
-#include "base/philox.h"
 #include "data/blend.h"
 #include "data/document_rows.h"
-#include "data/permutation.h"
+#include "data/source.h"
 #include "data/split_stream.h"
 
 namespace trainctl {
 
 namespace {
-
-struct Source {
-  TokenFile file;
-  SplitStream stream;
-  std::optional<DocumentRows> rows;  // instead, where documents are not joined
-  std::int64_t first_window;         // number of its first window among all sources'
-  std::int64_t windows;
-
-  /// As SplitStream::locate; a row's position is its token in the file.
-  SplitStream::Place locate(std::int64_t position) const {
-    if (rows) return {position, file.tokens() - position};
-    return stream.locate(position);
-  }
-  SplitStream::Window window(std::int64_t index, std::int64_t seq_length) const {
-    return rows ? rows->row(index) : stream.window(index, seq_length);
-  }
-};
 
 /// Number of the document that token `token` belongs to: the last that starts at or before it.
 std::int64_t document_of(const TokenFile& file, std::int64_t token) {
@@ -76,58 +59,68 @@ std::vector<double> weights_of(const std::vector<SourceFile>& sources) {
 
 struct Dataset::Impl {
   std::vector<Source> sources;
+  std::vector<std::int64_t> first_window;  // number of each one's first among all sources'
   Blend blend;
   std::int64_t seq_length;
-  std::uint64_t seed;
-  bool shuffle;
   std::int64_t tokens = 0;
   std::int64_t windows = 0;
+  // Where training went on.
+  std::int64_t first_sample = 0;
+  std::int64_t pattern = 0;
+  std::vector<std::int64_t> before{};  // samples of each source earlier in the blend's pattern
 
-  void fill(const Source& source, SplitStream::Window window, Sample& out) const;
-  SplitStream::Window train_window(std::size_t source, std::int64_t sample) const;
+  /// `part(done)` is the part of the sample that begins with its label `done`; none: the rest does
+  /// not count.
+  template <class Part>
+  void fill(const Source& source, Sample& out, const Part& part) const;
 };
 
 namespace {
 
+const char* name_of(Split split) { return split == Split::train ? "train" : "validation"; }
+
 /// Whose rows are documents. Throws Error{bad_data} without a row.
-Source document_source(TokenFile file, double weight, SplitRule rule, Split split,
-                       std::int64_t seq_length) {
-  DocumentRows rows(file, rule, split, seq_length);
-  const char* name = split == Split::train ? "train" : "validation";
-  require(weight == 0 || rows.rows() > 0, ExitCode::bad_data,
-          file.path().string() + ": its " + name + " split has no document of 2 tokens or more; " +
-              "the file has " + std::to_string(file.documents()) + " documents");
-  const std::int64_t count = rows.rows();
+Source document_source(SourceFile source, SplitRule rule, Split split, DrawRule draw,
+                       std::int64_t order) {
+  TokenFile& file = source.file;
+  DocumentRows rows(file, rule, split, draw.seq_length);
+  require(source.weight == 0 || rows.rows() > 0, ExitCode::bad_data,
+          file.path().string() + ": its " + name_of(split) +
+              " split has no document of 2 tokens or more; the file has " +
+              std::to_string(file.documents()) + " documents");
   const SplitStream all(file.tokens(), {}, Split::train);
-  return {std::move(file), all, std::move(rows), 0, count};
+  return {std::move(file), all, std::move(rows), draw, order};
 }
 
 /// Of joined documents. Throws Error{bad_data} without a sample.
-Source stream_source(TokenFile file, double weight, SplitRule rule, Split split,
-                     std::int64_t seq_length) {
-  const char* name = split == Split::train ? "train" : "validation";
+Source stream_source(SourceFile source, SplitRule rule, Split split, DrawRule draw,
+                     std::int64_t order) {
+  TokenFile& file = source.file;
   const SplitStream stream(file.tokens(), rule, split);
-  require(weight == 0 || stream.tokens() > seq_length, ExitCode::bad_data,
-          file.path().string() + ": its " + name + " split has " + std::to_string(stream.tokens()) +
-              " of the file's " + std::to_string(file.tokens()) + " tokens; seq_length " +
-              std::to_string(seq_length) + " needs at least " + std::to_string(seq_length + 1));
-  return {std::move(file), stream, std::nullopt, 0, stream.windows(seq_length)};
+  require(source.weight == 0 || stream.tokens() > draw.seq_length, ExitCode::bad_data,
+          file.path().string() + ": its " + name_of(split) + " split has " +
+              std::to_string(stream.tokens()) + " of the file's " + std::to_string(file.tokens()) +
+              " tokens; seq_length " + std::to_string(draw.seq_length) + " needs at least " +
+              std::to_string(draw.seq_length + 1));
+  return {std::move(file), stream, std::nullopt, draw, order};
 }
 
 }  // namespace
 
 Dataset::Dataset(std::vector<SourceFile> sources, SplitRule rule, Split split,
                  std::int64_t seq_length, std::uint64_t seed, bool shuffle)
-    : impl_(new Impl{{}, Blend(weights_of(sources)), seq_length, seed, shuffle}) {
+    : impl_(new Impl{{}, {}, Blend(weights_of(sources)), seq_length}) {
   assert(seq_length > 0);
   const auto open = rule.documents ? document_source : stream_source;
   for (SourceFile& file : sources) {
-    Source source = open(std::move(file.file), file.weight, rule, split, seq_length);
-    source.first_window = impl_->windows;
-    impl_->tokens += source.rows ? source.rows->tokens() : source.stream.tokens();
-    impl_->windows += source.windows;
+    const DrawRule draw{seq_length, seed, shuffle};
+    Source source = open(std::move(file), rule, split, draw, std::ssize(impl_->sources));
+    impl_->first_window.push_back(impl_->windows);
+    impl_->tokens += source.tokens();
+    impl_->windows += source.windows();
     impl_->sources.push_back(std::move(source));
   }
+  impl_->before.assign(impl_->sources.size(), 0);
 }
 
 Dataset::~Dataset() = default;
@@ -137,59 +130,86 @@ Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 std::int64_t Dataset::seq_length() const { return impl_->seq_length; }
 std::int64_t Dataset::tokens() const { return impl_->tokens; }
 std::int64_t Dataset::windows() const { return impl_->windows; }
-
-void Dataset::Impl::fill(const Source& source, SplitStream::Window window, Sample& out) const {
-  out.tokens.assign(static_cast<std::size_t>(seq_length + 1), 0);
-  out.document.assign(static_cast<std::size_t>(seq_length), 0);
-  out.scored = window.scored;
-  std::int32_t number = 0;
-  std::int64_t previous = -1;
-  for (std::int64_t done = 0; done <= window.scored;) {
-    const SplitStream::Place place = source.locate(window.first + done);
-    const auto count = static_cast<std::size_t>(std::min(place.follow, window.scored + 1 - done));
-    const auto at = static_cast<std::size_t>(done);
-    source.file.read(place.token, std::span(out.tokens).subspan(at, count));
-    const auto inputs = std::span(out.document).subspan(at);
-    number_documents(source.file, place.token, inputs.first(std::min(count, inputs.size())), number,
-                     previous);
-    done += static_cast<std::int64_t>(count);
-  }
-  std::fill(out.document.begin() + window.scored, out.document.end(), number);
+std::int64_t Dataset::windows_behind() const {
+  std::int64_t behind = 0;
+  for (const Source& source : impl_->sources) behind += source.windows_behind();
+  return behind;
 }
 
-/// Sample `sample` of a source.
-SplitStream::Window Dataset::Impl::train_window(std::size_t source, std::int64_t sample) const {
-  const Source& from = sources[source];
-  const std::int64_t last = from.stream.tokens() - 1 - seq_length;
-  const std::int64_t per_epoch = from.rows ? from.windows : last / seq_length + 1;
-  const std::int64_t epoch = sample / per_epoch;
-  const std::int64_t place = sample % per_epoch;
-  constexpr std::uint64_t streams_of_data = 0x6461746100000000ULL;
-  const Philox random(seed, streams_of_data + source);
-  const auto draw = static_cast<std::uint64_t>(2 * epoch);
-  const std::uint64_t key = random.bits64(draw);
-  const auto drawn = static_cast<std::int64_t>(
-      permuted(static_cast<std::uint64_t>(place), static_cast<std::uint64_t>(per_epoch), key));
-  const std::int64_t window = shuffle ? drawn : place;
-  if (from.rows) return from.rows->row(window);
-  const std::uint64_t phase = random.bits64(draw + 1) % static_cast<std::uint64_t>(seq_length);
-  const std::int64_t start = window * seq_length + (shuffle ? static_cast<std::int64_t>(phase) : 0);
-  return {std::min(start, last), seq_length};
+std::int64_t Dataset::rest(std::size_t index) const { return impl_->sources[index].rest(); }
+
+void Dataset::go_on(const DataPosition& position) {
+  assert(position.sources.size() == impl_->sources.size());
+  for (std::size_t i = 0; i < impl_->sources.size(); ++i) {
+    impl_->sources[i].go_on(position.sources[i]);
+  }
+  impl_->first_sample = position.sample;
+  impl_->pattern = position.pattern;
+  impl_->before = impl_->blend.counts(position.pattern);
+}
+
+DataPosition Dataset::position(std::int64_t sample) const {
+  assert(sample >= impl_->first_sample);
+  DataPosition position{
+      .sample = sample, .pattern = impl_->pattern + sample - impl_->first_sample, .sources = {}};
+  const std::vector<std::int64_t> counts = impl_->blend.counts(position.pattern);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    position.sources.push_back(impl_->sources[i].position_after(counts[i] - impl_->before[i]));
+  }
+  return position;
+}
+
+template <class Part>
+void Dataset::Impl::fill(const Source& source, Sample& out, const Part& part) const {
+  out.tokens.assign(static_cast<std::size_t>(seq_length + 1), 0);
+  out.labels.assign(static_cast<std::size_t>(seq_length), 0);
+  out.document.assign(static_cast<std::size_t>(seq_length), 0);
+  out.scored = 0;
+  std::int32_t number = 0;
+  std::int64_t previous = -1;  // document of the token before
+  std::int64_t end = -1;       // position after the part before
+  while (out.scored < seq_length) {
+    const SplitStream::Window now = part(out.scored);
+    if (now.scored == 0) break;
+    if (end >= 0 && now.first != end) {
+      ++number;
+      previous = -1;
+    }
+    for (std::int64_t done = 0; done <= now.scored;) {
+      const SplitStream::Place place = source.locate(now.first + done);
+      const auto count = static_cast<std::size_t>(std::min(place.follow, now.scored + 1 - done));
+      const auto at = static_cast<std::size_t>(out.scored + done);
+      source.file().read(place.token, std::span(out.tokens).subspan(at, count));
+      const auto inputs = std::span(out.document).subspan(at);
+      number_documents(source.file(), place.token, inputs.first(std::min(count, inputs.size())),
+                       number, previous);
+      done += static_cast<std::int64_t>(count);
+    }
+    const auto labels = out.tokens.begin() + out.scored + 1;
+    std::copy_n(labels, now.scored, out.labels.begin() + out.scored);
+    out.scored += now.scored;
+    end = now.first + now.scored;
+  }
+  std::fill(out.document.begin() + out.scored, out.document.end(), number);
 }
 
 void Dataset::train_sample(std::int64_t index, Sample& out) const {
-  assert(index >= 0);
-  const Blend::Pick pick = impl_->blend.pick(index);
-  impl_->fill(impl_->sources[pick.source], impl_->train_window(pick.source, pick.sample), out);
+  assert(index >= impl_->first_sample);
+  const Blend::Pick pick = impl_->blend.pick(index - impl_->first_sample + impl_->pattern);
+  const Source& source = impl_->sources[pick.source];
+  const std::int64_t sample = pick.sample - impl_->before[pick.source];
+  impl_->fill(source, out, [&](std::int64_t done) { return source.part(sample, done); });
 }
 
 void Dataset::window(std::int64_t index, Sample& out) const {
   assert(index >= 0 && index < impl_->windows);
-  const auto after = std::upper_bound(
-      impl_->sources.begin(), impl_->sources.end(), index,
-      [](std::int64_t wanted, const Source& source) { return wanted < source.first_window; });
-  const Source& source = *(after - 1);
-  impl_->fill(source, source.window(index - source.first_window, impl_->seq_length), out);
+  const auto after =
+      std::upper_bound(impl_->first_window.begin(), impl_->first_window.end(), index);
+  const std::int64_t number = after - impl_->first_window.begin() - 1;
+  const Source& source = at(impl_->sources, number);
+  const SplitStream::Window window = source.window(index - at(impl_->first_window, number));
+  impl_->fill(source, out,
+              [&](std::int64_t done) { return done == 0 ? window : SplitStream::Window{}; });
 }
 
 }  // namespace trainctl

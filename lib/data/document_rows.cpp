@@ -44,6 +44,17 @@ DocumentRows::DocumentRows(const TokenFile& file, SplitRule rule, Split split,
   }
 }
 
+DocumentRows DocumentRows::cut_at(std::int64_t seq_length) const {
+  DocumentRows cut = *this;
+  cut.seq_length_ = seq_length;
+  std::int64_t rows = 0;
+  for (Document& document : cut.documents_) {
+    rows += (document.labels - 1) / seq_length + 1;
+    document.end_row = rows;
+  }
+  return cut;
+}
+
 SplitStream::Window DocumentRows::row(std::int64_t index) const {
   assert(index >= 0 && index < rows());
   const auto found = std::upper_bound(

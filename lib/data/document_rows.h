@@ -21,6 +21,8 @@ class DocumentRows {
   std::int64_t rows() const { return documents_.empty() ? 0 : documents_.back().end_row; }
   /// `index` of [0, rows()): its first token in the file, and its labels, of which all count.
   SplitStream::Window row(std::int64_t index) const;
+  /// The same documents in rows of another length.
+  DocumentRows cut_at(std::int64_t seq_length) const;
 
  private:
   struct Document {

@@ -283,10 +283,11 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   state.loss_factor = weight_sum_ > 0 ? static_cast<float>(factor / weight_sum_) : 0.0F;
   state.token_factor =
       tokens_now_ > 0 ? static_cast<float>(factor / static_cast<double>(tokens_now_)) : 0.0F;
-  state.learning_rate =
-      static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, updates_));
+  const SchedulePace& pace = plan_.length.pace;
+  lr_ = learning_rate_at(input_.lr_schedule, pace.end, pace.at(updates_));
+  state.learning_rate = static_cast<float>(lr_);
   state.weight_decay =
-      static_cast<float>(weight_decay(input_.optimizer, input_.train.steps, updates_));
+      static_cast<float>(weight_decay_at(input_.optimizer, pace.end, pace.at(updates_)));
   state.bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
   state.bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
 }
@@ -342,10 +343,9 @@ StepReport Engine::finish_step(double seconds) {
   if (plan_.model.expert_bias && !state.found_inf) {
     move_expert_biases(plan_.model, router_sums_.at("sums"), store_);
   }
-  skipped_in_row_ = state.found_inf ? skipped_in_row_ + 1 : 0;
   const bool bad = state.found_inf || !std::isfinite(total);
-  const bool overflow = std::isfinite(total) && scale_explains_overflow();
-  if (bad && !overflow && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
+  skipped_in_row_ = bad ? skipped_in_row_ + 1 : 0;
+  if (bad && !(std::isfinite(total) && scale_explains_overflow())) check_bad_steps();
   ++completed_;
   const std::int64_t positions = now_->tokens_per_step();
   const std::int64_t batch = positions / plan_.model.seq_length;
@@ -357,7 +357,7 @@ StepReport Engine::finish_step(double seconds) {
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
           .grad_norm = state.grad_norm,
-          .lr = learning_rate(input_.lr_schedule, input_.train.steps, updates_),
+          .lr = lr_,
           .tokens = tokens_,
           .positions = positions_,
           .labels = labels_,

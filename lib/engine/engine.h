@@ -103,6 +103,7 @@ class Engine {
   std::optional<RouterReport> share_router();  // of all ranks. Collective
   bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
+  void check_bad_steps() const;  // throws unless one more may be skipped
 
   EngineInput input_;
   const Plan& plan_;
@@ -144,6 +145,7 @@ class Engine {
   std::int64_t completed_ = 0, samples_ = 0, positions_ = 0, tokens_ = 0, labels_ = 0;
   double weight_sum_ = 0, flops_ = 0, scale_ = 1;  // of the running step, all ranks; of its loss
   std::int64_t tokens_now_ = 0, labels_now_ = 0;   // the same
+  double lr_ = 0;                                  // of its update
   std::int64_t updates_ = 0, skipped_in_row_ = 0;  // before it
 };
 

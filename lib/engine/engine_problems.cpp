@@ -72,4 +72,16 @@ void Engine::throw_bad_step() const {
                   "train.on_bad_loss: skip leaves such updates out");
 }
 
+/// After the losses were shared. A run that skips says the same on every rank.
+void Engine::check_bad_steps() const {
+  const TrainConfig& train = input_.train;
+  if (train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
+  require(
+      skipped_in_row_ <= train.max_bad_steps, ExitCode::diverged,
+      "step " + std::to_string(completed_ + 1) + ": the loss or a gradient is not finite, as in " +
+          std::to_string(skipped_in_row_ - 1) + " steps before it; train.max_bad_steps allows " +
+          std::to_string(train.max_bad_steps) +
+          " in a row. A lower lr_schedule.max_lr or a longer warm-up usually helps");
+}
+
 }  // namespace trainctl

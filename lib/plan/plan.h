@@ -83,7 +83,7 @@ struct Plan {
   OptimizerLevel optimizer_level = OptimizerLevel::level1;  // what the parallel optimizer divides
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step, of the full batch
-  std::vector<RampPart> ramp;     // the batches of all steps; the last one is the full batch
+  std::vector<RampPart> ramp;     // the batches of all steps, or of those that follow the ones done
   // For the steps of a ramp, one plan for each smaller number of micro-batches: the same except for
   // rows, places of activations, and what follows from them. They hold no others.
   std::vector<Plan> smaller;
@@ -104,6 +104,7 @@ struct Plan {
   FlopsEstimate flops;
   std::optional<TimeEstimate> time;  // where the config has the rates of section cluster
   std::int64_t steps = 0;
+  RunLength length;              // of which the steps are
   std::vector<RatePoint> rates;  // at the corners of the schedule and between them
   std::uint64_t hash = 0;
 

@@ -28,6 +28,7 @@ std::string to_text(const Beginning& beginning) {
               {"earlier", static_cast<int>(beginning.start.earlier)},
               {"checkpoint", beginning.start.checkpoint.string()},
               {"step", beginning.start.step},
+              {"has_weights", beginning.start.has_weights},
               {"refused", static_cast<int>(beginning.refused)}}
       .dump();
 }
@@ -39,6 +40,7 @@ void from_text(const std::string& text, Beginning& beginning) {
   beginning.start.earlier = static_cast<Start::Earlier>(value["earlier"].get<int>());
   beginning.start.checkpoint = value["checkpoint"].get<std::string>();
   beginning.start.step = value["step"].get<std::int64_t>();
+  beginning.start.has_weights = value["has_weights"].get<bool>();
   beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
 }
 
@@ -53,13 +55,13 @@ fs::path claimed_directory(const std::string& pattern) {
   }
 }
 
-Beginning decide(const Config& config, const std::string& resume) {
+Beginning decide(const Config& config, std::int64_t steps, const std::string& resume) {
   Beginning beginning;
   try {
     beginning.directory = claimed_directory(config.output.dir);
     beginning.lock = std::make_unique<DirectoryLock>(beginning.directory);
-    beginning.start =
-        decide_start({.directory = beginning.directory, .resume = resume, .config = config});
+    beginning.start = decide_start(
+        {.directory = beginning.directory, .resume = resume, .config = config, .steps = steps});
   } catch (const Error& error) {
     log_error(error.what());
     beginning.refused = error.code();
@@ -102,10 +104,10 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
 
 }  // namespace
 
-Beginning agree_on_beginning(const Config& config, const std::string& resume, World& world,
-                             Group& everyone) {
+Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
+                             World& world, Group& everyone) {
   Beginning beginning;
-  if (world.rank() == 0) beginning = decide(config, resume);
+  if (world.rank() == 0) beginning = decide(config, steps, resume);
   std::string text = to_text(beginning);
   broadcast_bytes(everyone, text, 0);
   from_text(text, beginning);
@@ -122,7 +124,7 @@ Config config_to_go_on(Config config, const fs::path& directory) {
 }
 
 void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
-  std::optional<Error> failure;
+  std::exception_ptr failure;
   if (everyone.rank() == 0) {
     try {
       prepare_run_dir(beginning.directory, beginning.start);
@@ -131,14 +133,11 @@ void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& e
       if (!texts.layout.empty()) {
         write_whole_file(beginning.directory / layout_file_name, texts.layout);
       }
-    } catch (const Error& error) {
-      failure = error;
+    } catch (const Error&) {
+      failure = std::current_exception();
     }
   }
-  double failed = 0;
-  for (double value : gather_values(everyone, failure ? 1.0 : 0.0)) failed += value;
-  if (failure) throw *failure;
-  require(failed == 0, ExitCode::io, "rank 0 could not prepare the output folder");
+  share_failure(everyone, failure);
   open_log_file(beginning.directory, everyone.rank(),
                 beginning.start.kind == Start::Kind::resume ? LogFile::append : LogFile::replace);
 }

@@ -22,8 +22,9 @@ struct Beginning {
 
 /// Rank 0 takes the directory and decides (decide_start); nothing of an earlier run is changed.
 /// Collective. Throws Error{io} if a rank on another host does not see the directory.
-Beginning agree_on_beginning(const Config& config, const std::string& resume, World& world,
-                             Group& everyone);
+/// `config` and `steps` as in StartRequest.
+Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
+                             World& world, Group& everyone);
 
 /// What goes on with the run in `directory` when it is trained: it names that directory, and
 /// replaces nothing.

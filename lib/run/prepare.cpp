@@ -16,7 +16,7 @@
 #include "plan/remedies/joint_layout.h"
 #include "plan/remedies/proven_values.h"
 #include "plan/rules/check.h"
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 
 namespace trainctl {
 
@@ -59,8 +59,8 @@ void fill_batch(ReadResult& read, const Site& site) {
   train.global_batch_size = product_of({mesh.dp, count, train.micro_batch_size.value_or(1)});
 }
 
-/// Sequences of one epoch, where train.epochs asks for them. A plan may be made where the data is
-/// not; generated data has any length.
+/// Sequences in one pass over the training data, where train.epochs asks for them. A plan may be
+/// made where the data is not; generated data has any length.
 std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) {
   const Config& config = read.config;
   const bool on_data =
@@ -68,7 +68,7 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) 
   if (!config.train.epochs || read.diagnostics.has_errors()) return std::nullopt;
   if (!on_data) return 1;
   try {
-    return count_windows(config.data, config.model.seq_length);
+    return open_train_data(config.data, config.model.seq_length, config.train.seed).windows();
   } catch (const Error& error) {
     if (purpose != Purpose::train) return std::nullopt;
     const std::string place = read.sources.find("data.train").to_string();
@@ -126,9 +126,12 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRe
     }
     ChosenLayout choice = choose_layout(read, site, layout.again);
     if (layout.choice != nullptr) *layout.choice = std::move(choice);
-    settle_lengths(read.config, read.sources, site, windows_of(read, purpose), read.diagnostics);
+    read.given = {read.config.train, read.config.lr_schedule};
+    Site settled = site;
+    settled.length = settle_lengths(read.config, read.sources, site, windows_of(read, purpose),
+                                    read.diagnostics);
     forgive_missing(purpose, read.diagnostics);  // the steps that nothing gives
-    plan = prepare(read.config, read.sources, site, purpose, read.diagnostics);
+    plan = prepare(read.config, read.sources, settled, purpose, read.diagnostics);
     if (!read.diagnostics.has_errors()) settle_groups(plan, read.config.moe);
   }
   read.diagnostics.sort();

@@ -72,16 +72,16 @@ void append_progress(const StepReport& report, double mfu, const ProgressSpace& 
   }
 }
 
-Progress::Progress(ProgressOptions options)
+ProgressLine::ProgressLine(ProgressOptions options)
     : options_(options), start_(std::chrono::steady_clock::now()) {
   line_.reserve(256);
 }
 
-Progress::~Progress() {
+ProgressLine::~ProgressLine() {
   if (line_open_) std::fputc('\n', stderr);
 }
 
-void Progress::show(const StepReport& report, double mfu, bool last) {
+void ProgressLine::show(const StepReport& report, double mfu, bool last) {
   double& rate = smoothed_tokens_per_second_;
   rate =
       rate == 0 ? report.tokens_per_second : rate + smoothing * (report.tokens_per_second - rate);
@@ -89,7 +89,8 @@ void Progress::show(const StepReport& report, double mfu, bool last) {
                         (!options_.live && report.step % options_.every == 0);
   if (!own_line && !options_.live) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  const double eta = elapsed.count() / static_cast<double>(report.step) *
+  if (first_step_ == 0) first_step_ = report.step;
+  const double eta = elapsed.count() / static_cast<double>(report.step - first_step_ + 1) *
                      static_cast<double>(report.steps - report.step);
   StepReport smooth = report;
   smooth.tokens_per_second = rate;

@@ -26,18 +26,19 @@ struct ProgressSpace {
 void append_progress(const StepReport& report, double mfu, const ProgressSpace& space,
                      std::string& text);
 
-class Progress {
+class ProgressLine {
  public:
-  explicit Progress(ProgressOptions options);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  explicit ProgressLine(ProgressOptions options);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
   /// A report with val_loss, the first and the last one are always shown as a line of their own.
   void show(const StepReport& report, double mfu, bool last);
 
  private:
   ProgressOptions options_;
   std::chrono::steady_clock::time_point start_;
+  std::int64_t first_step_ = 0;  // of this session
   double smoothed_tokens_per_second_ = 0;
   bool line_open_ = false;
   std::string line_;  // kept, so that a step allocates nothing

@@ -17,10 +17,12 @@
 #include "plan/rules/check.h"
 #include "run/agreement.h"
 #include "run/beginning.h"
+#include "run/data/continuation.h"
 #include "run/directory/signals.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
 #include "run/signal_effects.h"
+#include "run/steps.h"
 #include "run/training.h"
 
 namespace trainctl {
@@ -38,9 +40,11 @@ struct Prepared {
   bool valid = false;
 };
 
-Plan plan_of(const TrainRequest& request, Prepared& prepared) {
-  return prepare(prepared.read, prepared.site, Purpose::train,
-                 {.again = request.search_again, .choice = &prepared.layout});
+void prepare_for_site(const TrainRequest& request, Prepared& prepared) {
+  prepared.read = read_config(request.config, request.set_options);
+  prepared.plan = prepare(prepared.read, prepared.site, Purpose::train,
+                          {.again = request.search_again, .choice = &prepared.layout});
+  prepared.valid = !prepared.read.diagnostics.has_errors();
 }
 
 void tell_search(const ChosenLayout& layout) {
@@ -63,19 +67,20 @@ Prepared read_and_prepare(const TrainRequest& request, World& world, Group& ever
       .ranks_are_threads = request.local_ranks > 0,
       .device = prepared.device.device,
       .cudnn = prepared.cudnn.taken};
-  prepared.plan = plan_of(request, prepared);
-  prepared.valid = !prepared.read.diagnostics.has_errors();
+  prepare_for_site(request, prepared);
   return prepared;
 }
 
 /// Every rank reads its own file; all must come to the same plan. Returns whether the run can
 /// start.
-bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
+enum class Tell { everything, errors };
+bool agree_on_plan(Prepared& prepared, Group& world, bool color, Tell tell) {
   const auto valid = gather_values(world, prepared.valid ? 1.0 : 0.0);
   const bool all_valid = std::all_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
   const bool none_valid = std::none_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
   const bool speak = none_valid || all_valid ? world.rank() == 0 : !prepared.valid;
-  if (speak && !prepared.read.diagnostics.list().empty()) {
+  const bool has_news = tell == Tell::everything || !prepared.valid;
+  if (speak && has_news && !prepared.read.diagnostics.list().empty()) {
     std::cerr << render_text(prepared.read.diagnostics, color) << std::flush;
   }
   if (!all_valid) return false;
@@ -101,8 +106,7 @@ void settle_attention(const TrainRequest& request, Prepared& prepared, const Wor
     reason = prepared.plan.cudnn ? refusal : why_not_cudnn(facts);
     if (!refusal.empty()) {
       prepared.site.cudnn = false;
-      prepared.read = read_config(request.config, request.set_options);
-      prepared.plan = plan_of(request, prepared);
+      prepare_for_site(request, prepared);
     }
   }
   if (world.rank() != 0) return;
@@ -123,11 +127,35 @@ void check_start(const Prepared& prepared) {
       "output.dir is model.from, " + *from + "; the run would replace the model it starts from");
 }
 
+/// The steps in all follow from those that are behind the run and from its present batches: the
+/// plan becomes that of a run that goes on. Returns false where its configuration has errors then,
+/// which rank 0 shows. Collective, of ranks with the same plan.
+bool plan_the_rest(const TrainRequest& request, Prepared& prepared, Continuation& continuation,
+                   Group& everyone) {
+  const bool counts_data = prepared.read.given->train.epochs.has_value();
+  if (counts_data) {
+    find_data_place(continuation, prepared.read.config, everyone);
+    continuation.progress.windows = windows_behind(continuation, prepared.read.config);
+  }
+  prepared.site.done = continuation.progress;
+  prepare_for_site(request, prepared);
+  return agree_on_plan(prepared, everyone, request.color, Tell::errors);
+}
+
+bool is_finished(const Start& start, std::int64_t steps) {
+  return start.step > steps || (start.step == steps && start.has_weights);
+}
+
 void tell_finished(const Beginning& beginning, const Config& config) {
   log_info("the run in " + beginning.directory.string() + " is finished: it has " +
            std::to_string(beginning.start.step) + " of " + std::to_string(config.train.steps) +
            " steps; a greater train.steps continues it, and output.overwrite: true (--overwrite) "
            "replaces it");
+}
+
+void tell_change(const Continuation& continuation, const Plan& plan, const World& world) {
+  const std::string pace = change_of_pace(continuation.progress, plan);
+  if (world.rank() == 0 && !pace.empty()) log_info(pace);
 }
 
 /// Each host's first rank looks; all learn the code of the first error. Collective.
@@ -164,7 +192,9 @@ int run_rank(const TrainRequest& request, World& world) {
   set_log_rank(world.rank(), world.size());
   const std::unique_ptr<Group> everyone = world.everyone("world");
   Prepared prepared = read_and_prepare(request, world, *everyone);
-  if (!agree_on_plan(prepared, *everyone, request.color)) return static_cast<int>(ExitCode::config);
+  if (!agree_on_plan(prepared, *everyone, request.color, Tell::everything)) {
+    return static_cast<int>(ExitCode::config);
+  }
   if (!prepared.device.usable) {
     if (world.rank() == 0) log_error("parallel.device cuda: " + prepared.device.why);
     return static_cast<int>(ExitCode::unavailable);
@@ -183,11 +213,25 @@ int run_rank(const TrainRequest& request, World& world) {
     const ExitCode found = look_first(request, prepared, directory, world, *everyone);
     return tell_launch(RankWord::checked, static_cast<int>(found));
   }
-  const Beginning beginning = agree_on_beginning(config, request.resume, world, *everyone);
+  const Beginning beginning = agree_on_beginning(config_as_given(prepared.read), config.train.steps,
+                                                 request.resume, world, *everyone);
   if (beginning.refused != ExitCode::ok) return static_cast<int>(beginning.refused);
-  if (beginning.start.kind == Start::Kind::finished) {
-    tell_finished(beginning, config);
+  std::optional<Continuation> continuation;
+  bool finished = beginning.start.kind == Start::Kind::finished;
+  if (beginning.start.kind == Start::Kind::resume) {
+    continuation = read_continuation(beginning.start.checkpoint, *everyone);
+    if (!plan_the_rest(request, prepared, *continuation, *everyone)) {
+      return static_cast<int>(ExitCode::config);
+    }
+    finished = is_finished(beginning.start, config.train.steps);
+  }
+  if (finished) {
+    if (world.rank() == 0) tell_finished(beginning, config);
     return tell_launch(RankWord::finished, 0, beginning.start.step);
+  }
+  if (continuation) tell_change(*continuation, prepared.plan, world);
+  if (continuation && continuation->identities.empty()) {
+    find_data_place(*continuation, config, *everyone);
   }
   if (beginning.start.kind == Start::Kind::resume) change_signal_effect(before_going_on);
   const ExitCode found = look_first(request, prepared, beginning.directory, world, *everyone);
@@ -198,6 +242,7 @@ int run_rank(const TrainRequest& request, World& world) {
                      .plan = prepared.plan,
                      .beginning = beginning,
                      .layout_file = prepared.layout.file,
+                     .continuation = continuation ? &*continuation : nullptr,
                      .stop_after = request.stop_after,
                      .ranks_in_process = std::max(1, request.local_ranks),
                      .color = request.color && config.log.color},

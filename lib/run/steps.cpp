@@ -1,6 +1,8 @@
 #include "run/steps.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "plan/rules/resolve.h"
 
@@ -33,6 +35,12 @@ BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan) {
 
 namespace {
 
+std::string format_ratio(double ratio) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", ratio);
+  return text.data();
+}
+
 /// The steps after the first `completed` ones that have fewer micro-batches.
 std::vector<BatchLoader::Order::Smaller> smaller_steps(const Plan& plan, std::int64_t completed) {
   std::vector<BatchLoader::Order::Smaller> steps;
@@ -56,6 +64,16 @@ BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank
           .steps = steps,
           .ahead = config.data.prefetch,
           .smaller = smaller_steps(plan, state.step)};
+}
+
+std::string change_of_pace(const Progress& done, const Plan& plan) {
+  const SchedulePace& now = plan.length.pace;
+  const SchedulePace before = done.planned.value_or(RunLength{}).pace;
+  if (now.per_update == before.per_update) return "";
+  return "the rest takes " + std::to_string(plan.steps - done.steps) +
+         " steps of the present size, not " + std::to_string(done.planned_steps - done.steps) +
+         "; each of them moves the learning rate's schedule on by " + format_ratio(now.per_update) +
+         " of its steps";
 }
 
 std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,

@@ -11,7 +11,7 @@
 #include "data/batch.h"
 #include "engine/engine.h"
 #include "plan/plan.h"
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 
 namespace trainctl {
 
@@ -25,6 +25,10 @@ BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan);
 /// The micro-batches of `rank` in the `steps` steps that follow `state`.
 BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
                                 const TrainState& state, std::int64_t steps);
+
+/// What a run that goes on says where its steps are others than those that were planned before, and
+/// it goes through the schedules at another pace; "" where it does not.
+std::string change_of_pace(const Progress& done, const Plan& plan);
 
 /// Mean loss over the validation data, of which there must be some: the first `max_sequences`, or
 /// all if that is 0. See Engine::evaluate. Collective.

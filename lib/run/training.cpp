@@ -18,7 +18,7 @@
 #include "engine/ledger.h"
 #include "formats/print/print.h"
 #include "ops/cpu_level.h"
-#include "run/corpus.h"
+#include "run/data/training_data.h"
 #include "run/directory/signals.h"
 #include "run/end_report.h"
 #include "run/products/timed_products.h"
@@ -48,10 +48,12 @@ class Training::Impl {
         world_(world),
         everyone_(everyone),
         directory_(input.beginning.directory),
-        config_text_(dump_config(config_to_go_on(config_, directory_), &input.read.sources)),
+        config_text_(dump_config(config_to_go_on(config_as_given(input.read), directory_),
+                                 &input.read.sources)),
         requests_(first(), config_.checkpoint.every_minutes),
-        corpus_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
-                            config_.train.seed, everyone, world.local_rank() == 0)),
+        data_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
+                          config_.train.seed, everyone, world.local_rank() == 0),
+              config_, input.continuation, everyone),
         // Without a file the last steps are measured all the same: that costs a clock per row.
         trace_(plan_.stage_of(world.rank()).actions,
                std::max(config_.log.trace_steps, ledger_steps), !config_.log.trace.empty()),
@@ -142,12 +144,9 @@ class Training::Impl {
     if (first()) log_info("weights from " + directory);
   }
 
-  /// The manifest is read once and parsed by all.
   void load() {
     const std::filesystem::path& from = input_.beginning.start.checkpoint;
-    std::string text = first() ? read_manifest_text(from) : "";
-    broadcast_bytes(everyone_, text, 0);
-    const Manifest manifest = parse_manifest(text, (from / manifest_name).string());
+    const Manifest& manifest = input_.continuation->manifest;
     check_fits(manifest, from, plan_, config_.optimizer);
     load_checkpoint(manifest, from, plan_, config_.optimizer, world_.rank(), engine_.parameters());
     engine_.resume(manifest.state);
@@ -197,7 +196,7 @@ class Training::Impl {
     for (const std::string& line : timers_.lines(timers)) log_info(line);
   }
 
-  /// What is missing after a failure, `trainctl report --format tensorboard` writes later.
+  /// After a failure `trainctl report --format tensorboard` writes the rest.
   void update_events() {
     if (!events_ || try_to_write([&] { events_->update(); })) return;
     events_.reset();
@@ -252,7 +251,8 @@ class Training::Impl {
     saver_.finish();
     if (saver_.saved_step() == engine_.train_state().step) return;
     requests_.restart_clock();
-    saver_.save({engine_.train_state(), report.loss, report.val_loss, products_.text()},
+    saver_.save({engine_.train_state(), report.loss, report.val_loss, products_.text(),
+                 data_.saved(engine_.train_state().samples)},
                 in_background);
   }
 
@@ -376,14 +376,15 @@ class Training::Impl {
   const std::filesystem::path directory_;
   const std::string config_text_;
   Requests requests_;
-  Corpus corpus_;
+  TrainingData data_;
+  const Corpus& corpus_ = data_.corpus();
   Trace trace_;
   Engine engine_;
   TimerReports timers_;
   TimedProducts products_;
   std::optional<StepRecords> records_;  // of rank 0
   std::optional<EventLog> events_;      // with output.tensorboard
-  std::optional<Progress> progress_;
+  std::optional<ProgressLine> progress_;
   Saver saver_;
   StepReport last_;  // of this session
   bool lacks_validation_ = false;

@@ -10,6 +10,7 @@
 #include "config/read/read.h"
 #include "plan/plan.h"
 #include "run/beginning.h"
+#include "run/data/continuation.h"
 
 namespace trainctl {
 
@@ -19,8 +20,9 @@ class Training {
     const ReadResult& read;
     const Plan& plan;
     const Beginning& beginning;
-    const std::string& layout_file;  // what layout.yaml holds; empty: there is none
-    std::int64_t stop_after = 0;     // > 0: this session ends after so many steps
+    const std::string& layout_file;              // what layout.yaml holds; empty: there is none
+    const Continuation* continuation = nullptr;  // of a run that goes on
+    std::int64_t stop_after = 0;                 // > 0: this session ends after so many steps
     int ranks_in_process = 1;
     bool color = true;  // on stderr
   };

@@ -10,7 +10,7 @@
 #include "config/schema/config.h"
 #include "data/batch.h"
 #include "plan/plan.h"
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 
 namespace trainctl {
 

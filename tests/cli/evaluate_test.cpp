@@ -47,6 +47,26 @@ TEST_CASE("evaluate gives the loss that the run had, in every layout, and on oth
   CHECK(contains(untrained.err, "has neither weights nor a checkpoint"));
 }
 
+TEST_CASE("weights that have diverged give no loss and no text") {
+  const TempDir dir;
+  std::string text = small_config();
+  text.replace(text.find("max_lr: 1.0e-3"), 14, "max_lr: 1.0e+30");
+  const std::string config = dir.write("a.yaml", text);
+  REQUIRE(trainctl(train_words(config, dir / "run", {"--steps", "1"})).exit_code == 0);
+  const std::string data = dir.write("a.txt", std::string(400, 'a'));
+  for (const char* format : {"json", "text"}) {
+    const Outcome outcome =
+        trainctl({"evaluate", "--run", dir / "run", "--data", data, "--format", format});
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == exits::diverged);
+    CHECK(outcome.out.empty());
+    CHECK(contains(outcome.err, "the loss on " + data + " is not finite"));
+  }
+  const Outcome words = trainctl({"generate", "--run", dir / "run", "--prompt", "The"});
+  CHECK(words.exit_code == exits::diverged);
+  CHECK(contains(words.err, "the logits are not finite"));
+}
+
 TEST_CASE("a run that has not saved anything says so") {
   const TempDir dir;
   dir.write("config.yaml", small_config());

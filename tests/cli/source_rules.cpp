@@ -50,7 +50,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"formats", {"", "page", "print", "html", "json", "strategy"}},
     {"nn", {"exchange", ""}},
     {"engine", {"memory", "groups", "parameters", ""}},
-    {"run", {"directory", "records", "views", "preflight", "products", "search", "", "models"}},
+    {"run", {"directory", "data", "records", "views", "preflight", "products", "search", "", "models"}},
     {"verify", {"switches", ""}},
     {"bench", {"", "ops", "comm"}},
 };

@@ -10,7 +10,7 @@
 #include "engine/ledger.h"
 #include "nn/decoder.h"
 #include "plan/prepare/make_plan.h"
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 #include "run/directory/metrics.h"
 #include "run/progress.h"
 #include "sample_run.h"

@@ -45,7 +45,7 @@ std::string agreement(const fs::path& of_rank_0, const fs::path& of_rank_1) {
       const auto everyone = world.everyone("test");
       Config config;
       config.output.dir = "run";
-      const Beginning beginning = agree_on_beginning(config, "auto", host, *everyone);
+      const Beginning beginning = agree_on_beginning(config, 4, "auto", host, *everyone);
       if (beginning.refused != ExitCode::ok) throw Error(beginning.refused, "refused");
     });
   } catch (const Error& error) {

@@ -15,6 +15,9 @@ class Writer {
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
+    if constexpr (std::is_same_v<Value, std::int64_t>) {
+      if (value == 0 && !field.given_by.empty()) return given_otherwise(field.key);
+    }
     if constexpr (std::is_enum_v<Value>) {
       line(field.key, std::string(word_of(value)));
     } else {
@@ -55,6 +58,14 @@ class Writer {
     out_ += "\n";
   }
 
+  /// A required value that other keys give.
+  void given_otherwise(std::string_view key) {
+    const std::string path = path_ + std::string(key);
+    const bool known = sources_ != nullptr && sources_->places().contains(path);
+    out_ += indent_ + "# " + std::string(key) + ": " +
+            (known ? origin(path) : std::string("not given")) + "\n";
+  }
+
   /// A value of a list item that is only a path has the item's place.
   std::string origin(std::string path) const {
     const auto& places = sources_->places();
@@ -72,6 +83,14 @@ class Writer {
 };
 
 }  // namespace
+
+Config config_as_given(const ReadResult& read) {
+  Config config = read.config;
+  if (!read.given) return config;
+  config.train = read.given->train;
+  config.lr_schedule = read.given->lr_schedule;
+  return config;
+}
 
 std::string dump_config(const Config& config, const SourceMap* sources) {
   std::string out;

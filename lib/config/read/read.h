@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,13 @@ struct ReplacedValue {
 
 struct ReadResult {
   Config config;
+  /// Sections with lengths, as they were given: a plan needs all lengths as steps. What goes on
+  /// with a run begins with these again. Empty before a plan was asked for.
+  struct Given {
+    TrainConfig train;
+    LrScheduleConfig lr_schedule;
+  };
+  std::optional<Given> given{};
   /// The document is a map of sections: each value of `config` is the file's, or an error is
   /// reported at its path. False after a syntax error or if the document is not a map; `config` is
   /// then meaningless.
@@ -40,6 +48,9 @@ ReadResult read_config(const std::filesystem::path& file,
 ReadResult read_config_text(std::string_view text, const std::string& name,
                             const std::vector<std::string>& set_options,
                             const Surroundings& around = {});
+
+/// The configuration with its lengths as they were given.
+Config config_as_given(const ReadResult& read);
 
 /// The text of a file (slightly more than max_yaml_bytes at most), or why it cannot be read.
 Surroundings::Loaded load_text(const std::string& path);

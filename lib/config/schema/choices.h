@@ -23,6 +23,7 @@ enum class WeightDecayForm { decoupled, coupled };
 enum class ComputeType { fp32, bf16, fp16 };
 enum class SplitStyle { tail, blocks };
 enum class OnBadLoss { stop, skip };
+enum class ChangedData { refuse, allow };
 enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
 enum class AttentionBackend { automatic, own, cudnn };
 enum class ProductChoice { proposed, timed };

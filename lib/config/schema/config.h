@@ -28,6 +28,7 @@ struct TrainConfig {
   std::uint64_t seed = 1234;
   std::int64_t validate_every = 0;  // 0: only after the last step
   OnBadLoss on_bad_loss = OnBadLoss::stop;
+  std::int64_t max_bad_steps = 10;        // in a row that are skipped
   std::int64_t check_replicas_every = 0;  // hash the parameters over data-parallel ranks; 0: never
   bool deterministic_mode = true;
   bool operator==(const TrainConfig&) const = default;

@@ -36,8 +36,9 @@ struct DataConfig {
   bool eod_mask_loss = false;         // the end-of-document token has no loss
   // where documents end; default: the tokenizer's, or the file's documents
   std::optional<std::int64_t> eod_token;
-  std::string cache_dir;      // tokenised text; default: the user's cache folder
-  std::int64_t prefetch = 2;  // batches prepared ahead
+  ChangedData changed = ChangedData::refuse;  // of a source since the checkpoint
+  std::string cache_dir;                      // tokenised text; default: the user's cache folder
+  std::int64_t prefetch = 2;                  // batches prepared ahead
   bool operator==(const DataConfig&) const = default;
 };
 

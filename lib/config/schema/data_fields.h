@@ -53,6 +53,11 @@ void fields(Visitor& visit, Is<DataConfig> auto& data) {
                             .from(0)
                             .to(2'147'483'647)
                             .unset("from the tokenizer, or from the file's documents"));
+  visit(
+      data.changed,
+      field("changed",
+            "If a source is not what the checkpoint's run read: refuse to go on, or allow it, with "
+            "a new epoch of that source"));
   visit(data.cache_dir,
         field("cache_dir", "Directory for tokenised text; empty: the user's cache directory"));
   visit(data.prefetch, field("prefetch", "Number of batches to prepare ahead").from(0).to(1024));

@@ -60,6 +60,11 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
   visit(
       train.on_bad_loss,
       field("on_bad_loss", "If the loss or a gradient is NaN or infinite: stop, or skip the step"));
+  visit(train.max_bad_steps,
+        field("max_bad_steps",
+              "With on_bad_loss skip: steps in a row that are skipped before the run ends")
+            .from(1)
+            .to(1e12));
   visit(train.check_replicas_every,
         field("check_replicas_every", "Steps between comparisons of the replicas; 0: never")
             .count(0));

@@ -75,6 +75,8 @@ inline constexpr Word compute_words[] = {
     {"torch.float16", ComputeType::fp16, Word::Standing::alias}};
 inline constexpr Word split_words[] = {{"tail", SplitStyle::tail}, {"blocks", SplitStyle::blocks}};
 inline constexpr Word bad_loss_words[] = {{"stop", OnBadLoss::stop}, {"skip", OnBadLoss::skip}};
+inline constexpr Word changed_data_words[] = {{"refuse", ChangedData::refuse},
+                                              {"allow", ChangedData::allow}};
 /// First the words of the table, then the names that differ from them.
 constexpr Word scheduler_word(std::size_t index) {
   if (index < std::size(schedules)) return {schedules[index].word, schedules[index].value};

@@ -51,6 +51,8 @@ inline constexpr std::span<const Word> words_of<SplitStyle> = detail::split_word
 template <>
 inline constexpr std::span<const Word> words_of<OnBadLoss> = detail::bad_loss_words;
 template <>
+inline constexpr std::span<const Word> words_of<ChangedData> = detail::changed_data_words;
+template <>
 inline constexpr std::span<const Word> words_of<PipelineScheduler> = detail::scheduler_words;
 template <>
 inline constexpr std::span<const Word> words_of<SearchMode> = detail::search_words;

@@ -67,12 +67,12 @@ RampProblem problem_of_ramp(const TrainConfig& train) {
   return {};
 }
 
-std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit) {
+std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit, BatchesDone done) {
   const auto running = [&](std::int64_t batch) {
     return train.decrease_batch_size_if_needed && batch >= unit ? batch / unit * unit : batch;
   };
   const std::int64_t full = running(train.global_batch_size);
-  std::vector<RampPart> parts{{0, 0, train.global_batch_size}};
+  std::vector<RampPart> parts{{done.steps, done.samples, train.global_batch_size}};
   const bool ramps = train.rampup_batch_size && problem_of_ramp(train).message.empty();
   if (!ramps) {
     parts.front().batch = full;
@@ -80,7 +80,7 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit) {
   }
   const auto [start, increment, samples] = ramp_of(train);
   const std::int64_t levels = (train.global_batch_size - start) / increment;
-  RampPart next;
+  RampPart next = parts.front();
   parts.clear();
   for (std::int64_t level = 0; level < levels; ++level) {
     // The first sample of which the next level holds: ceil((level + 1) * samples / levels).

@@ -17,13 +17,20 @@ struct RampPart {
   friend bool operator==(const RampPart&, const RampPart&) = default;
 };
 
-/// In order; the last part has no end and the full batch. As Megatron-LM's
+/// What of a run is done where its batches are asked for.
+struct BatchesDone {
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+};
+
+/// From `done` on, in order; the last part has no end and the full batch. As Megatron-LM's
 /// --rampup-batch-size: a step that begins after c samples has the batch start + increment *
 /// floor(c / (samples / n)) with n = (global_batch_size - start) / increment, and from `samples` on
 /// the full one. `unit`: micro_batch_size x data_parallel, to whose multiples
 /// decrease_batch_size_if_needed rounds each batch down. Without a ramp, or with one that breaks
 /// its rules, one part.
-std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit);
+std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
+                                 BatchesDone done = {});
 
 /// The most increments of a ramp.
 inline constexpr std::int64_t most_increments = 256;
@@ -38,7 +45,7 @@ RampProblem problem_of_ramp(const TrainConfig& train);
 
 /// The part that the step after `steps` completed ones belongs to.
 const RampPart& part_after(const std::vector<RampPart>& parts, std::int64_t steps);
-/// Sequences in the first `steps` steps.
+/// Sequences in the first `steps` steps, not before those that were done.
 std::int64_t samples_in(const std::vector<RampPart>& parts, std::int64_t steps);
 /// The least number of steps with at least `samples` sequences.
 std::int64_t steps_with(const std::vector<RampPart>& parts, std::int64_t samples);

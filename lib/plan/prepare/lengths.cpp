@@ -1,5 +1,6 @@
 #include "plan/prepare/lengths.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -14,23 +15,39 @@ namespace {
 constexpr double most_steps = 1e12;
 constexpr std::int64_t assumed_steps = 1'000'000'000;
 
+std::int64_t divided_up(std::int64_t value, std::int64_t by) {
+  return value / by + (value % by == 0 ? 0 : 1);
+}
+
+/// "512 of them".
+std::string number_of(std::int64_t count, const char* what) {
+  return std::to_string(count) + " " + what;
+}
+
 class Lengths {
  public:
-  Lengths(Config& config, SourceMap& sources, Diagnostics& diagnostics)
+  Lengths(Config& config, SourceMap& sources, const Site& site, Diagnostics& diagnostics)
       : config_(config),
         sources_(sources),
         check_(sources, diagnostics),
-        has_errors_(diagnostics.has_errors()) {}
+        has_errors_(diagnostics.has_errors()),
+        done_(site.done) {}
 
-  void settle(const Site& site, std::optional<std::int64_t> windows) {
+  RunLength settle(const Site& site, std::optional<std::int64_t> windows) {
+    windows_ = windows;
     settle_batch(site);
-    ramp_ = resolve_batch(config_.train, resolve_mesh(config_.parallel, site.world_size)).ramp;
+    ramp_ = resolve_batch(config_.train, resolve_mesh(config_.parallel, site.world_size),
+                          {done_.steps, done_.samples})
+                .ramp;
+    RunLength length{.tokens = config_.train.tokens, .epochs = config_.train.epochs, .pace = {}};
     settle_tokens();
-    settle_epochs(windows);
-    settle_warmup();
+    settle_epochs();
+    length.pace = pace_of(length);
+    settle_warmup(length.pace.end);
     config_.train.tokens.reset();
     config_.train.epochs.reset();
     config_.lr_schedule.warmup_ratio.reset();
+    return length;
   }
 
  private:
@@ -45,36 +62,49 @@ class Lengths {
            "micro_batch_size x micro_batch_num x data_parallel (" + std::to_string(mesh.dp) + ")");
   }
 
+  /// Steps in all that have so many sequences more than those that are done.
+  std::int64_t steps_after(std::int64_t sequences) const {
+    return steps_with(ramp_, done_.samples + std::max<std::int64_t>(0, sequences));
+  }
+  std::int64_t steps_for_tokens(std::int64_t tokens) const {
+    return steps_after(
+        divided_up(std::max<std::int64_t>(0, tokens - done_.positions), config_.model.seq_length));
+  }
+  /// Of `windows_`, which must be known.
+  std::int64_t sequences_of(double passes) const {
+    const double all = std::min(passes * static_cast<double>(*windows_), most_steps);
+    return static_cast<std::int64_t>(std::ceil(all - static_cast<double>(done_.windows) - 1e-9));
+  }
+
   void settle_tokens() {
     if (!config_.train.tokens) return;
     if (!check_.clean({"train.tokens", "train.global_batch_size", "model.seq_length"})) {
       return assume_steps();
     }
-    const std::int64_t batch = config_.train.global_batch_size;
     const std::int64_t length = config_.model.seq_length;
-    const std::int64_t step = product_of({batch, length});
+    const std::int64_t step = product_of({config_.train.global_batch_size, length});
     if (step <= 0) return assume_steps();
     const std::int64_t tokens = *config_.train.tokens;
+    std::string way;
+    if (done_.steps > 0) way = " - " + number_of(done_.positions, "done");
+    const std::int64_t left = std::max<std::int64_t>(0, tokens - done_.positions);
     if (rounds()) {
-      const std::int64_t samples = tokens / length + (tokens % length == 0 ? 0 : 1);
-      return settle_steps("train.tokens", std::to_string(tokens),
-                          " / " + named("seq_length", length) + in_ramp(samples),
-                          steps_with(ramp_, samples));
+      way += " / " + named("seq_length", length) + in_ramp(divided_up(left, length));
+    } else {
+      way += " / (" + named("global_batch_size", config_.train.global_batch_size) + " x " +
+             named("seq_length", length) + " = " + std::to_string(step) + " per step)" +
+             (left % step == 0 ? "" : ", rounded up,");
     }
-    const std::int64_t steps = tokens / step + (tokens % step == 0 ? 0 : 1);
-    const std::string way = " / (" + named("global_batch_size", batch) + " x " +
-                            named("seq_length", length) + " = " + std::to_string(step) +
-                            " per step)" + (tokens % step == 0 ? "" : ", rounded up,");
-    settle_steps("train.tokens", std::to_string(tokens), way, steps);
+    settle_steps("train.tokens", std::to_string(tokens), way, steps_for_tokens(tokens));
   }
 
-  void settle_epochs(std::optional<std::int64_t> windows) {
+  void settle_epochs() {
     if (!config_.train.epochs) return;
     if (!check_.clean({"train.epochs", "train.global_batch_size", "model.seq_length"})) {
       return assume_steps();
     }
     const std::int64_t batch = config_.train.global_batch_size;
-    if (!windows || batch <= 0) {
+    if (!windows_ || batch <= 0) {
       if (config_.train.steps > 0) return;
       if (has_errors_) return assume_steps();
       check_.error("missing-key", "train.steps",
@@ -83,21 +113,12 @@ class Lengths {
       return;
     }
     const double passes = *config_.train.epochs;
-    if (rounds()) {
-      const double samples =
-          std::ceil(std::min(passes * static_cast<double>(*windows), most_steps) - 1e-9);
-      const auto count = static_cast<std::int64_t>(samples);
-      return settle_steps(
-          "train.epochs", number(passes),
-          " x " + std::to_string(*windows) + " sequences in the training data" + in_ramp(count),
-          std::max<std::int64_t>(1, steps_with(ramp_, count)));
-    }
-    const double exact = passes * static_cast<double>(*windows) / static_cast<double>(batch);
-    const auto steps = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
-    const std::string way = " x " + std::to_string(*windows) +
-                            " sequences in the training data / " +
-                            named("global_batch_size", batch);
-    settle_steps("train.epochs", number(passes), way, std::max<std::int64_t>(1, steps));
+    const std::int64_t sequences = sequences_of(passes);
+    std::string way = " x " + std::to_string(*windows_) + " sequences in the training data";
+    if (done_.steps > 0) way += " - " + number_of(done_.windows, "done");
+    way += rounds() ? in_ramp(sequences) : " / " + named("global_batch_size", batch);
+    settle_steps("train.epochs", number(passes), way,
+                 std::max<std::int64_t>(1, steps_after(sequences)));
   }
 
   /// Some batch is not global_batch_size.
@@ -112,11 +133,56 @@ class Lengths {
            (ramp_.size() > 1 ? " to " + std::to_string(ramp_.back().batch) : "") + ", rounded up,";
   }
 
+  /// The steps that the run would have with its present batches if it were asked for what it was
+  /// asked for before; none where that is not known.
+  std::optional<std::int64_t> steps_of(const RunLength& asked) const {
+    if (asked.tokens) return steps_for_tokens(*asked.tokens);
+    if (asked.epochs && windows_)
+      return std::max<std::int64_t>(1, steps_after(sequences_of(*asked.epochs)));
+    return std::nullopt;
+  }
+
+  /// What is left of the schedules takes as many steps as what is left of the run. Where the run is
+  /// asked for more or less, the schedules grow or shrink by steps of their present pace.
+  SchedulePace pace_of(const RunLength& now) const {
+    const std::int64_t steps = config_.train.steps;
+    if (done_.steps == 0) return {.end = steps};
+    const bool by_steps = !now.tokens && !now.epochs;
+    const RunLength before = done_.planned.value_or(RunLength{now.tokens, now.epochs, {}});
+    SchedulePace pace = before.pace;
+    if (pace.end == 0) pace.end = done_.planned_steps;
+    const bool same_form = before.tokens.has_value() == now.tokens.has_value() &&
+                           before.epochs.has_value() == now.epochs.has_value();
+    const auto go_on_from_here = [&](double per_update) {
+      pace = {done_.updates, pace.at(done_.updates), per_update, pace.end};
+    };
+    if (!same_form) {
+      go_on_from_here(1);
+      pace.end = static_cast<std::int64_t>(std::ceil(pace.position)) +
+                 std::max<std::int64_t>(0, steps - done_.steps);
+      return pace;
+    }
+    const std::int64_t unchanged =
+        by_steps ? done_.planned_steps : steps_of(before).value_or(steps);
+    const std::int64_t left_before = done_.planned_steps - done_.steps;
+    const std::int64_t left = unchanged - done_.steps;
+    if (left_before > 0 && left > 0 && left != left_before) {
+      go_on_from_here(pace.per_update * static_cast<double>(left_before) /
+                      static_cast<double>(left));
+    }
+    const double more = pace.per_update * static_cast<double>(steps - unchanged);
+    pace.end += static_cast<std::int64_t>(std::ceil(more - 1e-9));
+    return pace;
+  }
+
   /// `path` asks for that many steps.
   void settle_steps(const std::string& path, const std::string& value, const std::string& way,
                     std::int64_t steps) {
     TrainConfig& train = config_.train;
-    const std::string arithmetic = named(path, value) + way + " = " + std::to_string(steps);
+    const std::string behind =
+        done_.steps > 0 ? ", after " + std::to_string(done_.steps) + " steps" : "";
+    const std::string arithmetic =
+        named(path, value) + way + " = " + std::to_string(steps - done_.steps) + behind;
     if (train.steps == 0 && check_.clean({"train.steps"})) {
       train.steps = steps;
       record("train.steps", path, arithmetic);
@@ -125,12 +191,12 @@ class Lengths {
     }
   }
 
-  void settle_warmup() {
+  /// `steps`: of the whole schedule.
+  void settle_warmup(std::int64_t steps) {
     LrScheduleConfig& schedule = config_.lr_schedule;
-    if (!schedule.warmup_ratio || config_.train.steps <= 0) return;
+    if (!schedule.warmup_ratio || steps <= 0) return;
     if (!check_.clean({"lr_schedule.warmup_ratio", "lr_schedule.warmup_steps", "train.steps"}))
       return;
-    const std::int64_t steps = config_.train.steps;
     const double exact = *schedule.warmup_ratio * static_cast<double>(steps);
     const auto warmup = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
     const std::string arithmetic =
@@ -179,14 +245,16 @@ class Lengths {
   SourceMap& sources_;
   Check check_;
   bool has_errors_;  // so the data was not counted
+  const Progress& done_;
+  std::optional<std::int64_t> windows_;
   std::vector<RampPart> ramp_;
 };
 
 }  // namespace
 
-void settle_lengths(Config& config, SourceMap& sources, const Site& site,
-                    std::optional<std::int64_t> windows, Diagnostics& diagnostics) {
-  Lengths(config, sources, diagnostics).settle(site, windows);
+RunLength settle_lengths(Config& config, SourceMap& sources, const Site& site,
+                         std::optional<std::int64_t> windows, Diagnostics& diagnostics) {
+  return Lengths(config, sources, site, diagnostics).settle(site, windows);
 }
 
 }  // namespace trainctl

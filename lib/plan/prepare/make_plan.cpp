@@ -281,7 +281,10 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   check_device_queues(plan, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   plan.steps = config.train.steps;
-  plan.rates = preview_rates(config);
+  plan.length = site.length;
+  if (plan.length.pace.end == 0) plan.length.pace.end = plan.steps;
+  // Those of a run that goes on may be between two steps of its schedule.
+  if (site.done.steps == 0) plan.rates = preview_rates(config);
   plan.hash = plan_hash(plan, config);
   return plan;
 }

@@ -155,7 +155,7 @@ Facts::Facts(const Config& all, const Site& around) : config(all), site(around) 
   chunks = resolve_chunks(all.parallel, mode);
   TrainConfig train = all.train;  // resolve_batch divides by micro_batch_num
   if (train.micro_batch_num && *train.micro_batch_num < 1) train.micro_batch_num.reset();
-  batch = resolve_batch(train, mesh);
+  batch = resolve_batch(train, mesh, {around.done.steps, around.done.samples});
   model = with_groups(model_shape(all.model, all.moe),
                       product_of({std::max<std::int64_t>(1, batch.micro_batch_size),
                                   std::max<std::int64_t>(1, all.model.seq_length)}));
@@ -192,7 +192,8 @@ StageMap check_rules(const Facts& facts, Check& check) {
   check_modes(facts, check);
   check_precision(config, check);
   check_optimizer(config.optimizer, config.precision, check);
-  check_schedule(config.lr_schedule, config.train.steps, check);
+  const std::int64_t end = facts.site.length.pace.end;
+  check_schedule(config.lr_schedule, end > 0 ? end : config.train.steps, check);
   check_data(config, check);
   check_cluster(config, check);
   check.standing(config);

@@ -83,7 +83,7 @@ void check_ramp(const Facts& facts, Check& check) {
     return;
   }
   check.no_effect(
-      path, facts.batch.ramp.size() == 1,
+      path, facts.batch.ramp.size() == 1 && facts.site.done.steps == 0,
       "every step has the full batch, " + std::to_string(facts.batch.ramp.back().batch));
   if (!facts.mesh_is_clean(check) || train.decrease_batch_size_if_needed) return;
   const std::int64_t unit = facts.batch.unit(facts.mesh);

@@ -114,7 +114,7 @@ std::int64_t common_part(const TrainConfig& train) {
 
 }  // namespace
 
-BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
+BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone done) {
   const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
   BatchSizes sizes;
   if (train.micro_batch_size) {
@@ -126,7 +126,7 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh) {
   }
   sizes.micro_batch_size = std::max<std::int64_t>(1, sizes.micro_batch_size);
   sizes.microbatches = std::max<std::int64_t>(1, local / sizes.micro_batch_size);
-  sizes.ramp = batch_ramp(train, sizes.unit(mesh));
+  sizes.ramp = batch_ramp(train, sizes.unit(mesh), done);
   return sizes;
 }
 

@@ -42,8 +42,9 @@ struct BatchSizes {
   std::int64_t unit(const Mesh& mesh) const { return micro_batch_size * mesh.dp; }
 };
 /// If not given: one micro-batch per rank, or micro-batches of one sequence with pipeline stages.
-/// With a ramp, one micro-batch has what all of its batches are multiples of.
-BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh);
+/// With a ramp, one micro-batch has what all of its batches are multiples of. `done`: of a run that
+/// goes on, whose ramp begins there.
+BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone done = {});
 
 /// The type in which gradients are added up: optimizer.main_grads_dtype.
 DType type_of_gradients(const OptimizerConfig& optimizer);

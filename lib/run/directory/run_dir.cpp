@@ -134,13 +134,9 @@ class Decision {
   void go_on(const fs::path& path, const Manifest& manifest) {
     check_config(written_config(path / saved_config_name), path);
     start_.step = manifest.state.step;
-    const std::int64_t steps = request_.config.train.steps;
-    if (start_.step > steps || (start_.step == steps && has_weights())) {
-      start_.kind = Start::Kind::finished;
-    } else {
-      start_.kind = Start::Kind::resume;
-      start_.checkpoint = path;
-    }
+    start_.kind = Start::Kind::resume;
+    start_.checkpoint = path;
+    start_.has_weights = has_weights();
   }
 
   void check_config(const std::optional<Config>& saved, const fs::path& path) {
@@ -166,7 +162,7 @@ class Decision {
   /// Without a checkpoint: whether the last step and the weights are there.
   bool is_finished() {
     const auto step = last_step(request_.directory / "metrics.jsonl");
-    if (!step || *step < request_.config.train.steps || !has_weights()) return false;
+    if (!step || *step < request_.steps || !has_weights()) return false;
     check_config(written_config(request_.directory / "config.yaml"), request_.directory);
     start_.step = *step;
     return true;

@@ -18,13 +18,14 @@ std::filesystem::path output_directory(const std::string& pattern);
 struct StartRequest {
   std::filesystem::path directory;
   std::string resume = "auto";  // "auto", "none" or the path of a checkpoint or of a run
-  const Config& config;
+  const Config& config;         // as given: tokens and epochs are not turned into steps
+  std::int64_t steps = 0;       // of a new run
 };
 
 struct Start {
   enum class Kind {
     fresh,
-    resume,    // from `checkpoint`
+    resume,    // from `checkpoint`; its steps may all be done
     finished,  // nothing is left to do
   };
   Kind kind = Kind::fresh;
@@ -34,6 +35,7 @@ struct Start {
   Earlier earlier = Earlier::stay;
   std::filesystem::path checkpoint;  // resume
   std::int64_t step = 0;             // of the checkpoint, or of the finished run
+  bool has_weights = false;          // resume: what a run writes at its end is there, or not wanted
   std::vector<std::string> notes;    // what was skipped and why, and what the config changes
 };
 

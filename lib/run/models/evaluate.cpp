@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
 #include "run/steps.h"
@@ -174,6 +174,9 @@ void evaluate_on(const EvaluateRequest& request, World& world,
       engine.evaluate(windows, evaluation_rule(corpus, plan), request.max_sequences);
   if (world.rank() != 0) return;
   require(loss.has_value(), ExitCode::internal, "rank 0 has no loss");
+  require(std::isfinite(*loss), ExitCode::diverged,
+          made.weights.string() + ": the loss on " + result.data +
+              " is not finite: the weights have NaN or infinite values, or make them");
   result.loss = *loss;
   result.perplexity = std::exp(*loss);
   result.sequences = windows.windows();

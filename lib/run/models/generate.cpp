@@ -19,7 +19,7 @@
 #include "nn/decoder.h"
 #include "ops/kernels.h"
 #include "run/agreement.h"
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
 #include "weights/load_weights.h"
@@ -235,6 +235,9 @@ std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& 
 
 std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
                           const Philox& random, std::uint64_t index) {
+  require(std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }),
+          ExitCode::diverged,
+          "the logits are not finite: the weights have NaN or infinite values, or make them");
   if (request.temperature <= 0) {
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
                                      logits.begin());

@@ -22,21 +22,44 @@ std::string count_of(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-/// Bytes that the run leaves on the disk: the weights, and the checkpoints that are there at once.
+// A line of metrics.jsonl, and what event files have for it; rounded up.
+constexpr std::int64_t metrics_line_bytes = 512;
+constexpr std::int64_t load_bytes = 5;  // of each expert that a line tells about
+constexpr std::int64_t event_bytes = 512;
+// config.yaml, plan.json, measured.json and report.html, whose curves have at most 1,000 points;
+// the small files of a checkpoint; a rank's log.
+constexpr std::int64_t reports_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t manifest_bytes = std::int64_t{1} << 17;
+constexpr std::int64_t log_bytes = 4096;
+
+/// What the rest of the run writes beside weights and checkpoints.
+std::int64_t records_bytes(const Config& config, const Plan& plan) {
+  constexpr std::int64_t most_loads = 1024;  // of a line
+  const std::int64_t loads =
+      plan.model.experts > 1 ? std::min(most_loads, plan.model.experts * plan.model.layers) : 0;
+  std::int64_t line = metrics_line_bytes + load_bytes * loads;
+  if (config.output.tensorboard) line += event_bytes;
+  const std::int64_t steps = config.train.steps - plan.ramp.front().first_step;
+  return product_of({steps, line}) + reports_bytes + log_bytes * plan.mesh.world_size();
+}
+
+/// Bytes that the run leaves on the disk: the weights, the checkpoints that are there at once, and
+/// the records.
 struct DiskNeed {
+  std::int64_t records = 0;
   std::int64_t weights = 0;
   std::int64_t checkpoint = 0;  // one
   std::int64_t most = 0;        // of them
 };
 
 DiskNeed disk_need(const Config& config, const Plan& plan) {
-  DiskNeed need;
+  DiskNeed need{.records = records_bytes(config, plan)};
   const std::int64_t parameters = plan.parameter_count();
   if (config.output.save_weights) need.weights = 4 * parameters;
   const CheckpointConfig& rule = config.checkpoint;
   const bool during = rule.every > 0 || rule.every_minutes > 0;
   if (!during && !rule.at_end) return need;
-  need.checkpoint = saved_bytes(plan, config.optimizer);
+  need.checkpoint = saved_bytes(plan, config.optimizer) + manifest_bytes;
   const std::int64_t all = 1 + (rule.every > 0 ? config.train.steps / rule.every : 0);
   // One more while the oldest is not yet removed.
   need.most = during && rule.keep > 0 ? std::min(all, rule.keep + 1) : all;
@@ -47,16 +70,18 @@ DiskNeed disk_need(const Config& config, const Plan& plan) {
 Finding check_disk(const PreflightInput& input) {
   const DiskNeed need = disk_need(input.read.config, input.plan);
   const auto free = free_disk(input.directory);
-  const std::int64_t all = need.weights + need.most * need.checkpoint;
+  const std::int64_t all = need.records + need.weights + need.most * need.checkpoint;
   std::string text = "disk: " + format_bytes(all) + " for ";
-  if (need.weights > 0) text += "the weights" + std::string(need.most > 0 ? " and " : "");
+  if (need.weights > 0) text += need.most > 0 ? "the weights, " : "the weights and ";
   if (need.most > 0) {
-    text += "up to " + count_of(need.most, "checkpoint") + " of " + format_bytes(need.checkpoint);
+    text += "up to " + count_of(need.most, "checkpoint") + " of " + format_bytes(need.checkpoint) +
+            " and ";
   }
-  if (all == 0) text = "disk: no weights and no checkpoints are written";
+  text += format_bytes(need.records) + " of metrics, logs and reports";
   if (!free) return {text};
   text += ", " + format_bytes(*free) + " free at " + input.directory.string();
-  const std::int64_t least = need.weights + std::min<std::int64_t>(need.most, 1) * need.checkpoint;
+  const std::int64_t least =
+      need.records + need.weights + std::min<std::int64_t>(need.most, 1) * need.checkpoint;
   if (least > *free) return {text, Level::error, ExitCode::io};
   return {text, all > *free ? Level::warning : Level::fine};
 }

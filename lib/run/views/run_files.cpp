@@ -100,12 +100,21 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
+/// Of a run whose length is in tokens or epochs; 0: not known.
+std::int64_t planned_steps(const fs::path& directory) {
+  const auto plan = nlohmann::json::parse(text_of(directory / "plan.json"), nullptr, false);
+  const bool known =
+      plan.is_object() && plan.contains("steps") && plan["steps"].is_number_integer();
+  return known ? plan["steps"].get<std::int64_t>() : 0;
+}
+
 void read_config_values(RunFiles& run) {
   std::error_code failure;
   if (!fs::exists(run.directory / "config.yaml", failure)) return;
   try {
     const ReadResult read = read_config(run.directory / "config.yaml", {});
-    run.steps = read.config.train.steps;
+    run.steps =
+        read.config.train.steps > 0 ? read.config.train.steps : planned_steps(run.directory);
     for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
   } catch (const Error&) {
     run.steps = 0;  // removed or unreadable since

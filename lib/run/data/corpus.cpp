@@ -1,4 +1,4 @@
-#include "run/corpus.h"
+#include "run/data/corpus.h"
 
 #include <algorithm>
 #include <exception>
@@ -6,13 +6,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/build.h"
+#include "run/data/going_on.h"
 
 namespace trainctl {
 
 namespace {
 
 /// Runs `build` on the ranks for which `mine` holds, then lets the others go on; a failure ends all
-/// of them.
+/// of them, with its cause.
 template <class Build>
 void one_first(Group& world, bool mine, Build build) {
   std::exception_ptr failure;
@@ -23,10 +24,7 @@ void one_first(Group& world, bool mine, Build build) {
       failure = std::current_exception();
     }
   }
-  double failed = 0;
-  for (double value : gather_values(world, failure ? 1.0 : 0.0)) failed += value;
-  if (failure) std::rethrow_exception(failure);
-  require(failed == 0, ExitCode::peer, "another rank could not prepare the training data");
+  share_failure(world, failure);
 }
 
 /// Tokenises a text first, unless the cache has it.
@@ -79,13 +77,22 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model) {
   return tokenizer;
 }
 
-std::int64_t count_windows(const DataConfig& data, std::int64_t seq_length) {
+Dataset open_train_data(const DataConfig& data, std::int64_t seq_length, std::uint64_t seed) {
   const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
   std::vector<SourceFile> files;
   for (const DataSource& source : data.train) {
     files.push_back({open_source(source.path, tokenizer, data), source.weight});
   }
-  return Dataset(std::move(files), split_rule(data), Split::train, seq_length, 0, false).windows();
+  return {std::move(files), split_rule(data), Split::train, seq_length, seed, data.shuffle};
+}
+
+std::vector<SourceIdentity> identify_sources(const DataConfig& data) {
+  const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
+  std::vector<SourceIdentity> identities;
+  for (const DataSource& source : data.train) {
+    identities.push_back(identity_of(open_source(source.path, tokenizer, data)));
+  }
+  return identities;
 }
 
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "checkpoint/manifest.h"
 #include "comm/group.h"
 #include "config/read/read.h"
 #include "config/schema/config.h"
@@ -29,15 +31,17 @@ struct Corpus {
 Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model);
 
 /// `first_on_host`: this rank builds what is not in the cache; the others wait for it. Collective
-/// over `world`. Throws Error{missing_input | bad_data}, naming the file.
+/// over `world`. Throws Error{missing_input | bad_data}, naming the file, on every rank.
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
                    std::uint64_t seed, Group& world, bool first_on_host);
 
 /// Those of the model that training started from; where it has no end, the end that the data has.
 SpecialTokens special_tokens(const Config& config, const Corpus& corpus);
 
-/// Sequences in one pass over the training data, whose text is tokenised first where it has to be:
-/// what train.epochs counts. Throws Error{missing_input | bad_data}, naming the file.
-std::int64_t count_windows(const DataConfig& data, std::int64_t seq_length);
+/// The training data alone, whose text is tokenised first where it has to be. Throws
+/// Error{missing_input | bad_data}, naming the file.
+Dataset open_train_data(const DataConfig& data, std::int64_t seq_length, std::uint64_t seed);
+/// Of each of its sources. Throws the same.
+std::vector<SourceIdentity> identify_sources(const DataConfig& data);
 
 }  // namespace trainctl
