@@ -134,7 +134,8 @@ int run_mpirun(const std::string& program, const Arguments& words) {
   close(reason[1]);
   mpirun_process = child;
   std::signal(SIGALRM, pass_on_again);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, pass_on);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, pass_on);
+  std::signal(SIGUSR1, pass_on);
   int failed = 0;
   ssize_t count = 0;
   do {

@@ -4,12 +4,15 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "commands.h"
 #include "ops/cpu_level.h"
 #include "output.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -33,6 +36,14 @@ int dispatch(Arguments arguments) {
     return 0;
   }
   return run_command(arguments);
+}
+
+/// What a shell has set, where it has.
+std::string limit_text() {
+  const auto space = address_space();
+  if (!space) return "";
+  return ": the address space of a process is limited to " + format_bytes(space->limit) +
+         " (ulimit -v)";
 }
 
 int report(const std::string& message, ExitCode code) {
@@ -78,7 +89,13 @@ int main(int argc, char** argv) {
   } catch (const Error& failure) {
     return report(failure.what(), failure.code());
   } catch (const std::bad_alloc&) {
-    return report("out of memory", ExitCode::internal);
+    return report("out of memory" + limit_text(), ExitCode::unavailable);
+  } catch (const std::system_error& failure) {
+    if (failure.code() != std::errc::resource_unavailable_try_again) throw;
+    return report(
+        "the system lets this user start no more threads; raise the limit with ulimit "
+        "-u, or that of the container",
+        ExitCode::unavailable);
   } catch (const std::exception& failure) {
     return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
   }

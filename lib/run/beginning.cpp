@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -28,6 +30,7 @@ std::string to_text(const Beginning& beginning) {
               {"earlier", static_cast<int>(beginning.start.earlier)},
               {"checkpoint", beginning.start.checkpoint.string()},
               {"step", beginning.start.step},
+              {"session", beginning.fence.session},
               {"refused", static_cast<int>(beginning.refused)}}
       .dump();
 }
@@ -39,6 +42,7 @@ void from_text(const std::string& text, Beginning& beginning) {
   beginning.start.earlier = static_cast<Start::Earlier>(value["earlier"].get<int>());
   beginning.start.checkpoint = value["checkpoint"].get<std::string>();
   beginning.start.step = value["step"].get<std::int64_t>();
+  beginning.fence.session = value["session"].get<std::int64_t>();
   beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
 }
 
@@ -53,11 +57,39 @@ fs::path claimed_directory(const std::string& pattern) {
   }
 }
 
+/// Rank 0 calls `body` on a thread of its own. Each second all learn that it is not done yet, so
+/// that no wait of the others reaches its deadline. Rethrows on rank 0 what `body` throws.
+/// Collective.
+template <class Body>
+void while_others_wait(Group& everyone, const Body& body) {
+  std::future<void> work;
+  if (everyone.rank() == 0) {
+    work = std::async(std::launch::async, [&] {
+      set_log_rank(everyone.rank(), everyone.size());
+      body();
+    });
+  }
+  bool done = false;
+  while (!done) {
+    const bool ready =
+        work.valid() && work.wait_for(std::chrono::seconds(1)) == std::future_status::ready;
+    done = gather_values(everyone, ready ? 1.0 : 0.0).front() > 0;
+  }
+  if (work.valid()) work.get();
+}
+
+/// A lost run is not this process's any more: what it still does must end soon.
+void end_process() { std::_Exit(static_cast<int>(ExitCode::taken)); }
+
 Beginning decide(const Config& config, const std::string& resume) {
   Beginning beginning;
   try {
     beginning.directory = claimed_directory(config.output.dir);
-    beginning.lock = std::make_unique<DirectoryLock>(beginning.directory);
+    beginning.lease =
+        take_lease({.run = beginning.directory,
+                    .timing = {.raise_seconds = 0.5 * config.parallel.deadline_seconds},
+                    .end = end_process});
+    beginning.fence = beginning.lease->fence();
     beginning.start =
         decide_start({.directory = beginning.directory, .resume = resume, .config = config});
   } catch (const Error& error) {
@@ -105,7 +137,7 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
 Beginning agree_on_beginning(const Config& config, const std::string& resume, World& world,
                              Group& everyone) {
   Beginning beginning;
-  if (world.rank() == 0) beginning = decide(config, resume);
+  while_others_wait(everyone, [&] { beginning = decide(config, resume); });
   std::string text = to_text(beginning);
   broadcast_bytes(everyone, text, 0);
   from_text(text, beginning);
@@ -123,18 +155,19 @@ Config config_to_go_on(Config config, const fs::path& directory) {
 
 void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
   std::optional<Error> failure;
-  if (everyone.rank() == 0) {
+  while_others_wait(everyone, [&] {
     try {
-      prepare_run_dir(beginning.directory, beginning.start);
-      write_whole_file(beginning.directory / "config.yaml", texts.config);
-      write_whole_file(beginning.directory / "plan.json", texts.plan);
-      if (!texts.layout.empty()) {
-        write_whole_file(beginning.directory / layout_file_name, texts.layout);
-      }
+      const auto write = [&](const char* name, const std::string& text) {
+        write_whole_file(beginning.directory / name, text, beginning.fence);
+      };
+      prepare_run_dir(beginning.directory, beginning.start, beginning.fence);
+      write("config.yaml", texts.config);
+      write("plan.json", texts.plan);
+      if (!texts.layout.empty()) write(layout_file_name, texts.layout);
     } catch (const Error& error) {
       failure = error;
     }
-  }
+  });
   double failed = 0;
   for (double value : gather_values(everyone, failure ? 1.0 : 0.0)) failed += value;
   if (failure) throw *failure;

@@ -18,6 +18,7 @@
 #include "run/agreement.h"
 #include "run/beginning.h"
 #include "run/directory/signals.h"
+#include "run/end_report.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
 #include "run/signal_effects.h"
@@ -123,6 +124,16 @@ void check_start(const Prepared& prepared) {
       "output.dir is model.from, " + *from + "; the run would replace the model it starts from");
 }
 
+/// A signal may have ended the run after its last step, before its report.
+void draw_missing_report(const Beginning& beginning) {
+  try {
+    if (kind_of_file(beginning.directory / "report.html") != FileKind::none) return;
+    draw_report(beginning.directory, beginning.fence);
+  } catch (const Error& error) {
+    log_warning(std::string("not reported: ") + error.what());
+  }
+}
+
 void tell_finished(const Beginning& beginning, const Config& config) {
   log_info("the run in " + beginning.directory.string() + " is finished: it has " +
            std::to_string(beginning.start.step) + " of " + std::to_string(config.train.steps) +
@@ -187,6 +198,7 @@ int run_rank(const TrainRequest& request, World& world) {
   if (beginning.refused != ExitCode::ok) return static_cast<int>(beginning.refused);
   if (beginning.start.kind == Start::Kind::finished) {
     tell_finished(beginning, config);
+    if (world.rank() == 0) draw_missing_report(beginning);
     return static_cast<int>(ExitCode::ok);
   }
   if (beginning.start.kind == Start::Kind::resume) change_signal_effect(before_going_on);
