@@ -21,7 +21,6 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 namespace {
@@ -48,10 +47,14 @@ int error_number() {
 bool is_short() { return word("BAD_DISK_ERROR", "EIO") == "short"; }
 
 bool is_meant(std::string_view call, std::string_view path) {
-  static const std::string part(word("BAD_DISK_PATH", "/checkpoints/"));
-  static const std::string calls = "," + std::string(word("BAD_DISK_CALLS", "write,fsync")) + ",";
-  return path.find(part) != std::string_view::npos &&
-         calls.find("," + std::string(call) + ",") != std::string::npos;
+  if (path.find(word("BAD_DISK_PATH", "/checkpoints/")) == std::string_view::npos) return false;
+  std::string_view rest = word("BAD_DISK_CALLS", "write,fsync");
+  while (!rest.empty()) {
+    const std::size_t end = rest.find(',');
+    if (rest.substr(0, end) == call) return true;
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  }
+  return false;
 }
 
 /// False if the call must fail; errno then says how.

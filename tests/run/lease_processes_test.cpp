@@ -45,7 +45,7 @@ std::string text_of(const Saved& saved) {
 }
 
 /// A run as short as can be: the lease, the newest checkpoint, then one after the other.
-void train(const fs::path& run, int number) {
+void train_shortly(const fs::path& run, int number) {
   LeaseOwner self = LeaseOwner::here();
   self.host = "n" + std::to_string(number);
   self.boot = self.host;
@@ -77,13 +77,13 @@ void train(const fs::path& run, int number) {
   }
 }
 
-pid_t start(const fs::path& run, int number) {
+pid_t start_process(const fs::path& run, int number) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   set_log_level(LogLevel::error);
   if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(1);
   try {
-    train(run, number);
+    train_shortly(run, number);
   } catch (const Error& error) {
     note(run / ("notes-" + std::to_string(number)), std::string("ended ") + error.what());
     ::_exit(static_cast<int>(error.code()));
@@ -142,7 +142,7 @@ TEST_CASE("what a process has saved, all later ones go on from, whatever stops a
     std::vector<pid_t> living;
     int started = 0;
     for (int event = 0; event < 60; ++event) {
-      if (living.size() < 3) living.push_back(start(folder.path(), started++));
+      if (living.size() < 3) living.push_back(start_process(folder.path(), started++));
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 40));
       const pid_t one = living[random() % living.size()];
       const auto choice = random() % 8;

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "catch.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
@@ -34,7 +35,7 @@ enum class Links { work, unknown, done_but_failed, fail };
 std::atomic<Links> links = Links::work;
 std::atomic<bool> disk_is_full = false;
 /// What is listed instead of the folder of the lease.
-std::string stale_listing;  // NOLINT: set between calls
+std::atomic<const char*> stale_listing = nullptr;
 
 }  // namespace
 
@@ -61,14 +62,14 @@ extern "C" ssize_t write(int file, const void* bytes, size_t count) {
 extern "C" DIR* opendir(const char* path) {
   using Call = DIR* (*)(const char*);
   static const auto next = reinterpret_cast<Call>(::dlsym(RTLD_NEXT, "opendir"));
-  const bool stale = !stale_listing.empty() && std::string_view(path).ends_with("/lease");
-  return next(stale ? stale_listing.c_str() : path);
+  const char* const stale = stale_listing;
+  return next(stale != nullptr && std::string_view(path).ends_with("/lease") ? stale : path);
 }
 
 namespace {
 
-constexpr LeaseTiming quick{.interval = 20ms, .longest_seconds = 1, .raise_seconds = 1};
-constexpr LeaseTiming frozen{.interval = 1h, .longest_seconds = 1, .raise_seconds = 0};
+constexpr LeaseTiming quick_lease{.interval = 20ms, .longest_seconds = 1, .raise_seconds = 1};
+constexpr LeaseTiming frozen_lease{.interval = 1h, .longest_seconds = 1, .raise_seconds = 0};
 
 /// A process on a host that cannot be seen from here.
 LeaseOwner elsewhere(const std::string& host) {
@@ -78,9 +79,12 @@ LeaseOwner elsewhere(const std::string& host) {
   return owner;
 }
 
-std::unique_ptr<Lease> take(const fs::path& run, const LeaseOwner& self,
-                            const LeaseTiming& timing = quick) {
-  return take_lease({.run = run, .self = self, .timing = timing});
+std::unique_ptr<Lease> take_as(const fs::path& run, const LeaseOwner& self,
+                               const LeaseTiming& timing = quick_lease) {
+  set_log_level(LogLevel::warning);  // that it looks
+  auto lease = take_lease({.run = run, .self = self, .timing = timing});
+  set_log_level(LogLevel::info);
+  return lease;
 }
 
 /// A lease that a process left which ended without a word.
@@ -137,7 +141,7 @@ TEST_CASE("a lease is given back, and the next start takes a higher number at on
   CHECK(lease_state(run).kind == LeaseState::Kind::unknown);
   std::int64_t last = 0;
   for (int i = 0; i < 3; ++i) {
-    const auto lease = take(run, elsewhere("n" + std::to_string(i)), frozen);
+    const auto lease = take_as(run, elsewhere("n" + std::to_string(i)), frozen_lease);
     CHECK(lease->session() > last);
     last = lease->session();
     CHECK(lease_state(run).kind == LeaseState::Kind::taken);
@@ -148,9 +152,9 @@ TEST_CASE("a lease is given back, and the next start takes a higher number at on
 
 TEST_CASE("a start is refused while a process of this machine owns the run", "[lease]") {
   const TempFolder folder;
-  const auto lease = take(folder.path(), LeaseOwner::here());
+  const auto lease = take_as(folder.path(), LeaseOwner::here());
   const std::string name = LeaseOwner::here().name();
-  CHECK(code_of([&] { take(folder.path(), LeaseOwner::here()); }, name + " owns the run in ") ==
+  CHECK(code_of([&] { take_as(folder.path(), LeaseOwner::here()); }, name + " owns the run in ") ==
         ExitCode::taken);
   lease->raise();
 }
@@ -160,13 +164,13 @@ TEST_CASE("the lease of a process that this machine no longer has is taken at on
     const TempFolder folder;
     leave(folder.path(), 41, ended_process(reaped));
     CHECK(lease_state(folder.path()).kind == LeaseState::Kind::gone);
-    CHECK(take(folder.path(), LeaseOwner::here(), frozen)->session() == 42);
+    CHECK(take_as(folder.path(), LeaseOwner::here(), frozen_lease)->session() == 42);
   }
   const TempFolder folder;
   LeaseOwner other = LeaseOwner::here();  // its number belongs to a later process now
   other.started = "1";
   leave(folder.path(), 41, other);
-  CHECK(take(folder.path(), LeaseOwner::here(), frozen)->session() == 42);
+  CHECK(take_as(folder.path(), LeaseOwner::here(), frozen_lease)->session() == 42);
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
 }
@@ -189,35 +193,35 @@ TEST_CASE("equal hosts and numbers of other boots and containers are other proce
 TEST_CASE("a lease that does not rise is taken after four more looks", "[lease]") {
   const TempFolder folder;
   leave(folder.path(), 7, elsewhere("n1"));
-  const double seconds =
-      seconds_of([&] { CHECK(take(folder.path(), elsewhere("n2"), quick)->session() == 8); });
+  const double seconds = seconds_of(
+      [&] { CHECK(take_as(folder.path(), elsewhere("n2"), quick_lease)->session() == 8); });
   CHECK(seconds >= 4 * 0.02);
 }
 
 TEST_CASE("checkpoints without a lease are those of an owner that does not rise", "[lease]") {
   const TempFolder folder;
   make_checkpoint(folder.path(), 5, Fence{17, {}});
-  const double seconds =
-      seconds_of([&] { CHECK(take(folder.path(), LeaseOwner::here(), quick)->session() == 18); });
+  const double seconds = seconds_of(
+      [&] { CHECK(take_as(folder.path(), LeaseOwner::here(), quick_lease)->session() == 18); });
   CHECK(seconds >= 4 * 0.02);
 }
 
 TEST_CASE("a start is refused if the lease of another host rises", "[lease]") {
   const TempFolder folder;
-  const auto lease = take(folder.path(), elsewhere("n1"), {.interval = 10ms});
-  CHECK(code_of([&] { take(folder.path(), elsewhere("n2"), {.interval = 100ms}); },
+  const auto lease = take_as(folder.path(), elsewhere("n1"), {.interval = 10ms});
+  CHECK(code_of([&] { take_as(folder.path(), elsewhere("n2"), {.interval = 100ms}); },
                 "on host n1 owns the run") == ExitCode::taken);
 }
 
 TEST_CASE("an owner that ends in order lets a start in that looks", "[lease]") {
   const TempFolder folder;
-  auto lease = take(folder.path(), elsewhere("n1"), frozen);
+  auto lease = take_as(folder.path(), elsewhere("n1"), frozen_lease);
   std::thread ends([&] {
     std::this_thread::sleep_for(50ms);
     lease.reset();
   });
   const double seconds = seconds_of([&] {
-    const auto next = take(folder.path(), elsewhere("n2"), {.interval = 300ms});
+    const auto next = take_as(folder.path(), elsewhere("n2"), {.interval = 300ms});
     CHECK(next->session() == 3);  // 2 is the free one
   });
   ends.join();
@@ -244,7 +248,7 @@ TEST_CASE("a later attempt of the same launch or job takes the lease at once", "
   const TempFolder folder;
   leave(folder.path(), 7, next("", 0, "c/5", 0));
   const LeaseTiming slow{.interval = 10s};
-  CHECK(take(folder.path(), next("", 0, "c/5", 1), slow)->session() == 8);
+  CHECK(take_as(folder.path(), next("", 0, "c/5", 1), slow)->session() == 8);
 }
 
 TEST_CASE("of many starts at once one wins", "[lease][threads]") {
@@ -258,7 +262,7 @@ TEST_CASE("of many starts at once one wins", "[lease][threads]") {
       threads.emplace_back([&, i] {
         try {
           leases[static_cast<std::size_t>(i)] =
-              take(folder.path(), elsewhere("n" + std::to_string(i)));
+              take_as(folder.path(), elsewhere("n" + std::to_string(i)));
         } catch (const Error& error) {
           if (error.code() == ExitCode::taken) ++refused;
         }
@@ -275,13 +279,13 @@ TEST_CASE("of many starts at once one wins", "[lease][threads]") {
 TEST_CASE("an owner that was stopped learns that another start has taken over", "[lease]") {
   const TempFolder folder;
   const fs::path& run = folder.path();
-  const auto old = take(run, elsewhere("n1"), frozen);
+  const auto old = take_as(run, elsewhere("n1"), frozen_lease);
   const fs::path file = run / "measured.json";
   write_whole_file(file, "old", old->fence());
   WholeFile begun(file, 0644, &old->fence());
   begun.write(std::string_view("late"));
   SECTION("while the new one lives") {
-    const auto next = take(run, elsewhere("n2"));
+    const auto next = take_as(run, elsewhere("n2"));
     CHECK(next->session() > old->session());
     // What the old one was writing is gone already.
     CHECK_FALSE(fs::exists(old->fence().partial(file)));
@@ -292,12 +296,12 @@ TEST_CASE("an owner that was stopped learns that another start has taken over", 
     next->raise();
   }
   SECTION("and has ended in order") {
-    take(run, elsewhere("n2"), frozen);
+    take_as(run, elsewhere("n2"));
     CHECK(code_of([&] { old->raise(); }) == ExitCode::taken);
   }
   SECTION("and has ended long after") {
     {
-      const auto next = take(run, elsewhere("n2"));
+      const auto next = take_as(run, elsewhere("n2"));
       for (int i = 0; i < 50; ++i) next->raise();  // the old one's numbers are gone
     }
     CHECK(code_of([&] { old->raise(); }) == ExitCode::taken);
@@ -308,11 +312,11 @@ TEST_CASE("an owner that was stopped learns that another start has taken over", 
 TEST_CASE("an owner that was stopped before a rename finds nothing to rename", "[lease]") {
   const TempFolder folder;
   const fs::path& run = folder.path();
-  const auto old = take(run, elsewhere("n1"), frozen);
+  const auto old = take_as(run, elsewhere("n1"), frozen_lease);
   std::unique_ptr<Lease> next;
   const Fence between{old->session(), [&] {
                         old->raise();
-                        next = take(run, elsewhere("n2"));
+                        next = take_as(run, elsewhere("n2"));
                       }};
   SECTION("of a file") {
     CHECK(code_of([&] { write_whole_file(run / "metrics.jsonl", "old", between); },
@@ -330,7 +334,7 @@ TEST_CASE("an owner that was stopped before a rename finds nothing to rename", "
 TEST_CASE("the folder of a lease that somebody removed is made again by its owner", "[lease]") {
   const TempFolder folder;
   const fs::path& run = folder.path();
-  const auto old = take(run, elsewhere("n1"), frozen);
+  const auto old = take_as(run, elsewhere("n1"), frozen_lease);
   old->raise();
   fs::remove_all(run / "lease");
   SECTION("and it goes on") {
@@ -339,7 +343,7 @@ TEST_CASE("the folder of a lease that somebody removed is made again by its owne
     CHECK(lease_state(run).host == "n1");
   }
   SECTION("unless another start has one there") {
-    const auto next = take(run, elsewhere("n2"), frozen);
+    const auto next = take_as(run, elsewhere("n2"), frozen_lease);
     CHECK(code_of([&] { old->raise(); }, "is of another") == ExitCode::taken);
     next->raise();
   }
@@ -354,20 +358,20 @@ TEST_CASE("a lease needs no hard links, no room on the disk and no true answers"
   const fs::path& run = folder.path();
   SECTION("without links") {
     links = Links::unknown;
-    const auto lease = take(run, elsewhere("n1"), frozen);
+    const auto lease = take_as(run, elsewhere("n1"), frozen_lease);
     for (int i = 0; i < 3; ++i) lease->raise();
     CHECK(lease_state(run).host == "n1");
   }
   SECTION("with links that report an error though they worked") {
     links = Links::done_but_failed;
-    const auto lease = take(run, elsewhere("n1"), frozen);
+    const auto lease = take_as(run, elsewhere("n1"), frozen_lease);
     for (int i = 0; i < 3; ++i) lease->raise();
     CHECK(lease->session() == 1);
     CHECK(LeaseNumbers(run).all().back() == 4);
   }
   SECTION("on a full disk") {
     disk_is_full = true;
-    const auto lease = take(run, elsewhere("n1"), frozen);
+    const auto lease = take_as(run, elsewhere("n1"), frozen_lease);
     for (int i = 0; i < 3; ++i) lease->raise();
     CHECK(LeaseNumbers(run).text_of(4) == "");
     disk_is_full = false;
@@ -375,7 +379,7 @@ TEST_CASE("a lease needs no hard links, no room on the disk and no true answers"
     CHECK(lease_state(run).host == "n1");
   }
   SECTION("while links fail, the owner keeps it") {
-    const auto lease = take(run, elsewhere("n1"), frozen);
+    const auto lease = take_as(run, elsewhere("n1"), frozen_lease);
     links = Links::fail;
     CHECK(code_of([&] { lease->raise(); }, "Input/output error") == ExitCode::io);
     lease->check();
@@ -389,21 +393,24 @@ TEST_CASE("a lease needs no hard links, no room on the disk and no true answers"
 TEST_CASE("a listing that comes late lets nobody in twice", "[lease]") {
   const TempFolder folder;
   const fs::path& run = folder.path();
-  const auto old = take(run, elsewhere("n1"), frozen);
+  const auto old = take_as(run, elsewhere("n1"), frozen_lease);
   const fs::path copy = run / "as-it-was";
   fs::copy(run / "lease", copy);
-  const auto next = take(run, elsewhere("n2"), frozen);
-  stale_listing = copy.string();
+  const auto next = take_as(run, elsewhere("n2"));
+  const std::string listed = copy.string();
+  stale_listing = listed.c_str();
   CHECK(code_of([&] { old->raise(); }) == ExitCode::taken);
   next->raise();
-  stale_listing.clear();
+  stale_listing = nullptr;
 }
 
 TEST_CASE("the thread of a lease raises it, and ends the process that has lost it", "[lease]") {
   const TempFolder folder;
   std::atomic<int> ends = 0;
-  const auto lease = take_lease(
-      {.run = folder.path(), .self = elsewhere("n1"), .timing = quick, .end = [&] { ++ends; }});
+  const auto lease =
+      take_lease({.run = folder.path(), .self = elsewhere("n1"), .timing = quick_lease, .end = [&] {
+                    ++ends;
+                  }});
   const LeaseNumbers numbers(folder.path());
   for (int i = 0; i < 500 && numbers.all().back() < 30; ++i) std::this_thread::sleep_for(10ms);
   CHECK(numbers.all().back() >= 30);
@@ -424,19 +431,19 @@ TEST_CASE("the lock of an earlier version is judged as that version would", "[le
   make_checkpoint(run, 5, Fence{0, {}});
   const auto write = [&](const std::string& text) { std::ofstream(lock) << text; };
   write("elsewhere 12 345\n");
-  CHECK(code_of([&] { take(run, LeaseOwner::here(), frozen); },
+  CHECK(code_of([&] { take_as(run, LeaseOwner::here(), frozen_lease); },
                 "is locked by process 12 on host elsewhere") == ExitCode::taken);
   CHECK(lease_state(run).kind == LeaseState::Kind::taken);
   const LeaseOwner self = LeaseOwner::here();
   write(self.host + " " + std::to_string(self.process) + " " + self.started + "\n");
-  CHECK(code_of([&] { take(run, self, frozen); }) == ExitCode::taken);
+  CHECK(code_of([&] { take_as(run, self, frozen_lease); }) == ExitCode::taken);
   write(self.host + " " + std::to_string(self.process) + " 1\n");
   CHECK(lease_state(run).kind == LeaseState::Kind::gone);
-  CHECK(take(run, self, frozen)->session() == 1);
+  CHECK(take_as(run, self, frozen_lease)->session() == 1);
   CHECK_FALSE(fs::exists(lock));
   const fs::path target = run / "target";
   std::ofstream(target) << "mine";
   fs::create_symlink(target, lock);  // not followed
-  CHECK(take(run, self, frozen)->session() == 3);
+  CHECK(take_as(run, self, frozen_lease)->session() == 3);
   CHECK(fs::file_size(target) == 4);
 }

@@ -17,26 +17,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write(const fs::path& path, const std::string& text) {
+void put_file(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << text;
 }
 
 /// As a run leaves it that was killed after two steps.
 void make_killed_run(const fs::path& run) {
-  write(run / "config.yaml", "{}");
-  write(run / "plan.json", "{}");
-  write(run / "metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n");
-  write(run / "rank-0.log", "");
+  put_file(run / "config.yaml", "{}");
+  put_file(run / "plan.json", "{}");
+  put_file(run / "metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n");
+  put_file(run / "rank-0.log", "");
 }
 
-Start decide(const fs::path& run, const Config& config) {
+Start decide_auto(const fs::path& run, const Config& config) {
   return decide_start({.directory = run, .resume = "auto", .config = config});
 }
 
 ExitCode code_of(const fs::path& run, const Config& config, const std::string& part) {
   try {
-    decide(run, config);
+    decide_auto(run, config);
   } catch (const Error& error) {
     CHECK_THAT(error.what(), Catch::Contains(part));
     return error.code();
@@ -53,7 +53,7 @@ TEST_CASE("a run that was killed before its first checkpoint begins again beside
   for (const char* number : {"1", "2"}) {
     make_killed_run(run);
     fs::create_directories(run / "checkpoints/step-00000002.1.partial");
-    const Start start = decide(run, config);
+    const Start start = decide_auto(run, config);
     CHECK(start.kind == Start::Kind::fresh);
     CHECK(start.earlier == Start::Earlier::aside);
     REQUIRE_FALSE(start.notes.empty());
@@ -70,13 +70,13 @@ TEST_CASE("nothing begins at step 1 while a checkpoint has a manifest") {
   const TempFolder folder;
   const fs::path& run = folder.path();
   make_killed_run(run);
-  write(run / "checkpoints/step-00000002/manifest.json", "damaged");
+  put_file(run / "checkpoints/step-00000002/manifest.json", "damaged");
   Config config;
   CHECK(code_of(run, config, "no checkpoint of it is whole") == ExitCode::bad_data);
   fs::remove(run / "metrics.jsonl");
   CHECK(code_of(run, config, "--overwrite") == ExitCode::bad_data);
   config.output.overwrite = true;
-  CHECK(decide(run, config).earlier == Start::Earlier::removed);
+  CHECK(decide_auto(run, config).earlier == Start::Earlier::removed);
 }
 
 TEST_CASE("an empty folder of checkpoints, also a link to one, is no file of another run") {
@@ -87,14 +87,14 @@ TEST_CASE("an empty folder of checkpoints, also a link to one, is no file of ano
   fs::create_directories(disk);
   fs::create_directory_symlink(disk, run / "checkpoints");
   Config config;
-  CHECK(decide(run, config).kind == Start::Kind::fresh);
+  CHECK(decide_auto(run, config).kind == Start::Kind::fresh);
   // With --overwrite what it holds goes, and the link stays.
-  write(disk / "step-00000002/manifest.json", "{}");
+  put_file(disk / "step-00000002/manifest.json", "{}");
   config.output.overwrite = true;
-  prepare_run_dir(run, decide(run, config), Fence{});
+  prepare_run_dir(run, decide_auto(run, config), Fence{});
   CHECK(fs::is_symlink(run / "checkpoints"));
   CHECK(fs::is_empty(disk));
-  write(run / "config.json", "mine");
+  put_file(run / "config.json", "mine");
   config.output.overwrite = false;
   fs::remove(run / "metrics.jsonl");
   CHECK(code_of(run, config, "holds config.json, which no run wrote") == ExitCode::usage);
@@ -109,7 +109,7 @@ TEST_CASE("what earlier sessions had not finished goes, what a later one writes 
         "checkpoints/step-00000002.retired.12.partial/manifest.json",
         "checkpoints/step-00000006.partial/rank-00000.safetensors",
         "checkpoints/step-00000008/manifest.json", "notes.partial.txt"}) {
-    write(run / name, "x");
+    put_file(run / name, "x");
   }
   remove_unfinished(run, 12);
   CHECK(names_in(run) == std::vector<std::string>{"checkpoints", "model.safetensors.13.partial",
@@ -120,7 +120,7 @@ TEST_CASE("what earlier sessions had not finished goes, what a later one writes 
 TEST_CASE("metrics that were removed while a run goes on are written again") {
   const TempFolder folder;
   const fs::path path = folder.path() / "run/metrics.jsonl";
-  write(path, "");
+  put_file(path, "");
   const Fence fence{3, {}};
   MetricsFile metrics(path, fence);
   StepReport report;
