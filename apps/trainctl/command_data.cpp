@@ -1,12 +1,12 @@
 // trainctl data build | inspect: text to token files, and the contents of a token file.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
@@ -177,7 +177,7 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
 
 /// Text, JSON lines, a folder of texts, or other bytes: all but token files.
 nlohmann::ordered_json describe_text(const std::string& path) {
-  constexpr std::size_t sample = 200;
+  constexpr std::int64_t sample = 200;
   const std::vector<InputFile> files = list_inputs({path});
   nlohmann::ordered_json about;
   about["format_version"] = 1;
@@ -188,10 +188,7 @@ nlohmann::ordered_json describe_text(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
   std::string start;
   if (!files.empty()) {
-    std::ifstream stream(files.front().path, std::ios::binary);
-    start.resize(sample);
-    stream.read(start.data(), static_cast<std::streamsize>(sample));
-    start.resize(static_cast<std::size_t>(stream.gcount()));
+    start = read_beginning(files.front().path, sample);
   }
   const bool is_text = start.find('\0') == std::string::npos;
   about["format"] = is_folder               ? "folder of texts"

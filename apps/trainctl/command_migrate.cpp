@@ -93,7 +93,7 @@ int run_migrate(const Arguments& arguments) {
   } else if (!request.output.empty()) {
     write_whole_file(request.output, migrated.text);
   } else {
-    print(migrated.text);
+    print_foreign(migrated.text);
   }
   return 0;
 }

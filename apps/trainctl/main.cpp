@@ -4,13 +4,16 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/rank_words.h"
+#include "base/units.h"
 #include "commands.h"
 #include "ops/cpu_level.h"
 #include "output.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -36,6 +39,14 @@ int dispatch(Arguments arguments) {
   return run_command(arguments);
 }
 
+/// What a shell has set, where it has.
+std::string limit_text() {
+  const auto space = address_space();
+  if (!space) return "";
+  return ": the address space of a process is limited to " + format_bytes(space->limit) +
+         " (ulimit -v)";
+}
+
 int report(const std::string& message, ExitCode code) {
   log_error(message);
   return static_cast<int>(code);
@@ -51,7 +62,15 @@ int code_of(const Arguments& arguments) {
   } catch (const Error& failure) {
     return report(failure.what(), failure.code());
   } catch (const std::bad_alloc&) {
-    return report("out of memory", ExitCode::internal);
+    return report("out of memory" + limit_text(), ExitCode::unavailable);
+  } catch (const std::system_error& failure) {
+    if (failure.code() != std::errc::resource_unavailable_try_again) {
+      return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
+    }
+    return report(
+        "the system lets this user start no more threads; raise the limit with ulimit "
+        "-u, or that of the container",
+        ExitCode::unavailable);
   } catch (const std::exception& failure) {
     return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
   }

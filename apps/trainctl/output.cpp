@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace trainctl {
 
@@ -20,6 +21,30 @@ namespace {
   throw Error(ExitCode::io,
               "cannot write to standard output: " + std::string(std::strerror(reason)));
 }
+
+std::string without_steering(std::string_view text) {
+  std::string shown;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t steering = steering_bytes(text, at);
+    if (steering == 0) shown += text[at++];
+    for (const std::size_t end = at + steering; at < end; ++at) shown += escaped_byte(text[at]);
+  }
+  return shown;
+}
+
+/// Hands texts on to std::cout, each whole.
+class TerminalBuffer : public std::streambuf {
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    std::cout << without_steering({text, static_cast<std::size_t>(size)});
+    return std::cout ? size : 0;
+  }
+  int_type overflow(int_type letter) override {
+    const char one = traits_type::to_char_type(letter);
+    return xsputn(&one, 1) == 1 ? letter : traits_type::eof();
+  }
+  int sync() override { return std::cout.flush() ? 0 : -1; }
+};
 
 bool colors_are_wanted() {
   const char* no_color = std::getenv("NO_COLOR");
@@ -37,6 +62,16 @@ void print(std::string_view text) {
     if (written < 0) output_failed(errno);
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+void print_foreign(std::string_view text) {
+  print(stdout_is_terminal() ? without_steering(text) : std::string(text));
+}
+
+std::ostream& foreign_output() {
+  static TerminalBuffer buffer;
+  static std::ostream terminal(&buffer);
+  return stdout_is_terminal() ? terminal : std::cout;
 }
 
 std::string with_newline(std::string text) {

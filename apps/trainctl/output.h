@@ -1,6 +1,7 @@
 // Standard output for data, and the abilities of the terminal.
 #pragma once
 
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,11 @@ struct OutputClosed {};
 /// Writes data to standard output at once. Throws Error{io} when it cannot be written, OutputClosed
 /// when nobody reads it any more.
 void print(std::string_view text);
+/// The same of a text that a model or another file wrote. A terminal might obey it: there, what
+/// steers one (steering_bytes) is shown as "\x1b". Into a file or a pipe byte for byte.
+void print_foreign(std::string_view text);
+/// std::cout for such a text.
+std::ostream& foreign_output();
 
 /// The text, ending in exactly one newline.
 std::string with_newline(std::string text);

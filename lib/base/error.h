@@ -17,7 +17,8 @@ enum class ExitCode : int {
   unavailable = 69,    // a device, wire or library is not there, or a feature is not built yet
   internal = 70,       // a bug of ours
   diverged = 71,       // the loss or a gradient became NaN or infinite
-  io = 74,             // writing failed
+  taken = 73,          // another start owns the run
+  io = 74,             // the system could not read or write
   requeue = 75,        // a signal ended it early and all work is saved: start it again
   peer = 76,           // another rank failed, stopped or disagrees
   interrupted = 77,    // a signal ended it early

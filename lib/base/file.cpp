@@ -1,29 +1,96 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <mutex>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace trainctl {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr auto patience = std::chrono::seconds(10);  // with a failure that may pass
+constexpr auto first_pause = std::chrono::milliseconds(10);
+constexpr auto longest_pause = std::chrono::milliseconds(1000);
+constexpr int pipe_milliseconds = 10'000;  // until a pipe has bytes
+
+/// Errors of a disk, a server or the way to it. Others say something of the file.
+constexpr std::array passing{EIO,          ESTALE,   EAGAIN,    EBUSY,      ETIMEDOUT,   ENOLCK,
+                             EREMOTEIO,    ENETDOWN, ENETRESET, ECONNRESET, ENETUNREACH, EHOSTDOWN,
+                             EHOSTUNREACH, ENOTCONN, ESHUTDOWN, ENODATA,    ENOMEM,      ECOMM};
+
+bool may_pass(int error) {
+  return std::find(passing.begin(), passing.end(), error) != passing.end();
+}
+
+std::string words_of(int error) { return std::generic_category().message(error); }
+
 [[noreturn]] void fail(ExitCode code, const std::string& what, const std::filesystem::path& path) {
-  throw Error(code, what + " " + path.string() + ": " + std::generic_category().message(errno));
+  throw Error(code, what + " " + path.string() + ": " + words_of(errno));
+}
+
+/// What an error of the system while reading means: errno.
+[[noreturn]] void fail_to_read(const std::string& what, const std::filesystem::path& path) {
+  if (!may_pass(errno)) fail(ExitCode::missing_input, what, path);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
+  throw Error(ExitCode::io, what + " " + path.string() + ": " + words_of(errno) + ", for " +
+                                std::to_string(seconds) + " s");
+}
+
+/// Calls `call` until it returns at least 0, or fails in a way that stays; then errno says how.
+template <class Call>
+auto patiently(const Call& call) {
+  const Clock::time_point end = Clock::now() + patience;
+  auto pause = first_pause;
+  while (true) {
+    const auto got = call();
+    if (got >= 0) return got;
+    if (errno == EINTR) continue;
+    if (!may_pass(errno) || Clock::now() >= end) return got;
+    const int error = errno;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, longest_pause);
+    errno = error;
+  }
 }
 
 struct stat status_of(int descriptor, const std::filesystem::path& path) {
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0) fail(ExitCode::missing_input, "cannot examine", path);
+  if (patiently([&] { return ::fstat(descriptor, &status); }) != 0) {
+    fail_to_read("cannot examine", path);
+  }
   return status;
+}
+
+/// A pipe may have nobody who writes to it, and a terminal a person who types nothing.
+void wait_for_bytes(int descriptor, const std::filesystem::path& path) {
+  pollfd look{descriptor, POLLIN, 0};
+  const bool ready = ::poll(&look, 1, pipe_milliseconds) > 0;
+  require(ready, ExitCode::missing_input,
+          "cannot read " + path.string() + ": it is a pipe or a device, and nothing came from it " +
+              "within " + std::to_string(pipe_milliseconds / 1000) + " s");
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  if (flags >= 0) ::fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK);
 }
 
 }  // namespace
@@ -32,11 +99,15 @@ File::File(std::filesystem::path path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {}
 
 File File::open_to_read(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(ExitCode::missing_input, "cannot open", path);
+  // Without O_NONBLOCK, opening a pipe waits for one who writes to it.
+  const int descriptor =
+      patiently([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  if (descriptor < 0) fail_to_read("cannot open", path);
   File file(path, descriptor);
-  require(!S_ISDIR(status_of(descriptor, path).st_mode), ExitCode::missing_input,
+  const mode_t mode = status_of(descriptor, path).st_mode;
+  require(!S_ISDIR(mode), ExitCode::missing_input,
           "cannot read " + path.string() + ": it is a directory");
+  if (!S_ISREG(mode)) wait_for_bytes(descriptor, path);
   return file;
 }
 
@@ -48,6 +119,12 @@ File File::create(const std::filesystem::path& path, unsigned permissions) {
 
 File File::open_to_append(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
+  return File(path, descriptor);
+}
+
+File File::open_to_extend(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
   return File(path, descriptor);
 }
@@ -67,31 +144,55 @@ File& File::operator=(File&& other) noexcept {
 
 std::int64_t File::size() const { return status_of(descriptor_, path_).st_size; }
 
+bool File::is_named(const std::filesystem::path& name) const {
+  struct stat open {};
+  struct stat named {};
+  return ::fstat(descriptor_, &open) == 0 && ::stat(name.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
 std::int64_t File::read(std::span<char> out) {
-  ssize_t got = 0;
-  do {
-    got = ::read(descriptor_, out.data(), out.size());
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) fail(ExitCode::missing_input, "cannot read", path_);
+  const ssize_t got = patiently([&] { return ::read(descriptor_, out.data(), out.size()); });
+  if (got < 0) fail_to_read("cannot read", path_);
   return got;
 }
 
-bool File::try_read_at(std::int64_t offset, std::span<char> out) const noexcept {
+int File::read_exactly(std::int64_t offset, std::span<char> out) const noexcept {
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
+    const ssize_t got = patiently([&] {
+      const ssize_t now = ::pread(descriptor_, out.data(), out.size(), offset);
+      // What a server no longer knows by its handle may still be there by its name.
+      if (now < 0 && errno == ESTALE) {
+        const int fresh = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fresh >= 0) ::dup3(fresh, descriptor_, O_CLOEXEC);
+        if (fresh >= 0) ::close(fresh);
+        errno = ESTALE;
+      }
+      return now;
+    });
+    if (got < 0) return errno;
+    if (got == 0) return ends_early;
     offset += got;
     out = out.subspan(static_cast<std::size_t>(got));
   }
-  return true;
+  return 0;
+}
+
+bool File::try_read_at(std::int64_t offset, std::span<char> out) const noexcept {
+  return read_exactly(offset, out) == 0;
 }
 
 void File::read_at(std::int64_t offset, std::span<char> out) const {
-  if (try_read_at(offset, out)) return;
-  throw Error(ExitCode::bad_data, path_.string() + ": cannot read " + std::to_string(out.size()) +
-                                      " bytes at offset " + std::to_string(offset) +
-                                      "; the file now has " + std::to_string(size()) + " bytes");
+  const int result = read_exactly(offset, out);
+  if (result == 0) return;
+  const std::string what =
+      "cannot read " + std::to_string(out.size()) + " bytes at offset " + std::to_string(offset);
+  if (result != ends_early) {
+    errno = result;
+    fail_to_read(what + " of", path_);
+  }
+  throw Error(ExitCode::bad_data, path_.string() + ": " + what + "; the file now has " +
+                                      std::to_string(size()) + " bytes");
 }
 
 void File::write(std::span<const char> bytes) {
@@ -137,6 +238,122 @@ void File::sync() {
   if (::fsync(descriptor_) != 0) fail(ExitCode::io, "cannot write", path_);
 }
 
+FileKind kind_of_file(const std::filesystem::path& path) {
+  struct stat status {};
+  if (patiently([&] { return ::stat(path.c_str(), &status); }) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return FileKind::none;
+    fail_to_read("cannot examine", path);
+  }
+  if (S_ISREG(status.st_mode)) return FileKind::regular;
+  return S_ISDIR(status.st_mode) ? FileKind::folder : FileKind::other;
+}
+
+namespace {
+
+/// 0 and the names, or -1 and errno.
+int list_once(const std::filesystem::path& folder, std::vector<std::string>& names) {
+  names.clear();
+  DIR* const open = ::opendir(folder.c_str());
+  if (open == nullptr) return -1;
+  while (true) {
+    errno = 0;
+    const dirent* const entry = ::readdir(open);
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  const int error = errno;
+  ::closedir(open);
+  errno = error;
+  return error == 0 ? 0 : -1;
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  if (patiently([&] { return list_once(folder, names); }) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) fail_to_read("cannot list", folder);
+    names.clear();
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string read_beginning(const std::filesystem::path& path, std::int64_t most) {
+  File file = File::open_to_read(path);
+  constexpr std::size_t piece = std::size_t{1} << 16;
+  std::string text;
+  while (std::ssize(text) < most) {
+    const std::size_t have = text.size();
+    text.resize(std::min(static_cast<std::size_t>(most), have + piece));
+    const std::int64_t got = file.read(std::span(text).subspan(have));
+    text.resize(have + static_cast<std::size_t>(got));
+    if (got == 0) break;
+  }
+  return text;
+}
+
+namespace {
+
+/// Where files are mapped, for a signal handler.
+struct Mapped {
+  std::atomic<const std::byte*> start{nullptr};
+  std::atomic<std::size_t> size{0};
+  std::array<char, 512> path{};
+};
+std::array<Mapped, 256> mapped;
+struct sigaction action_before {};
+
+void say(const char* text) {
+  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+/// A part of a mapping that the system cannot bring into memory: a disk or server that failed, or a
+/// file that was cut.
+void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
+  const auto* at = static_cast<const std::byte*>(info->si_addr);
+  for (const Mapped& one : mapped) {
+    const std::byte* start = one.start;
+    if (start == nullptr || at < start || at >= start + one.size) continue;
+    say("error: cannot read ");
+    say(one.path.data());
+    say(": the disk or its server does not answer, or the file was cut\n");
+    ::_exit(static_cast<int>(ExitCode::io));
+  }
+  ::sigaction(signal, &action_before, nullptr);  // not of ours: happens again, to who was there
+}
+
+void note_mapping(const std::byte* start, std::size_t size, const std::string& path) {
+  static std::mutex adding;
+  static bool installed = false;
+  const std::lock_guard lock(adding);
+  if (!installed) {
+    struct sigaction action {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGBUS, &action, &action_before);
+    installed = true;
+  }
+  for (Mapped& one : mapped) {
+    if (one.start != nullptr) continue;
+    const std::size_t length = std::min(path.size(), one.path.size() - 1);
+    std::copy_n(path.data(), length, one.path.data());
+    one.path[length] = 0;
+    one.size = size;
+    one.start = start;
+    return;
+  }
+}
+
+void forget_mapping(const std::byte* start) {
+  for (Mapped& one : mapped) {
+    if (one.start == start) one.start = nullptr;
+  }
+}
+
+}  // namespace
+
 Mapping::Mapping(const File& file) {
   const auto size = static_cast<std::size_t>(file.size());
   if (size == 0) return;
@@ -144,10 +361,13 @@ Mapping::Mapping(const File& file) {
   if (start == MAP_FAILED) fail(ExitCode::missing_input, "cannot map", file.path());
   start_ = static_cast<const std::byte*>(start);
   size_ = size;
+  note_mapping(start_, size_, printable_lines(file.path().string()));
 }
 
 Mapping::~Mapping() {
-  if (start_ != nullptr) ::munmap(const_cast<std::byte*>(start_), size_);
+  if (start_ == nullptr) return;
+  forget_mapping(start_);
+  ::munmap(const_cast<std::byte*>(start_), size_);
 }
 
 Mapping::Mapping(Mapping&& other) noexcept

@@ -1,22 +1,32 @@
-// An owned file descriptor and a read-only mapping. Every failure is an Error that names the file,
-// what was tried and what the system answered.
+// An owned file descriptor and a read-only mapping, and what else is asked of a file system. Every
+// failure is an Error that names the file, what was tried and what the system answered.
+//
+// Reading that fails in a way that may pass (a disk or server that does not answer: EIO, ESTALE,
+// EAGAIN and the like) is tried again for some seconds. If it still fails, that is an Error{io}: it
+// says nothing of what the file holds or whether it is there.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace trainctl {
 
 class File {
  public:
-  /// Opens an existing file, not a directory. Throws Error{missing_input}.
+  /// Opens an existing file, not a directory. A pipe or a device must have bytes within some
+  /// seconds. Throws Error{missing_input | io}.
   static File open_to_read(const std::filesystem::path& path);
   /// A new file, open for reading and writing; it must not exist yet. Throws Error{io}.
   static File create(const std::filesystem::path& path, unsigned permissions = 0644);
   /// Open for writing at its end, made if it is not there. Throws Error{io}.
   static File open_to_append(const std::filesystem::path& path);
+  /// As open_to_append; it can be read as well.
+  static File open_to_extend(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -24,11 +34,14 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   std::int64_t size() const;
-  /// Up to out.size() bytes from the current place; 0 at the end. Throws Error{missing_input}.
+  /// Whether `name` is this very file: it may have been removed or replaced since it was opened.
+  bool is_named(const std::filesystem::path& name) const;
+  /// Up to out.size() bytes from the current place; 0 at the end. Throws Error{io}.
   std::int64_t read(std::span<char> out);
   /// Exactly out.size() bytes from `offset`; false when the file ends early or cannot be read.
   bool try_read_at(std::int64_t offset, std::span<char> out) const noexcept;
-  /// As try_read_at; throws Error{bad_data} with the offset and the file's size.
+  /// As try_read_at; throws Error{bad_data} with the offset and the file's size where it ends
+  /// early, Error{io} where it cannot be read.
   void read_at(std::int64_t offset, std::span<char> out) const;
   /// All of `bytes`, at the current place or at `offset`. Throw Error{io}.
   void write(std::span<const char> bytes);
@@ -45,12 +58,29 @@ class File {
 
  private:
   File(std::filesystem::path path, int descriptor);
+  /// 0, the error of the system, or `ends_early`.
+  int read_exactly(std::int64_t offset, std::span<char> out) const noexcept;
+  static constexpr int ends_early = -1;
   std::filesystem::path path_;
   int descriptor_ = -1;
   bool past_cache_ = false;
 };
 
-/// The whole of a file, read-only. An empty file has an empty mapping.
+/// What has this name, at the end of links.
+enum class FileKind { none, regular, folder, other };
+/// Throws Error{missing_input | io} if the system does not say.
+FileKind kind_of_file(const std::filesystem::path& path);
+
+/// The names in a folder, sorted; none if there is no such folder. Throws Error{missing_input |
+/// io}.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+
+/// The first bytes of a file, pipe or device, at most `most`. Throws as File::open_to_read.
+std::string read_beginning(const std::filesystem::path& path, std::int64_t most);
+
+/// The whole of a file, read-only. Where a part of it cannot be brought into memory later, the
+/// process ends with ExitCode::io and a line that names the file. An empty file has an empty
+/// mapping.
 class Mapping {
  public:
   Mapping() = default;

@@ -4,6 +4,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -38,12 +39,17 @@ spdlog::color_mode color_mode() {
   return plain ? spdlog::color_mode::never : spdlog::color_mode::automatic;
 }
 
+/// spdlog would write a line of its own to stderr where a log cannot be written, for example on a
+/// full disk. What matters is on stderr already.
+void drop_failure(const std::string& /*message*/) {}
+
 spdlog::logger& terminal() {
   static spdlog::logger logger = [] {
     spdlog::logger made("trainctl",
                         std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode()));
     made.set_pattern("%^%v%$");
     made.set_level(spdlog::level::trace);
+    made.set_error_handler(drop_failure);
     return made;
   }();
   return logger;
@@ -65,23 +71,54 @@ std::string_view prefix_of(LogLevel level) {
   return "";
 }
 
-/// Names from files may hold bytes that would steer a terminal.
-std::string printable(std::string_view message) {
+bool is_command(std::string_view rest) { return rest.starts_with("::") || rest.starts_with("##"); }
+
+}  // namespace
+
+std::size_t steering_bytes(std::string_view text, std::size_t at) {
+  const auto code = [&](std::size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const unsigned first = code(at);
+  if (first < 0x20) return first == '\n' || first == '\t' ? 0 : 1;
+  if (first == 0x7f) return 1;
+  // In UTF-8: U+0080 to U+009F; U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069; U+061C.
+  if (first == 0xc2 && code(at + 1) >= 0x80 && code(at + 1) <= 0x9f) return 2;
+  if (first == 0xd8 && code(at + 1) == 0x9c) return 2;
+  if (first != 0xe2) return 0;
+  const unsigned last = code(at + 2);
+  const bool marks = code(at + 1) == 0x80 && (last == 0x8e || last == 0x8f);
+  const bool turns = code(at + 1) == 0x80 && last >= 0xaa && last <= 0xae;
+  const bool parts = code(at + 1) == 0x81 && last >= 0xa6 && last <= 0xa9;
+  return marks || turns || parts ? 3 : 0;
+}
+
+std::string escaped_byte(char byte) {
+  constexpr const char* digits = "0123456789abcdef";
+  const auto code = static_cast<unsigned char>(byte);
+  return {'\\', 'x', digits[code / 16], digits[code % 16]};
+}
+
+std::string printable_lines(std::string_view message) {
   std::string text;
   text.reserve(message.size());
-  for (const char letter : message) {
-    const auto code = static_cast<unsigned char>(letter);
-    if ((code >= 0x20 || letter == '\n' || letter == '\t') && code != 0x7f) {
-      text += letter;
-    } else {
-      constexpr const char* digits = "0123456789abcdef";
-      text += {'\\', 'x', digits[code / 16], digits[code % 16]};
+  bool begins = true;  // nothing but spaces in this line so far
+  for (std::size_t at = 0; at < message.size();) {
+    std::size_t steering = steering_bytes(message, at);
+    if (begins && is_command(message.substr(at))) steering = 1;
+    const std::size_t end = at + std::max<std::size_t>(1, steering);
+    for (; at < end; ++at) {
+      if (steering > 0) {
+        text += escaped_byte(message[at]);
+      } else {
+        text += message[at];
+        begins = message[at] == '\n' || (begins && (message[at] == ' ' || message[at] == '\t'));
+      }
     }
+    if (steering > 0) begins = false;
   }
   return text;
 }
-
-}  // namespace
 
 void set_log_rank(int rank, int world_size) {
   rank_of_thread = rank;
@@ -102,6 +139,7 @@ void open_log_file(const std::filesystem::path& directory, int rank, LogFile mod
     file_of_thread = std::make_shared<spdlog::logger>(path.string(), std::move(sink));
     file_of_thread->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
     file_of_thread->set_level(spdlog::level::trace);
+    file_of_thread->set_error_handler(drop_failure);
     file_of_thread->flush_on(spdlog::level::info);
     RankFiles& files = rank_files();
     const std::lock_guard lock(files.mutex);
@@ -113,7 +151,7 @@ void open_log_file(const std::filesystem::path& directory, int rank, LogFile mod
 
 void log(LogLevel level, std::string_view message) {
   if (static_cast<int>(level) < threshold.load(std::memory_order_relaxed)) return;
-  const std::string clean = printable(message);
+  const std::string clean = printable_lines(message);
   const std::string rank = world_of_thread > 1 && level >= LogLevel::warning
                                ? "[rank " + std::to_string(rank_of_thread) + "] "
                                : "";
@@ -124,7 +162,7 @@ void log(LogLevel level, std::string_view message) {
 
 void log_to_file(LogLevel level, std::string_view message) {
   if (static_cast<int>(level) < threshold.load(std::memory_order_relaxed)) return;
-  if (file_of_thread) file_of_thread->log(spdlog_level(level), printable(message));
+  if (file_of_thread) file_of_thread->log(spdlog_level(level), printable_lines(message));
 }
 
 }  // namespace trainctl

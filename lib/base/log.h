@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace trainctl {
@@ -18,8 +19,17 @@ enum class LogFile { replace, append };
 /// Adds DIR/rank-N.log as a second destination for this rank's messages. Throws Error{io}.
 void open_log_file(const std::filesystem::path& directory, int rank,
                    LogFile mode = LogFile::replace);
+/// How many bytes at a place steer a terminal: a control character other than a newline or tab, or
+/// a character that turns the direction of writing. 0: none.
+std::size_t steering_bytes(std::string_view text, std::size_t at);
+/// "\x1b" for a byte.
+std::string escaped_byte(char byte);
+/// `message` with such bytes as "\x1b". Logs of builds take lines like "::error::" and "##[" for
+/// commands: the first character of these is shown so as well.
+std::string printable_lines(std::string_view message);
+
 /// Info messages of ranks other than 0 go to their file only; warnings and errors go to stderr from
-/// any rank. Control characters except newlines and tabs are shown as "\x1b".
+/// any rank. Shown as printable_lines().
 void log(LogLevel level, std::string_view message);
 /// The same, but only to this rank's file: for what others say on stderr.
 void log_to_file(LogLevel level, std::string_view message);

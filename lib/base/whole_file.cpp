@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -42,10 +43,29 @@ std::filesystem::path end_of_links(const std::filesystem::path& path) {
   return end;
 }
 
+constexpr std::string_view partial_ending = ".partial";
+
 }  // namespace
 
-WholeFile::WholeFile(std::filesystem::path target, unsigned permissions)
-    : target_(end_of_links(target)), file_(File::create(temporary_beside(target_), permissions)) {}
+std::filesystem::path Fence::partial(const std::filesystem::path& target) const {
+  return target.string() + "." + std::to_string(session) + std::string(partial_ending);
+}
+
+bool Fence::is_partial(std::string_view name, std::int64_t most) {
+  if (!name.ends_with(partial_ending)) return false;
+  name.remove_suffix(partial_ending.size());
+  const std::string_view digits = name.substr(name.rfind('.') + 1);
+  std::int64_t of = 0;
+  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), of);
+  const bool numbered = failure == std::errc() && end == digits.data() + digits.size();
+  return !numbered || of <= most;
+}
+
+WholeFile::WholeFile(std::filesystem::path target, unsigned permissions, const Fence* fence)
+    : target_(end_of_links(target)),
+      fence_(fence),
+      file_(File::create(fence == nullptr ? temporary_beside(target_) : fence->partial(target_),
+                         permissions)) {}
 
 WholeFile::~WholeFile() {
   if (!is_published_) ::unlink(file_.path().c_str());
@@ -65,8 +85,13 @@ void WholeFile::flush() {
 void WholeFile::publish() {
   flush();
   file_.sync();
+  if (fence_ != nullptr && fence_->pass) fence_->pass();
   std::error_code failure;
   std::filesystem::rename(file_.path(), target_, failure);
+  // A file system over a network may report an error of what it has done.
+  if (failure && file_.is_named(target_)) failure.clear();
+  require(fence_ == nullptr || failure != std::errc::no_such_file_or_directory, ExitCode::taken,
+          "another start has taken over the run: it has removed " + file_.path().string());
   require(!failure, ExitCode::io, "cannot write " + target_.string() + ": " + failure.message());
   is_published_ = true;
 }
@@ -75,6 +100,13 @@ void write_whole_file(const std::filesystem::path& path, std::string_view conten
                       unsigned permissions) {
   if (is_special(path)) return File::open_to_append(path).write(content);
   WholeFile file(path, permissions);
+  file.write(content);
+  file.publish();
+}
+
+void write_whole_file(const std::filesystem::path& path, std::string_view content,
+                      const Fence& fence) {
+  WholeFile file(path, 0644, &fence);
   file.write(content);
   file.publish();
 }

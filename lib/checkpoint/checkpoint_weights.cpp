@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_weights.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_reader.h"
@@ -12,6 +13,19 @@ namespace trainctl {
 struct CheckpointWeights::Impl {
   explicit Impl(const std::filesystem::path& path)
       : directory(path), manifest(read_manifest(path)), reader(manifest, path) {}
+  void copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part, const Box& to,
+            float* out) {
+    try {
+      reader.copy(tensor, piece, part, to, out);
+    } catch (const Error& error) {
+      const bool is_there = kind_of_file(directory / manifest_name) != FileKind::none;
+      if (is_there || error.code() == ExitCode::io) throw;
+      throw Error(ExitCode::missing_input,
+                  directory.string() +
+                      " was removed by its run while it was read; start again, and the newest "
+                      "checkpoint is taken");
+    }
+  }
   std::filesystem::path directory;
   Manifest manifest;
   PieceReader reader;
@@ -46,18 +60,18 @@ void CheckpointWeights::read(const std::string& name, const MatrixBox& box, floa
   }
   for (const SavedPiece& piece : saved->pieces) {
     const Box shared = intersection(wanted, piece.box);
-    if (shared.numel() > 0) impl_->reader.copy(*saved, piece, shared, wanted, out);
+    if (shared.numel() > 0) impl_->copy(*saved, piece, shared, wanted, out);
   }
 }
 
 std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
                                             const ModelShape& model) {
-  std::error_code failure;
-  if (std::filesystem::exists(directory / manifest_name, failure)) {
+  if (kind_of_file(directory / manifest_name) != FileKind::none) {
     return std::make_unique<CheckpointWeights>(directory, model);
   }
   const auto checkpoints = CheckpointFolder(directory).complete();
-  if (!checkpoints.empty() && !std::filesystem::exists(directory / "model.safetensors", failure)) {
+  const bool has_weights = kind_of_file(directory / "model.safetensors") != FileKind::none;
+  if (!checkpoints.empty() && !has_weights) {
     return std::make_unique<CheckpointWeights>(checkpoints.front().path, model);
   }
   return std::make_unique<HuggingFaceWeights>(directory, model);

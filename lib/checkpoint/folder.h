@@ -1,5 +1,9 @@
-// The checkpoints of a run: DIR/checkpoints/step-00000500, one directory each. What is being
-// written has the ending ".partial" until it is complete.
+// The checkpoints of a run: DIR/checkpoints/step-00000500, one directory each; where that name was
+// taken, step-00000500.813 with the number of the session that wrote it. What is being written is
+// step-00000500.813.partial until it is complete.
+//
+// A start of a run is a session; each has a higher number than those before. The newest checkpoint
+// is that of the highest session, then of the highest step.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +11,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/whole_file.h"
 
 namespace trainctl {
 
@@ -16,25 +22,34 @@ class CheckpointFolder {
   explicit CheckpointFolder(const std::filesystem::path& run) : path_(run / "checkpoints") {}
 
   const std::filesystem::path& path() const { return path_; }
+  /// The name of a step's checkpoint, where no other had it.
   std::filesystem::path of(std::int64_t step) const;
   /// Where the checkpoint of a step is written.
-  std::filesystem::path partial(std::int64_t step) const;
+  std::filesystem::path partial(std::int64_t step, std::int64_t session) const;
 
   struct Entry {
-    std::int64_t step = 0;
+    std::int64_t session = 0;  // as far as the manifest says
+    std::int64_t step = 0;     // by the name
     std::filesystem::path path;
   };
-  /// Directories that are named like checkpoints and have a manifest, the newest first. Nothing of
-  /// them is read.
+  /// Directories that are named like checkpoints and have a manifest, the newest first. Of the
+  /// manifests only the sessions are read. Throws Error{missing_input | io} if the system does not
+  /// say what is there: then it is not known that there is none.
   std::vector<Entry> complete() const;
-  /// What an earlier process began to write or to remove, and others without a manifest.
+  /// What an earlier process began to write or to remove, and others without a manifest. Throws the
+  /// same.
   std::vector<std::filesystem::path> incomplete() const;
+  /// Of the complete ones; 0 without any. Throws the same.
+  std::int64_t highest_session() const;
 
-  /// Gives a complete directory its name, and brings that to stable storage. Throws Error{io}.
-  void publish(std::int64_t step) const;
-  /// The checkpoint of a step stops being one; returns the directory, whose files may now go.
-  /// Throws Error{io}.
-  std::filesystem::path retire(std::int64_t step) const;
+  /// Gives a complete directory its name, which nothing else may have, and brings that to stable
+  /// storage; asks the fence before. Returns the name. Throws Error{io}, what the fence throws, and
+  /// Error{taken} where another session has taken the directory away.
+  std::filesystem::path publish(std::int64_t step, const Fence& fence = {}) const;
+  /// A checkpoint stops being one; returns the directory, whose files may now go. Asks the fence
+  /// before. Throws Error{io} and what the fence throws.
+  static std::filesystem::path retire(const std::filesystem::path& checkpoint,
+                                      const Fence& fence = {});
 
  private:
   std::filesystem::path path_;
@@ -43,7 +58,7 @@ class CheckpointFolder {
 /// Brings the entries of a directory to stable storage. Throws Error{io}.
 void sync_directory(const std::filesystem::path& directory);
 
-/// Removes the directory with all files. Returns why it could not, or "".
+/// Removes the directory with all files, or the file. Returns why it could not, or "".
 std::string remove_directory(const std::filesystem::path& directory);
 
 /// Which checkpoints a run keeps.
@@ -53,10 +68,10 @@ struct KeepRule {
   bool best = false;       // also that with the lowest validation loss
 };
 struct Kept {
-  std::int64_t step = 0;
-  std::optional<double> val_loss;
+  CheckpointFolder::Entry entry;
+  std::optional<double> val_loss{};
 };
-/// The steps to remove. `all` are the complete checkpoints in any order.
-std::vector<std::int64_t> steps_to_remove(const KeepRule& rule, std::vector<Kept> all);
+/// The checkpoints to remove. `all` are the complete ones, the newest first.
+std::vector<std::filesystem::path> to_remove(const KeepRule& rule, const std::vector<Kept>& all);
 
 }  // namespace trainctl

@@ -14,6 +14,12 @@ namespace trainctl {
 
 namespace {
 
+/// What was read and found wrong; what could not be read is no damage.
+void note_damage(const Error& error, std::vector<std::string>& wrong) {
+  if (error.code() == ExitCode::io) throw error;
+  wrong.emplace_back(error.what());
+}
+
 /// What a file's own header says of its tensors, against the manifest.
 void check_headers(const Manifest& manifest, const std::filesystem::path& directory,
                    std::vector<std::string>& wrong) {
@@ -39,7 +45,7 @@ void check_headers(const Manifest& manifest, const std::filesystem::path& direct
                         " tensors, the manifest " + std::to_string(listed[number]));
       }
     } catch (const Error& error) {
-      wrong.emplace_back(error.what());
+      note_damage(error, wrong);
     }
   }
 }
@@ -73,14 +79,16 @@ TensorDifference compare(const SavedTensor& a, PieceReader& reader_a, const Save
 
 }  // namespace
 
-std::vector<std::string> verify_checkpoint(const std::filesystem::path& directory,
-                                           const std::function<void(std::int64_t)>& done) {
+std::vector<std::string> verify_checkpoint(
+    const std::filesystem::path& directory,
+    const std::function<void(std::int64_t, std::int64_t)>& done) {
   std::vector<std::string> wrong;
   Manifest manifest;
   try {
     manifest = read_manifest(directory);
   } catch (const Error& error) {
-    return {error.what()};
+    note_damage(error, wrong);
+    return wrong;
   }
   check_headers(manifest, directory, wrong);
   PieceReader reader(manifest, directory);
@@ -91,11 +99,11 @@ std::vector<std::string> verify_checkpoint(const std::filesystem::path& director
         try {
           reader.load(tensor, piece, number);
         } catch (const Error& error) {
-          wrong.emplace_back(error.what());
+          note_damage(error, wrong);
         }
       }
       bytes += tensor.bytes_of(piece);
-      if (done) done(bytes);
+      if (done) done(bytes, manifest.bytes());
     }
   }
   return wrong;

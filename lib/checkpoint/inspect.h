@@ -13,9 +13,11 @@ namespace trainctl {
 
 /// Reads every byte of a checkpoint. Returns what is wrong, each with file, tensor and offset: a
 /// manifest that cannot be read, bytes without their hash, a file whose own header disagrees with
-/// the manifest. Empty: all is well. `done` is told the bytes read so far.
-std::vector<std::string> verify_checkpoint(const std::filesystem::path& directory,
-                                           const std::function<void(std::int64_t)>& done = {});
+/// the manifest. Empty: all is well. `done` is told the bytes read so far, and all. Throws
+/// Error{io} where the system cannot read, which says nothing of the checkpoint.
+std::vector<std::string> verify_checkpoint(
+    const std::filesystem::path& directory,
+    const std::function<void(std::int64_t done, std::int64_t all)>& done = {});
 
 struct TensorDifference {
   std::string name;

@@ -147,6 +147,7 @@ const SavedTensor* Manifest::find(const std::string& name, const std::string& va
 std::string manifest_text(const Manifest& manifest) {
   Json content{{"format", "trainctl checkpoint"},
                {"format_version", manifest.strategy_hash ? manifest_version : 1},
+               {"session", manifest.session},
                {"state", to_json(manifest.state)},
                {"loss", optional_of(manifest.loss)},
                {"val_loss", optional_of(manifest.val_loss)},

@@ -89,6 +89,7 @@ struct Manifest {
   TrainState state;
   std::optional<double> loss;         // of the step
   std::optional<double> val_loss;     // if measured after the step
+  std::int64_t session = 0;           // that wrote it (folder.h); 0: of an earlier version
   std::int64_t steps = 0;             // of the whole run
   std::optional<RunLength> length{};  // of which they are; in files since it is kept
   std::optional<SavedData> data{};    // the same
@@ -120,9 +121,13 @@ std::string manifest_text(const Manifest& manifest);
 Manifest parse_manifest(const std::string& text, const std::string& where);
 /// Reads directory/manifest.json and checks that the files exist with the stated sizes and are
 /// regular files, and that config.yaml and strategy.json have their hashes. Throws
-/// Error{missing_input | bad_data}.
+/// Error{missing_input | bad_data}, and Error{io} where the system cannot read, which says nothing
+/// of the checkpoint.
 Manifest read_manifest(const std::filesystem::path& directory);
-/// The text of directory/manifest.json. Throws Error{missing_input}.
+/// Manifest::session, of the beginning of directory/manifest.json alone; 0 where that does not say
+/// it. Throws Error{missing_input | io}.
+std::int64_t session_of(const std::filesystem::path& directory);
+/// The text of directory/manifest.json. Throws Error{missing_input | io}.
 std::string read_manifest_text(const std::filesystem::path& directory);
 
 /// The pieces of one rank, as it tells them to the rank that writes the manifest.

@@ -143,6 +143,8 @@ Json parse_json(const std::string& text, const std::string& where) {
   // Each level takes stack when a value is written.
   require(nesting_of(text) <= most_nesting, ExitCode::bad_data,
           where + " is nested deeper than " + std::to_string(most_nesting) + " levels");
+  // The JSON library takes it for the end of the text.
+  require(text.find('\0') == std::string::npos, ExitCode::bad_data, where + " has a byte of 0");
   Json document = Json::parse(text, nullptr, false);
   require(!document.is_discarded(), ExitCode::bad_data, where + " is not JSON, or cut off");
   return document;
@@ -283,6 +285,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   manifest.state = read_state(node["state"]);
   manifest.loss = node["loss"].optional_real();
   manifest.val_loss = node["val_loss"].optional_real();
+  if (content.contains("session")) manifest.session = node["session"].count();
   manifest.steps = node["steps"].count();
   if (content.contains("length")) manifest.length = read_length(node["length"]);
   if (content.contains("data")) manifest.data = read_data(node["data"]);

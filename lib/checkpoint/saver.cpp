@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -108,7 +109,7 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   const std::int64_t rank = input_.everyone.rank();
   flight_ = std::make_unique<Flight>();
   flight_->moment = moment;
-  flight_->directory = folder_.partial(moment.state.step);
+  flight_->directory = folder_.partial(moment.state.step, input_.fence.session);
   flight_->regions = saved_regions(input_.plan, input_.store, input_.config.optimizer, rank);
   std::error_code failure;  // a directory that is not there shows when the file is made
   std::filesystem::create_directories(flight_->directory, failure);
@@ -198,13 +199,20 @@ void Saver::finish() {
       noticed = now;
       log_info("checkpoint: waiting for the files of rank(s) " + waiting);
     }
-    require(!patience.over(), ExitCode::io,
-            "checkpoint: rank(s) " + waiting + " have written nothing for " +
-                std::to_string(static_cast<std::int64_t>(patience.waited())) +
-                " s (parallel.deadline_seconds) in " + flight_->directory.string());
+    if (patience.over()) give_up(waiting, patience.waited());
     std::this_thread::sleep_for(look_interval);
   }
   end_flight();
+}
+
+/// A thread that the disk does not answer cannot be waited for, nor ended without the process.
+void Saver::give_up(const std::string& ranks, double idle) const {
+  const std::string text = "checkpoint: rank(s) " + ranks + " have written nothing for " +
+                           format_seconds(idle) + " (parallel.deadline_seconds) in " +
+                           flight_->directory.string();
+  if (flight_->ended) throw Error(ExitCode::io, text);
+  log_error(text + "; the disk does not answer this rank, and its process ends");
+  std::_Exit(static_cast<int>(ExitCode::io));
 }
 
 void Saver::end_flight() {
@@ -219,6 +227,10 @@ void Saver::end_flight() {
     try {
       if (before_complete_) before_complete_();
       publish(pieces);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::taken) throw;
+      log_error(std::string("checkpoint: ") + error.what());
+      good = false;
     } catch (const std::exception& error) {
       log_error(std::string("checkpoint: ") + error.what());
       good = false;
@@ -250,6 +262,7 @@ void Saver::publish(const std::vector<std::string>& pieces) {
   Manifest manifest{.state = flight_->moment.state,
                     .loss = flight_->moment.loss,
                     .val_loss = flight_->moment.val_loss,
+                    .session = input_.fence.session,
                     .steps = input_.config.train.steps,
                     .length = input_.plan.length,
                     .data = flight_->moment.data,
@@ -267,28 +280,39 @@ void Saver::publish(const std::vector<std::string>& pieces) {
   const std::string& products = flight_->moment.product_algorithms;
   if (!products.empty()) write_whole_file(directory / saved_products_name, products);
   write_whole_file(directory / manifest_name, manifest_text(manifest));
-  folder_.publish(manifest.state.step);
+  saved_path_ = folder_.publish(manifest.state.step, input_.fence);
 }
 
 /// Of rank 0. A checkpoint that cannot be removed costs disk, not the run.
 void Saver::prune() {
+  try {
+    retire_old();
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::taken) throw;
+    log_warning(std::string("checkpoint: older ones stay: ") + error.what());
+  }
+}
+
+void Saver::retire_old() {
   const CheckpointConfig& config = input_.config.checkpoint;
   const KeepRule rule{config.keep, config.keep_every, config.keep_best};
   std::vector<Kept> kept;
   for (const CheckpointFolder::Entry& entry : folder_.complete()) {
-    Kept one{entry.step, std::nullopt};
+    Kept one{entry};
     try {
       if (rule.best) one.val_loss = read_manifest(entry.path).val_loss;
-    } catch (const Error&) {  // a damaged one is not the best
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::io) throw;  // a damaged one is not the best
     }
-    kept.push_back(one);
+    kept.push_back(std::move(one));
   }
   end_removal();
   std::vector<std::filesystem::path> retired;
-  for (const std::int64_t step : steps_to_remove(rule, kept)) {
+  for (const std::filesystem::path& path : to_remove(rule, kept)) {
     try {
-      retired.push_back(folder_.retire(step));
+      retired.push_back(CheckpointFolder::retire(path, input_.fence));
     } catch (const Error& error) {
+      if (error.code() == ExitCode::taken) throw;
       log_warning(std::string("checkpoint: ") + error.what());
     }
   }

@@ -42,6 +42,7 @@ class Saver {
     Group& everyone;                // all ranks; no other thread may use it
     std::filesystem::path run;      // the directory of the run, the same on every rank
     double deadline_seconds = 300;  // longest time in which a rank may write nothing
+    Fence fence{};                  // of the session; asked on rank 0 alone
   };
   /// On rank 0, brings to disk what must be there before a checkpoint is complete. Where it throws,
   /// the save has failed.
@@ -62,6 +63,8 @@ class Saver {
   void finish();
   /// The step of the newest checkpoint that this run has completed or loaded; 0: none.
   std::int64_t saved_step() const { return saved_step_; }
+  /// On rank 0: its directory, if this run has completed it.
+  const std::filesystem::path& saved_path() const { return saved_path_; }
   void set_saved_step(std::int64_t step) { saved_step_ = step; }
   /// Saves that failed; their files were removed.
   std::int64_t failures() const { return failures_; }
@@ -72,9 +75,11 @@ class Saver {
   struct Flight;
   /// The state of every rank's writing: bytes written so far, or less than 0 once it has ended.
   bool all_ended();
+  [[noreturn]] void give_up(const std::string& ranks, double idle) const;
   void end_flight();
   void publish(const std::vector<std::string>& pieces);
   void prune();
+  void retire_old();
   void end_removal();
   void make_staging(std::int64_t bytes);
   /// Copies all regions to the staging memory, and points them there.
@@ -87,6 +92,7 @@ class Saver {
   std::unique_ptr<Flight> flight_;
   std::vector<double> progress_;  // of every rank, at the last look
   std::int64_t saved_step_ = 0;
+  std::filesystem::path saved_path_;
   std::int64_t failures_ = 0;
   double writer_seconds_ = 0;
   // On rank 0: deletes the files of older checkpoints, which can take as long as a step.

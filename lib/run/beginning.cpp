@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -29,6 +31,7 @@ std::string to_text(const Beginning& beginning) {
               {"checkpoint", beginning.start.checkpoint.string()},
               {"step", beginning.start.step},
               {"has_weights", beginning.start.has_weights},
+              {"session", beginning.fence.session},
               {"refused", static_cast<int>(beginning.refused)}}
       .dump();
 }
@@ -41,6 +44,7 @@ void from_text(const std::string& text, Beginning& beginning) {
   beginning.start.checkpoint = value["checkpoint"].get<std::string>();
   beginning.start.step = value["step"].get<std::int64_t>();
   beginning.start.has_weights = value["has_weights"].get<bool>();
+  beginning.fence.session = value["session"].get<std::int64_t>();
   beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
 }
 
@@ -55,11 +59,39 @@ fs::path claimed_directory(const std::string& pattern) {
   }
 }
 
+/// Rank 0 calls `body` on a thread of its own. Each second all learn that it is not done yet, so
+/// that no wait of the others reaches its deadline. Rethrows on rank 0 what `body` throws.
+/// Collective.
+template <class Body>
+void while_others_wait(Group& everyone, const Body& body) {
+  std::future<void> work;
+  if (everyone.rank() == 0) {
+    work = std::async(std::launch::async, [&] {
+      set_log_rank(everyone.rank(), everyone.size());
+      body();
+    });
+  }
+  bool done = false;
+  while (!done) {
+    const bool ready =
+        work.valid() && work.wait_for(std::chrono::seconds(1)) == std::future_status::ready;
+    done = gather_values(everyone, ready ? 1.0 : 0.0).front() > 0;
+  }
+  if (work.valid()) work.get();
+}
+
+/// A lost run is not this process's any more: what it still does must end soon.
+void end_process() { std::_Exit(static_cast<int>(ExitCode::taken)); }
+
 Beginning decide(const Config& config, std::int64_t steps, const std::string& resume) {
   Beginning beginning;
   try {
     beginning.directory = claimed_directory(config.output.dir);
-    beginning.lock = std::make_unique<DirectoryLock>(beginning.directory);
+    beginning.lease =
+        take_lease({.run = beginning.directory,
+                    .timing = {.raise_seconds = 0.5 * config.parallel.deadline_seconds},
+                    .end = end_process});
+    beginning.fence = beginning.lease->fence();
     beginning.start = decide_start(
         {.directory = beginning.directory, .resume = resume, .config = config, .steps = steps});
   } catch (const Error& error) {
@@ -107,7 +139,7 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone) {
   Beginning beginning;
-  if (world.rank() == 0) beginning = decide(config, steps, resume);
+  while_others_wait(everyone, [&] { beginning = decide(config, steps, resume); });
   std::string text = to_text(beginning);
   broadcast_bytes(everyone, text, 0);
   from_text(text, beginning);
@@ -125,18 +157,19 @@ Config config_to_go_on(Config config, const fs::path& directory) {
 
 void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
   std::exception_ptr failure;
-  if (everyone.rank() == 0) {
+  while_others_wait(everyone, [&] {
     try {
-      prepare_run_dir(beginning.directory, beginning.start);
-      write_whole_file(beginning.directory / "config.yaml", texts.config);
-      write_whole_file(beginning.directory / "plan.json", texts.plan);
-      if (!texts.layout.empty()) {
-        write_whole_file(beginning.directory / layout_file_name, texts.layout);
-      }
+      const auto write = [&](const char* name, const std::string& text) {
+        write_whole_file(beginning.directory / name, text, beginning.fence);
+      };
+      prepare_run_dir(beginning.directory, beginning.start, beginning.fence);
+      write("config.yaml", texts.config);
+      write("plan.json", texts.plan);
+      if (!texts.layout.empty()) write(layout_file_name, texts.layout);
     } catch (const Error&) {
       failure = std::current_exception();
     }
-  }
+  });
   share_failure(everyone, failure);
   open_log_file(beginning.directory, everyone.rank(),
                 beginning.start.kind == Start::Kind::resume ? LogFile::append : LogFile::replace);

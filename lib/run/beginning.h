@@ -7,22 +7,23 @@
 
 #include "base/error.h"
 #include "comm/world.h"
-#include "run/directory/lock.h"
+#include "run/directory/lease_start.h"
 #include "run/directory/run_dir.h"
 
 namespace trainctl {
 
-/// The same on every rank, except the lock, which rank 0 has.
+/// The same on every rank, except the lease, which rank 0 has.
 struct Beginning {
   std::filesystem::path directory;
   Start start;
-  std::unique_ptr<DirectoryLock> lock;
+  std::unique_ptr<Lease> lease;
+  Fence fence{};                    // of this session; on rank 0 the lease answers it
   ExitCode refused = ExitCode::ok;  // else rank 0 has said why
 };
 
-/// Rank 0 takes the directory and decides (decide_start); nothing of an earlier run is changed.
-/// Collective. Throws Error{io} if a rank on another host does not see the directory.
-/// `config` and `steps` as in StartRequest.
+/// Rank 0 takes the directory, which may last, and decides (decide_start); nothing of an earlier
+/// run is changed, but what it had not finished is gone. Collective. Throws Error{io} if a rank on
+/// another host does not see the directory. `config` and `steps` as in StartRequest.
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone);
 

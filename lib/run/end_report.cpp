@@ -3,21 +3,41 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <new>
 
 #include "base/at.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "ops/cpu_level.h"
 #include "plan/cost/estimate.h"
 #include "run/measured.h"
+#include "run/rates.h"
 #include "run/records/ledger_text.h"
+#include "run/records/step_records.h"
+#include "run/records/timeline.h"
+#include "run/views/report_page.h"
+#include "run/views/run_files.h"
 
 namespace trainctl {
 
 namespace {
+
+struct EndReport {
+  const Plan& plan;
+  const Config& config;
+  World& world;
+  Group& everyone;  // all ranks of the world in order
+  const MemoryEstimate& taken;
+  const MeasuredStep& step;
+  const MeasuredLedgers& ledgers;
+  const std::string& timeline;  // timeline_json
+  const ProductPeak* peak;
+  const Rates& rates;  // what `time` was estimated from
+  const TimeEstimate& time;
+};
 
 struct Category {
   const char* name;
@@ -200,9 +220,7 @@ void tell_traffic(const std::vector<TrafficRow>& rows, const std::vector<double>
            format_grouped(ranks) + " rank(s)");
 }
 
-}  // namespace
-
-void tell_measured(const EndReport& report, const std::filesystem::path& file) {
+std::string tell_measured(const EndReport& report) {
   const auto planned_uses = estimate_communication(report.plan, report.world.rank(), report.config);
   const auto rows = compare_traffic(planned_uses, report.world.traffic());
   const std::string differs = differences(rows);
@@ -216,7 +234,7 @@ void tell_measured(const EndReport& report, const std::filesystem::path& file) {
   Stream stream(DeviceKind::cpu, "measured", Stream::Mode::run_inline);
   gather_values(report.everyone, mine, all, stream);
   const auto ranks = gather_bytes(report.everyone, rank_json(report, rows), 0);
-  if (report.world.rank() != 0) return;
+  if (report.world.rank() != 0) return "";
   tell_time(report.plan, report.time, report.step);
   const std::vector<Ledger> planned = planned_ledgers(report);
   for (const std::string& line : ledger_table(planned, report.ledgers, ledger_step(report))) {
@@ -224,7 +242,64 @@ void tell_measured(const EndReport& report, const std::filesystem::path& file) {
   }
   tell_memory(report.plan, all);
   tell_traffic(rows, all);
-  write_whole_file(file, document(report, planned, ranks));
+  return document(report, planned, ranks);
+}
+
+/// What is told of a run never fails it, nor does what is not: false then, with a warning.
+template <class Body>
+bool try_to_report(const Body& body) {
+  try {
+    body();
+    return true;
+  } catch (const Error& error) {
+    const bool ends = error.code() == ExitCode::taken || error.code() == ExitCode::peer;
+    if (ends) throw;
+    log_warning(std::string("not reported: ") + error.what());
+  } catch (const std::bad_alloc&) {
+    log_warning("not reported: there is not enough memory");
+  }
+  return false;
+}
+
+std::string measure_step(const EndMeasures& measures) {
+  const TraceSource& source = measures.source;
+  MeasuredStep step = measure_last_step(source);
+  step.step = measures.step;  // the trace counts those of this session
+  const MeasuredLedgers ledgers = measure_ledgers(source);
+  const std::string timeline = timeline_json(source, ledgers.step, step.step - ledgers.behind);
+  const LogConfig& log = measures.config.log;
+  if (!log.trace.empty()) {
+    const bool traced = try_to_report([&] { write_trace(log.trace, source, log.trace_steps); });
+    if (source.world.rank() == 0 && traced) log_info("trace: " + log.trace);
+  }
+  const std::optional<Rates> rates =
+      measures.given ? measures.given
+                     : measure_rates(source.everyone, measures.devices, measures.matmul_flops);
+  if (!rates) return "";
+  const TimeEstimate time = estimate_time(source.plan, *rates);
+  return tell_measured({source.plan, measures.config, measures.world, source.everyone,
+                        measures.taken, step, ledgers, timeline, measures.peak, *rates, time});
+}
+
+}  // namespace
+
+std::string measure_end(const EndMeasures& measures) {
+  std::string text;
+  try_to_report([&] { text = measure_step(measures); });
+  return text;
+}
+
+void write_reports(const std::filesystem::path& directory, const std::string& measured,
+                   const Fence& fence) {
+  if (!measured.empty()) {
+    try_to_report([&] { write_whole_file(directory / "measured.json", measured, fence); });
+  }
+  try_to_report([&] { draw_report(directory, fence); });
+}
+
+void draw_report(const std::filesystem::path& directory, const Fence& fence) {
+  write_whole_file(directory / "report.html",
+                   report_page({read_run_files(directory)}, seconds_since_1970()), fence);
 }
 
 }  // namespace trainctl

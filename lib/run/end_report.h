@@ -2,36 +2,49 @@
 // in measured.json.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
+#include "base/whole_file.h"
+#include "comm/nccl/device_world.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "engine/ledger.h"
+#include "engine/trace.h"
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
 #include "run/records/product_peak.h"
 
 namespace trainctl {
 
-struct EndReport {
-  const Plan& plan;
-  const Config& config;
+struct EndMeasures {
+  const TraceSource& source;  // of the last step
   World& world;
-  Group& everyone;              // all ranks of the world in order
+  const Config& config;
   const MemoryEstimate& taken;  // by this rank: Engine::memory()
-  const MeasuredStep& step;
-  const MeasuredLedgers& ledgers;
-  const std::string& timeline;  // timeline_json
-  const ProductPeak* peak;      // on rank 0
-  const Rates& rates;           // what `time` was estimated from
-  const TimeEstimate& time;
+  const DeviceWorld& devices;
+  std::int64_t step = 0;              // of the run
+  const ProductPeak* peak = nullptr;  // on rank 0
+  const std::optional<Rates>& given;  // by the configuration; else they are measured
+  double matmul_flops = 0;            // measured at the start
 };
 
 /// The last step's time; the ledger of the median step; the rank whose memory departs most from the
 /// plan, by category; whether every rank's collectives and messages in the last step were the
-/// planned ones, with a warning for each that was not. Rank 0 writes all ranks' numbers to `file`.
-/// Collective. Throws Error{io} on rank 0.
-void tell_measured(const EndReport& report, const std::filesystem::path& file);
+/// planned ones, with a warning for each that was not. Writes log.trace. Returns measured.json on
+/// rank 0, with all ranks' numbers; empty where something is lacking, which a warning says.
+/// Collective. Throws Error{peer} alone.
+std::string measure_end(const EndMeasures& measures);
+
+/// Of rank 0: measured.json, unless it is empty, and report.html. What fails is a warning: what is
+/// told of a run costs neither its weights nor its exit code. Throws Error{taken}.
+void write_reports(const std::filesystem::path& directory, const std::string& measured,
+                   const Fence& fence);
+
+/// Draws the run in `directory` as report.html. Throws Error{io}, what the fence throws, and what
+/// read_run_files throws.
+void draw_report(const std::filesystem::path& directory, const Fence& fence);
 
 }  // namespace trainctl

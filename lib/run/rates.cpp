@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <memory>
 
+#include "base/log.h"
 #include "device/slab.h"
 #include "run/ceiling.h"
 
@@ -30,15 +33,37 @@ double seconds_of_all(Group& everyone, int rounds, const Body& body) {
 }
 
 /// Of one sum; several are timed together, beside which the meeting of the ranks counts little.
-double measure_sum(Group& everyone, Group& sums, DeviceKind device, std::int64_t elements,
-                   int together) {
-  const Slab slab(device, {{"data", {elements}, DType::f32}});
-  Stream stream(device, "rates", Stream::Mode::run_inline);
+double measure_sum(Group& everyone, Group& sums, const Tensor& data, int together) {
+  Stream stream(data.device, "rates", Stream::Mode::run_inline);
   const double seconds = seconds_of_all(everyone, 4, [&] {
-    for (int i = 0; i < together; ++i) sums.all_reduce(slab.at("data"), stream);
+    for (int i = 0; i < together; ++i) sums.all_reduce(data, stream);
     stream.synchronize();
   });
   return seconds / together;
+}
+
+constexpr std::int64_t summed_elements = std::int64_t{1} << 20;
+
+/// The memory of all measures. It is taken before the first of them: a rank without it must not
+/// leave the others waiting.
+struct RateMemory {
+  RateMemory(DeviceKind device, std::int64_t copied)
+      : copy(device, copied), sums(device, {{"data", {summed_elements}, DType::f32}}) {}
+  LargeCopy copy;
+  Slab sums;
+};
+
+std::unique_ptr<RateMemory> take_memory(Group& everyone, DeviceKind device, std::int64_t copied) {
+  std::unique_ptr<RateMemory> memory;
+  try {
+    memory = std::make_unique<RateMemory>(device, copied);
+  } catch (const std::exception& failure) {
+    log_warning(std::string("the machine's rates are not measured: ") + failure.what());
+  }
+  for (const double has : gather_values(everyone, memory ? 1.0 : 0.0)) {
+    if (has == 0) memory.reset();
+  }
+  return memory;
 }
 
 }  // namespace
@@ -56,13 +81,15 @@ double measure_products(Group& everyone, const OpContext& context, DType dtype) 
   }
 }
 
-Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops) {
+std::optional<Rates> measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops) {
   const DeviceKind device = world.device();
   // Ranks of a host share its caches: together they copy more than those hold.
   const std::int64_t mebibytes =
       device == DeviceKind::cpu ? std::max(4, 32 / world.local_size()) : 256;
   const std::int64_t copied = mebibytes << 20;
-  const LargeCopy copy(device, copied);
+  const std::unique_ptr<RateMemory> memory = take_memory(everyone, device, copied);
+  if (!memory) return std::nullopt;
+  const LargeCopy& copy = memory->copy;
   Stream stream(device, "copies", Stream::Mode::run_inline);
   Rates rates{.matmul_flops = matmul_flops};
   rates.memory_bandwidth = copy.bytes() / seconds_of_all(everyone, 4, [&] { copy.run(stream); });
@@ -71,17 +98,17 @@ Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flo
   const auto own = device == DeviceKind::cpu ? nullptr : world.everyone("rates");
   world.open();
   Group& sums = own ? *own : everyone;
-  constexpr std::int64_t elements = std::int64_t{1} << 20;
+  const Tensor& data = memory->sums.at("data");
   CollectiveUse one;
   one.operation = "all_reduce";
   one.ranks = everyone.size();
   one.count = 1;
   const double rounds = wire_seconds(one, {.latency = 1, .bandwidth = 1});
-  rates.latency = measure_sum(everyone, sums, device, 1, 20) / rounds;
+  rates.latency = measure_sum(everyone, sums, data.slice(0, 1), 20) / rounds;
   one.count = 0;
-  one.bytes = elements * size_of(DType::f32);
+  one.bytes = summed_elements * size_of(DType::f32);
   const double sent = wire_seconds(one, {.latency = 1, .bandwidth = 1});
-  const double transfer = measure_sum(everyone, sums, device, elements, 1) - rounds * rates.latency;
+  const double transfer = measure_sum(everyone, sums, data, 1) - rounds * rates.latency;
   rates.bandwidth = sent / std::max(1e-9, transfer);
   return rates;
 }

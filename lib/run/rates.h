@@ -2,6 +2,8 @@
 // the config does not give them.
 #pragma once
 
+#include <optional>
+
 #include "comm/group.h"
 #include "comm/nccl/device_world.h"
 #include "ops/context.h"
@@ -14,7 +16,8 @@ namespace trainctl {
 double measure_products(Group& everyone, const OpContext& context, DType dtype);
 
 /// All rates, `matmul_flops` being known. Messages are those of sums over all ranks; of one rank,
-/// which sends none, the bandwidth is its memory's. Collective over all ranks.
-Rates measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops);
+/// which sends none, the bandwidth is its memory's. None where a rank has no memory for it; that
+/// rank says so. Collective over all ranks.
+std::optional<Rates> measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops);
 
 }  // namespace trainctl

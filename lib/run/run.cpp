@@ -13,12 +13,14 @@
 #include "comm/rank_words.h"
 #include "comm/world.h"
 #include "config/read/read.h"
+#include "formats/print/print.h"
 #include "formats/strategy/requested_files.h"
 #include "plan/rules/check.h"
 #include "run/agreement.h"
 #include "run/beginning.h"
 #include "run/data/continuation.h"
 #include "run/directory/signals.h"
+#include "run/end_report.h"
 #include "run/preflight/preflight.h"
 #include "run/prepare.h"
 #include "run/signal_effects.h"
@@ -146,6 +148,16 @@ bool is_finished(const Start& start, std::int64_t steps) {
   return start.step > steps || (start.step == steps && start.has_weights);
 }
 
+/// A signal may have ended the run after its last step, before its report.
+void draw_missing_report(const Beginning& beginning) {
+  try {
+    if (kind_of_file(beginning.directory / "report.html") != FileKind::none) return;
+    draw_report(beginning.directory, beginning.fence);
+  } catch (const Error& error) {
+    log_warning(std::string("not reported: ") + error.what());
+  }
+}
+
 void tell_finished(const Beginning& beginning, const Config& config) {
   log_info("the run in " + beginning.directory.string() + " is finished: it has " +
            std::to_string(beginning.start.step) + " of " + std::to_string(config.train.steps) +
@@ -226,7 +238,10 @@ int run_rank(const TrainRequest& request, World& world) {
     finished = is_finished(beginning.start, config.train.steps);
   }
   if (finished) {
-    if (world.rank() == 0) tell_finished(beginning, config);
+    if (world.rank() == 0) {
+      tell_finished(beginning, config);
+      draw_missing_report(beginning);
+    }
     return tell_launch(RankWord::finished, 0, beginning.start.step);
   }
   if (continuation) tell_change(*continuation, prepared.plan, world);

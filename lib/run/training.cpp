@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
@@ -26,13 +25,11 @@
 #include "run/rates.h"
 #include "run/records/process_memory.h"
 #include "run/records/step_records.h"
-#include "run/records/timeline.h"
 #include "run/records/timer_reports.h"
 #include "run/requests.h"
 #include "run/signal_effects.h"
 #include "run/steps.h"
 #include "run/views/event_log.h"
-#include "run/views/report_page.h"
 #include "weights/export.h"
 #include "weights/hugging_face_names.h"
 #include "weights/load_weights.h"
@@ -66,7 +63,8 @@ class Training::Impl {
                 .store = engine_.parameters(),
                 .everyone = everyone,
                 .run = directory_,
-                .deadline_seconds = config_.parallel.deadline_seconds},
+                .deadline_seconds = config_.parallel.deadline_seconds,
+                .fence = input.beginning.fence},
                [this] {
                  if (records_) records_->sync();
                }) {}
@@ -80,7 +78,8 @@ class Training::Impl {
       records_.emplace(StepRecords::Input{
           .directory = directory_,
           .peak = {flops * static_cast<double>(world_.size()),
-                   given ? "cluster.matmul_flops" : "square products measured at the start"}});
+                   given ? "cluster.matmul_flops" : "square products measured at the start"},
+          .fence = fence()});
     }
     if (first() && config_.output.tensorboard) events_.emplace(directory_);
     if (first() && config_.log.level != LogLevelName::error) {
@@ -95,11 +94,12 @@ class Training::Impl {
     if (records_ && !all) records_->write_end(stopped_at(), "--stop-after");
     if (all ? config_.checkpoint.at_end : true) save(last_, false);
     saver_.finish();
-    // Together; the others need not wait for the weights.
-    const bool told = last_.step == 0 || tell_step(given, flops);
     const bool noted = !records_ || try_to_write([&] { records_->sync(); });
-    const bool written = told && noted && saver_.failures() == 0;
+    const bool written = noted && saver_.failures() == 0;
+    // Measured together, as the others need not wait for the weights; written after these.
+    const std::string measured = last_.step == 0 ? "" : measure(given, flops);
     if (all && config_.output.save_weights) export_weights();
+    if (first()) write_reports(directory_, measured, fence());
     if (first() && peak > 0) tell_memory(peak);
     if (first() && !all) {
       log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
@@ -114,6 +114,7 @@ class Training::Impl {
   static constexpr std::int64_t ledger_steps = 16;  // the ledger takes the median of the last
 
   bool first() const { return world_.rank() == 0; }
+  const Fence& fence() const { return input_.beginning.fence; }
   std::string stopped_at() const {
     return "stopped at step " + std::to_string(engine_.train_state().step);
   }
@@ -150,7 +151,7 @@ class Training::Impl {
     check_fits(manifest, from, plan_, config_.optimizer);
     load_checkpoint(manifest, from, plan_, config_.optimizer, world_.rank(), engine_.parameters());
     engine_.resume(manifest.state);
-    products_.load(from, directory_);
+    products_.load(from, directory_, fence());
     saver_.set_saved_step(manifest.state.step);
     lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);
   }
@@ -169,10 +170,11 @@ class Training::Impl {
     if (lacks_validation_) validate_again(request);
     products_.note();
     for (std::int64_t step = begin + 1; step <= end && !stops(request); ++step) {
+      if (input_.beginning.lease) input_.beginning.lease->check();
       StepReport report = engine_.train_step(loader.next_step());
       request = static_cast<Request>(report.request);
       const bool goes_on = step < end && !stops(request);
-      if (step == begin + 1 && goes_on) products_.time(engine_.ops(), directory_);
+      if (step == begin + 1 && goes_on) products_.time(engine_.ops(), directory_, fence());
       if (validation_due(step) && !stops(request)) report.val_loss = validate(request);
       const std::int64_t every = config_.train.check_replicas_every;
       if (every > 0 && step % every == 0) engine_.check_replicas();
@@ -265,10 +267,10 @@ class Training::Impl {
     if (!first()) log_info(end + ": " + reason);
     if (step > 0) save(last_, false);
     const bool saved = step > 0 && saver_.saved_step() == step;
-    draw_report();
+    if (first()) write_reports(directory_, "", fence());
     const std::string what = end + " (" + reason + ")";
     if (first() && saved) {
-      log_info(what + "; the checkpoint is " + CheckpointFolder(directory_).of(step).string() +
+      log_info(what + "; the checkpoint is " + saver_.saved_path().string() +
                ", and the same command goes on from there");
     } else if (first()) {
       log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
@@ -304,8 +306,8 @@ class Training::Impl {
     WholeParams whole = engine_.whole_parameters(unused.bytes());
     if (!first()) return whole.give();
     const HeldWeights weights([&](const std::string& name) { return whole.get(name); });
-    write_model(directory_, plan_.model, weights, {.tokens = special_tokens(config_, corpus_)},
-                whole.rest());
+    write_model(directory_, plan_.model, weights,
+                {.tokens = special_tokens(config_, corpus_), .fence = &fence()}, whole.rest());
     whole.end();
     log_info("weights: " + (directory_ / "model.safetensors").string());
     if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
@@ -313,40 +315,23 @@ class Training::Impl {
     if (!reason.empty()) log_info("no config.json for transformers: " + reason);
   }
 
-  /// Collective. False when a file could not be written, which must not cost the weights.
-  bool tell_step(const std::optional<Rates>& given, double matmul_flops) {
+  /// measured.json, of rank 0. Collective.
+  std::string measure(const std::optional<Rates>& given, double matmul_flops) {
     const Plan& plan = engine_.plan();  // of the last step, which is measured
     const TraceSource source{.trace = trace_,
                              .plan = plan,
                              .world = world_,
                              .everyone = everyone_,
                              .deadline_seconds = config_.parallel.deadline_seconds};
-    MeasuredStep measured = measure_last_step(source);
-    measured.step = engine_.train_state().step;  // the trace counts those of this session
-    const MeasuredLedgers ledgers = measure_ledgers(source);
-    const std::string timeline =
-        timeline_json(source, ledgers.step, measured.step - ledgers.behind);
-    const MemoryEstimate taken = engine_.memory();
-    const Rates rates = given ? *given : measure_rates(everyone_, engine_.devices(), matmul_flops);
-    const TimeEstimate time = estimate_time(plan, rates);
-    const EndReport report{plan,      config_,  world_,
-                           everyone_, taken,    measured,
-                           ledgers,   timeline, records_ ? &records_->peak() : nullptr,
-                           rates,     time};
-    const bool told = try_to_write([&] { tell_measured(report, directory_ / "measured.json"); });
-    const bool shown = draw_report();
-    if (config_.log.trace.empty()) return told && shown;
-    const bool traced =
-        try_to_write([&] { write_trace(config_.log.trace, source, config_.log.trace_steps); });
-    if (first() && traced) log_info("trace: " + config_.log.trace);
-    return told && shown && traced;
-  }
-
-  bool draw_report() const {
-    return !first() || try_to_write([&] {
-      write_whole_file(directory_ / "report.html",
-                       report_page({read_run_files(directory_)}, seconds_since_1970()));
-    });
+    return measure_end({.source = source,
+                        .world = world_,
+                        .config = config_,
+                        .taken = engine_.memory(),
+                        .devices = engine_.devices(),
+                        .step = engine_.train_state().step,
+                        .peak = records_ ? &records_->peak() : nullptr,
+                        .given = given,
+                        .matmul_flops = matmul_flops});
   }
 
   template <class Body>

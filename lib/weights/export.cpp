@@ -95,18 +95,26 @@ std::string name_of_shard(std::size_t index, std::size_t count) {
   return "model-" + five_digits(index + 1) + "-of-" + five_digits(count) + ".safetensors";
 }
 
+void write_text(const std::filesystem::path& path, const std::string& text,
+                const ModelFiles& files) {
+  WholeFile file(path, 0644, files.fence);
+  file.write(text);
+  file.publish();
+}
+
 void write_index(const std::filesystem::path& directory,
-                 const std::vector<std::vector<HuggingFaceTensor>>& shards, DType stored) {
+                 const std::vector<std::vector<HuggingFaceTensor>>& shards,
+                 const ModelFiles& files) {
   std::int64_t total = 0;
   Json map = Json::object();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     for (const HuggingFaceTensor& tensor : shards[i]) {
-      total += bytes_of(tensor, stored);
+      total += bytes_of(tensor, files.stored);
       map[tensor.name] = name_of_shard(i, shards.size());
     }
   }
   const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_whole_file(directory / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_text(directory / "model.safetensors.index.json", index.dump(2) + "\n", files);
 }
 
 }  // namespace
@@ -120,14 +128,15 @@ void write_model(const std::filesystem::path& directory, const ModelShape& model
       tensors.push_back({tensor.name, tensor.shape, type_of(tensor, files.stored),
                          [&](const Tensor& to) { fill(tensor, weights, to); }});
     }
-    write_safetensors(directory / name_of_shard(i, shards.size()), std::move(tensors), work);
+    write_safetensors(directory / name_of_shard(i, shards.size()), std::move(tensors), work,
+                      files.fence);
   }
-  if (shards.size() > 1) write_index(directory, shards, files.stored);
+  if (shards.size() > 1) write_index(directory, shards, files);
   if (!unknown_to_hugging_face(model).empty()) return;
   const std::string generation = generation_config(files.tokens);
-  if (!generation.empty()) write_whole_file(directory / "generation_config.json", generation);
-  write_whole_file(directory / "config.json",
-                   hugging_face_config(model, files.stored, files.tokens));
+  if (!generation.empty()) write_text(directory / "generation_config.json", generation, files);
+  write_text(directory / "config.json", hugging_face_config(model, files.stored, files.tokens),
+             files);
 }
 
 void HeldWeights::read(const std::string& name, const MatrixBox& box, float* out) const {

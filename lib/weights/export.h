@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/whole_file.h"
 #include "device/tensor.h"
 #include "plan/tables/model.h"
 #include "weights/hugging_face_config.h"
@@ -21,6 +22,7 @@ struct ModelFiles {
   DType stored = DType::f32;     // or bf16
   std::int64_t shard_bytes = 0;  // most bytes of tensors in one file; 0: all in one
   SpecialTokens tokens{};
+  const Fence* fence = nullptr;  // of the directory, if it has one
 };
 
 /// Writes the files into `directory`, each whole or not at all, config.json last. Reads tensor by

@@ -1,10 +1,10 @@
 #include "weights/hugging_face_config.h"
 
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "weights/hugging_face_files.h"
 #include "weights/hugging_face_names.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::streamsize most_json_bytes = 1 << 20;
+constexpr std::int64_t most_json_bytes = 1 << 20;
 
 constexpr const char* files_of_tokenizers[] = {"tokenizer.json",
                                                "tokenizer_config.json",
@@ -26,11 +26,8 @@ constexpr const char* files_of_tokenizers[] = {"tokenizer.json",
                                                "chat_template.jinja"};
 
 Json read_json(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text(most_json_bytes, '\0');
-  stream.read(text.data(), most_json_bytes);
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, stream.gcount())));
-  const Json json = Json::parse(text, nullptr, false);
+  if (kind_of_file(file) == FileKind::none) return Json::object();
+  const Json json = Json::parse(read_beginning(file, most_json_bytes), nullptr, false);
   return json.is_object() ? json : Json::object();
 }
 

@@ -51,7 +51,9 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     }
     return true;
   };
-  const PlainJson index = PlainJson::parse(read_text(path), watch, false);
+  const std::string text = read_text(path);
+  require(text.find('\0') == std::string::npos, ExitCode::bad_data, where + " has a byte of 0");
+  const PlainJson index = PlainJson::parse(text, watch, false);
   require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object() &&
               !index["weight_map"].empty(),
           ExitCode::bad_data, where + ": expected an object with a weight_map of tensors to files");

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/whole_file.h"
 
 namespace trainctl {
 
@@ -37,13 +36,13 @@ std::string header_of(const std::vector<TensorToWrite>& tensors) {
 }  // namespace
 
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
-                       std::span<std::byte> work) {
+                       std::span<std::byte> work, const Fence* fence) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorToWrite& a, const TensorToWrite& b) {
     const auto width = [](const TensorToWrite& t) { return size_of(t.dtype); };
     return width(a) != width(b) ? width(a) > width(b) : a.name < b.name;
   });
   const std::string header = header_of(tensors);
-  WholeFile file(path);
+  WholeFile file(path, 0644, fence);
   file.write_value(static_cast<std::uint64_t>(header.size()));
   file.write(header);
   std::int64_t largest = 0;

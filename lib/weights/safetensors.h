@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "base/whole_file.h"
 #include "device/tensor.h"
 #include "weights/safetensors_header.h"
 
@@ -29,7 +29,7 @@ struct TensorToWrite {
 /// overwritten; only if it cannot hold the largest tensor, memory for that one is taken. Throws
 /// Error{io} with the path.
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
-                       std::span<std::byte> work = {});
+                       std::span<std::byte> work = {}, const Fence* fence = nullptr);
 
 /// A file whose header has been read and checked.
 class SafetensorsFile {

@@ -61,6 +61,9 @@ PlainJson parse_header(const std::string& text, const std::string& file) {
     return true;
   };
   PlainJson header = PlainJson::parse(text, watch, false);
+  // The JSON library takes it for the end of the text.
+  require(text.find('\0') == std::string::npos, ExitCode::bad_data,
+          file + ": the header has a byte of 0; only spaces may follow its JSON");
   require(!text.empty() && text.front() == '{' && header.is_object(), ExitCode::bad_data,
           file + ": the header is not a JSON object");
   return header;

@@ -314,14 +314,14 @@ TEST_CASE("a save that fails leaves nothing, and the next one succeeds", "[load]
     const CheckpointFolder folder(temp.path());
     SaveMoment moment{.state = engine.train_state(), .loss = {}, .val_loss = {}};
     // Something already has the name of rank 1's file.
-    if (world.rank() == 0) fs::create_directories(folder.partial(1) / "rank-00001.safetensors");
+    if (world.rank() == 0) fs::create_directories(folder.partial(1, 0) / "rank-00001.safetensors");
     gather_values(*everyone, 0.0);
     saver.save(moment, true);
     saver.finish();
     if (saver.failures() != 1 || saver.saved_step() != 0) {
       throw Error(ExitCode::internal, "the failure was not seen");
     }
-    if (fs::exists(folder.partial(1))) throw Error(ExitCode::internal, "files were left");
+    if (fs::exists(folder.partial(1, 0))) throw Error(ExitCode::internal, "files were left");
     gather_values(*everyone, 0.0);
     saver.save(moment, true);
     while (saver.saved_step() == 0) saver.poll();

@@ -1,8 +1,11 @@
 // Every way a configuration can be wrong: exit code 78, a message with file, line and rule, no
 // hang.
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -334,4 +337,46 @@ TEST_CASE("one suggestion keeps all rules about sizes together") {
     INFO(again.err);
     CHECK(again.exit_code == 0);
   }
+}
+
+TEST_CASE("a pipe that nobody writes to is not waited for") {
+  const TempDir dir;
+  const std::string pipe = dir / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const std::string model = dir / "model";
+  std::filesystem::create_directory(model);
+  REQUIRE(::mkfifo((model + "/config.json").c_str(), 0600) == 0);
+  const std::string with_include = dir.write("i.yaml", "include: pipe\n" + small_config());
+  const std::vector<std::vector<std::string>> commands = {
+      {"validate", pipe},
+      {"validate", with_include},
+      {"generate", "--from", model, "--prompt", "a"},
+      {"generate", "--from", model, "--prompt-file", pipe},
+      {"data", "build", "--input", pipe, "--output", dir / "tokens"}};
+  std::vector<std::unique_ptr<Process>> processes;  // together: each waits for some seconds
+  for (const auto& words : commands) {
+    processes.push_back(std::make_unique<Process>(TRAINCTL_PROGRAM, words));
+  }
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const Outcome outcome = processes[i]->wait();
+    CAPTURE(commands[i]);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code != 0);
+    CHECK(outcome.exit_code != 70);
+    CHECK(contains(outcome.err, "it is a pipe or a device, and nothing came from it"));
+  }
+  const Outcome written =
+      run_program("/bin/bash", {"-c", std::string(TRAINCTL_PROGRAM) + " validate <(cat " +
+                                          dir.write("a.yaml", small_config()) + ")"});
+  INFO(written.err);
+  CHECK(written.exit_code == 0);
+}
+
+TEST_CASE("names do not reach a terminal or the log of a build as commands") {
+  const Outcome outcome = trainctl({"validate", "no\n::error::faked.yaml"});
+  CHECK(outcome.exit_code == exits::missing_input);
+  CHECK_FALSE(contains(outcome.err, "\n::error"));
+  const Outcome turned = trainctl({"validate", "a\u202eb\x1b[2J.yaml"});
+  CHECK_FALSE(contains(turned.err, "\x1b"));
+  CHECK_FALSE(contains(turned.err, "\u202e"));
 }

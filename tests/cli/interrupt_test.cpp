@@ -42,7 +42,7 @@ Words words_of(const Way& way, const std::string& config, const std::string& run
 
 /// What mpirun starts must be there, or the signal only stops mpirun.
 void wait_for_ranks(const Process& process, const std::string& run) {
-  for (int i = 0; i < 400 && (process.children().empty() || !fs::exists(run + "/lock")); ++i) {
+  for (int i = 0; i < 400 && (process.children().empty() || !has_lease(run)); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
 }
@@ -110,5 +110,28 @@ TEST_CASE("a signal at any moment ends a run soon, with what it promises saved",
     const std::string whole = dir / ("whole-" + way.name);
     REQUIRE(run_program(way.program, words_of(way, config, whole, more)).exit_code == 0);
     CHECK(repeatable_metrics(run) == repeatable_metrics(whole));
+  }
+}
+
+TEST_CASE("a signal that was ignored when a run began stays ignored, as with nohup",
+          "[interrupts]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  for (const bool launch : {false, true}) {
+    const std::string run = dir / (launch ? "launched" : "alone");
+    Words words =
+        command(config, run, set({"parallel.threads_per_rank=1"}, {"--steps", "1000000"}));
+    if (launch) words = joined({"launch", "-n", "2", "--"}, words);
+    Process process("/bin/sh",
+                    joined({"-c", "trap '' HUP; exec " TRAINCTL_PROGRAM " \"$@\"", "sh"}, words));
+    REQUIRE(wait_for_steps(run, 2));
+    kill(process.pid(), SIGHUP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    REQUIRE(wait_for_steps(run, steps_of(run) + 5));
+    kill(process.pid(), SIGTERM);
+    const Outcome outcome = process.wait();
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == exits::requeue);
+    CHECK_FALSE(contains(outcome.err, "SIGHUP"));
   }
 }

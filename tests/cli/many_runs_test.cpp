@@ -28,7 +28,8 @@ Files files_in(const fs::path& directory) {
   Files files;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     const std::string name = fs::relative(entry.path(), directory).string();
-    if (entry.is_regular_file() && name != "lock") files[name] = read_file(entry.path());
+    if (entry.is_regular_file() && !name.starts_with("lease/"))
+      files[name] = read_file(entry.path());
   }
   return files;
 }
@@ -75,7 +76,7 @@ class ManyRuns {
       const Outcome outcome = process->wait();
       INFO(outcome.err);
       const int code = outcome.exit_code;
-      CHECK((code == 0 || code == killed || code == exits::usage || code == exits::invalid));
+      CHECK((code == 0 || code == killed || code == exits::taken || code == exits::invalid));
       if (code == 0 && !contains(outcome.err, "is finished")) note_end(outcome.err);
     }
     check_ended();
@@ -87,11 +88,7 @@ class ManyRuns {
       INFO(folder.string());
       if (!fs::exists(folder / "config.yaml")) continue;  // killed before it entered
       const std::string config = (folder / "config.yaml").string();
-      Outcome outcome = trainctl({"train", config});
-      if (outcome.exit_code == exits::usage) {  // it had no checkpoint yet
-        CHECK(ended_.count(folder.string()) == 0);
-        outcome = trainctl({"train", config, "--overwrite"});
-      }
+      const Outcome outcome = trainctl({"train", config});
       INFO(outcome.err);
       REQUIRE(outcome.exit_code == 0);
       const bool large = contains(read_file(config), "hidden_size: 32");

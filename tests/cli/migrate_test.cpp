@@ -66,6 +66,26 @@ TEST_CASE("migrate lists what it could not carry") {
   CHECK_FALSE(contains(outcome.out, "epochs"));
 }
 
+TEST_CASE("migrate refuses values that cannot be, and control characters") {
+  const TempDir dir;
+  const auto migrated = [&](const std::string& text) {
+    return trainctl({"migrate", "--from", "megatron-args", dir.write("m.sh", text)});
+  };
+  const std::string start = "python pretrain_gpt.py --hidden-size 64 --num-attention-heads 4 ";
+  CHECK(migrated(start + "--num-layers 2\n").exit_code == 0);
+  for (const char* wrong : {"--num-layers banana", "--num-layers -5", "--num-layers 2.5"}) {
+    const Outcome outcome = migrated(start + wrong + "\n");
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == exits::invalid);
+    CHECK(outcome.out.empty());
+    CHECK(contains(outcome.err, "num_layers"));
+  }
+  const Outcome control = migrated(start + "--lr 1e-3\x1b[2J\n");
+  CHECK(control.exit_code == exits::invalid);
+  CHECK(contains(control.err, "m.sh:1:78: error[control-character]"));
+  CHECK_FALSE(contains(control.err, "\x1b"));
+}
+
 TEST_CASE("validate --explain shows one value, whatever else is wrong") {
   const TempDir dir;
   dir.write("base.yaml", small_config());

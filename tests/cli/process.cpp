@@ -60,6 +60,13 @@ Process::Process(const std::string& program, const std::vector<std::string>& wor
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), create, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), create, 0600);
+  // A shell that started the tests in the background has made them ignore Ctrl-C.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t signals;
+  sigfillset(&signals);
+  posix_spawnattr_setsigdefault(&attributes, &signals);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const int failed =
       posix_spawnp(&pid_, program.c_str(), &actions, &attributes, arguments.data(), entries.data());
   posix_spawn_file_actions_destroy(&actions);

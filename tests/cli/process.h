@@ -15,6 +15,7 @@ constexpr int usage = 2;
 constexpr int bad_data = 65;
 constexpr int missing_input = 66;
 constexpr int diverged = 71;
+constexpr int taken = 73;
 constexpr int io = 74;
 constexpr int requeue = 75;
 constexpr int peer = 76;

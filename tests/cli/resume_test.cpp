@@ -203,7 +203,7 @@ TEST_CASE("a signal before the first step ends a run at once", "[resume]") {
   const std::string config = dir.write("a.yaml", small_config());
   Process process(TRAINCTL_PROGRAM, command(config, dir / "run",
                                             set({"data.train=" + text}, {"--local-ranks", "2"})));
-  for (int i = 0; i < 600 && !fs::exists(dir / "run/lock"); ++i) {
+  for (int i = 0; i < 600 && !has_lease(dir / "run"); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   kill(process.pid(), SIGTERM);
@@ -238,12 +238,13 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
 
   fs::remove_all(run + "/checkpoints");
   refused(0, {}, "is finished");
-  refused(exits::usage, {"--steps", "9"}, "it has no checkpoint to go on from");
+  refused(exits::usage, {"--steps", "9"}, "it has weights and no checkpoint to go on from");
   Process other(TRAINCTL_PROGRAM, command(config, dir / "long", {"--steps", "100000000"}));
   REQUIRE(wait_for_steps(dir / "long", 1));
   const Outcome second = trainctl(command(config, dir / "long", {}));
-  CHECK(second.exit_code == exits::usage);
-  CHECK(contains(second.err, "is in use by process " + std::to_string(other.pid())));
+  CHECK(second.exit_code == exits::taken);
+  CHECK(contains(second.err, "process " + std::to_string(other.pid()) + " on host "));
+  CHECK(contains(second.err, " owns the run in " + (dir / "long")));
 
   const Outcome replaced = trainctl(command(config, run, {"--overwrite", "--steps", "2"}));
   INFO(replaced.err);
@@ -256,7 +257,7 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
 
   std::ofstream(run + "/lock") << "elsewhere 12 345\n";
   const Outcome far = trainctl(command(config, run, {"--overwrite"}));
-  CHECK(far.exit_code == exits::usage);
+  CHECK(far.exit_code == exits::taken);
   CHECK(contains(far.err, "process 12 on host elsewhere"));
   fs::remove(run + "/lock");
 
@@ -266,14 +267,15 @@ TEST_CASE("no run replaces another unless it is told to", "[resume]") {
   }
 }
 
-TEST_CASE("a scheduler that starts a job again keeps what was there", "[resume]") {
+TEST_CASE("a run that ended before its first checkpoint begins again, and keeps its files",
+          "[resume]") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
-  const Words none = set({"checkpoint.at_end=false"});
+  const Words none = set({"checkpoint.at_end=false", "output.save_weights=false"});
   REQUIRE(trainctl(command(config, dir / "run", none)).exit_code == 0);
   Words longer = none;
   longer.insert(longer.end(), {"--steps", "5"});
-  const Outcome again = trainctl(command(config, dir / "run", longer), {"SLURM_RESTART_COUNT=1"});
+  const Outcome again = trainctl(command(config, dir / "run", longer));
   INFO(again.err);
   CHECK(again.exit_code == 0);
   check_no_gap(dir / "run", 5);

@@ -1,5 +1,7 @@
 #include "sessions.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <chrono>
 #include <sstream>
@@ -22,14 +24,47 @@ Words joined(Words words, const Words& more) {
   return words;
 }
 
-Words checkpoints_of(const std::string& run) {
+namespace {
+
+Words names_in(const std::string& folder) {
   Words names;
   std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(run + "/checkpoints", failure)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
     names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+}  // namespace
+
+Words checkpoints_of(const std::string& run) { return names_in(run + "/checkpoints"); }
+
+Words lease_of(const std::string& run) {
+  Words names = names_in(run + "/lease");
+  std::erase_if(names, [](const std::string& name) { return name.size() != 10; });
+  return names;
+}
+
+bool owner_lives(const std::string& run) {
+  const Words numbers = lease_of(run);
+  if (numbers.empty()) return false;
+  const auto owner =
+      nlohmann::json::parse(read_file(run + "/lease/" + numbers.back()), nullptr, false);
+  return owner.is_object() && owner.contains("process") &&
+         std::filesystem::exists("/proc/" + std::to_string(owner["process"].get<long>()));
+}
+
+bool is_running(const Process& process) {
+  siginfo_t state{};
+  ::waitid(P_PID, static_cast<id_t>(process.pid()), &state, WEXITED | WNOHANG | WNOWAIT);
+  return state.si_pid == 0;
+}
+
+void wait_while_running(const Process& process, const std::string& run, std::size_t steps) {
+  for (int i = 0; i < 1200 && steps_of(run) < steps && is_running(process); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
 }
 
 std::size_t newest_good_checkpoint(const std::string& run) {

@@ -22,6 +22,16 @@ Words checkpoints_of(const std::string& run);
 /// `checkpoint verify`.
 std::size_t newest_good_checkpoint(const std::string& run);
 
+/// The numbers of the run's lease, in order.
+Words lease_of(const std::string& run);
+inline bool has_lease(const std::string& run) { return !lease_of(run).empty(); }
+/// Whether the process that its last number names still lives.
+bool owner_lives(const std::string& run);
+
+bool is_running(const Process& process);
+/// Until the run has taken `steps` steps, or has ended.
+void wait_while_running(const Process& process, const std::string& run, std::size_t steps);
+
 /// Lines of metrics.jsonl.
 std::size_t steps_of(const std::string& run);
 /// Waits until there are so many; false after half a minute.

@@ -11,9 +11,11 @@ namespace fs = std::filesystem;
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (entry.is_regular_file()) files[entry.path().string()] = read_file(entry.path());
+    const bool of_lease = entry.path().parent_path().filename() == "lease";
+    if (entry.is_regular_file() && !of_lease) {
+      files[entry.path().string()] = read_file(entry.path());
+    }
   }
-  files.erase((directory / "lock").string());
   return files;
 }
 
@@ -61,6 +63,25 @@ TEST_CASE("no command writes over a file unasked") {
   CHECK(trainctl({"checkpoint", "export", "--from", dir / "run", "--to", "hf", out}).exit_code ==
         exits::usage);
   CHECK(read_file(out + "/config.json") == "{}");
+}
+
+TEST_CASE("an export that fails or is cut off is not in the way of the next") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  REQUIRE(trainctl(train_words(config, dir / "run", {"--quiet"})).exit_code == 0);
+  const std::string out = dir / "out";
+  const std::string line = std::string(TRAINCTL_PROGRAM) + " checkpoint export --from " +
+                           (dir / "run") + " --to hf " + out;
+  const Outcome full = run_program("/bin/bash", {"-c", "ulimit -f 20; exec " + line});
+  INFO(full.err);
+  CHECK(full.exit_code == exits::io);
+  fs::create_directory(out + ".unfinished-1");  // as a killed one leaves it
+  CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 4);
+  fs::create_directory(out);  // empty
+  CHECK(trainctl({"checkpoint", "export", "--from", dir / "run", "--to", "hf", out + "/"})
+            .exit_code == 0);
+  CHECK(fs::exists(out + "/model.safetensors"));
+  CHECK(fs::exists(out + "/config.json"));
 }
 
 TEST_CASE("a run replaces no file that no run wrote, unless it is told to") {

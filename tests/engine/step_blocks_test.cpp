@@ -73,7 +73,8 @@ class Watched {
                    .trace = &trace},
                   world);
     engine.initialise();
-    MetricsFile metrics(folder_ / ("metrics" + std::to_string(world.rank())).c_str());
+    const Fence fence;
+    MetricsFile metrics(folder_ / ("metrics" + std::to_string(world.rank())).c_str(), fence);
     std::string shown;
     shown.reserve(200);
     BatchLoader loader(corpus.train, corpus.rule,

@@ -161,11 +161,15 @@ TEST_CASE("a number that is not finite is a dash in the progress line and null i
   }
 }
 
+namespace {
+const Fence fence;  // of no session
+}
+
 TEST_CASE("the metrics file appends whole lines, which wait while the disk is full") {
   const auto path = std::filesystem::temp_directory_path() / "trainctl-metrics-test.jsonl";
   std::filesystem::remove(path);
   {
-    MetricsFile file(path);
+    MetricsFile file(path, fence);
     file.write(sample(), {});
     file.write(sample(), {});
   }
@@ -178,10 +182,11 @@ TEST_CASE("the metrics file appends whole lines, which wait while the disk is fu
   }
   CHECK(lines == 2);
   std::filesystem::remove(path);
-  MetricsFile full("/dev/full");
+  MetricsFile full("/dev/full", fence);
   full.write(sample(), {});
   CHECK_THROWS_WITH(full.sync(), Catch::Contains("No space left"));
-  CHECK_THROWS_WITH(MetricsFile("/nonexistent/metrics.jsonl"), Catch::Contains("cannot write"));
+  CHECK_THROWS_WITH(MetricsFile("/nonexistent/metrics.jsonl", fence),
+                    Catch::Contains("cannot write"));
 }
 
 TEST_CASE("lines of metrics that waited for room come before the next one") {
@@ -194,7 +199,7 @@ TEST_CASE("lines of metrics that waited for room come before the next one") {
   append_metrics(sample(), {}, line);
   const rlimit low{.rlim_cur = line.size() * 3 / 2, .rlim_max = before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
-  MetricsFile file(path);
+  MetricsFile file(path, fence);
   for (int i = 0; i < 3; ++i) file.write(sample(), {});
   CHECK(std::filesystem::file_size(path) == line.size());
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "catch.h"
-#include "run/directory/lock.h"
+#include "run/directory/lease_start.h"
 #include "run/views/report_page.h"
 #include "run/views/text_plot.h"
 #include "temp_folder.h"
@@ -70,7 +70,7 @@ TEST_CASE("a reader takes whole lines as they come, and begins again with anothe
   CHECK(run.mfu_source == "here");
 }
 
-TEST_CASE("the state of a run follows from its lines, its lock and its log") {
+TEST_CASE("the state of a run follows from its lines, its lease and its log") {
   using Kind = RunState::Kind;
   const TempFolder folder;
   RunFiles run;
@@ -82,7 +82,7 @@ TEST_CASE("the state of a run follows from its lines, its lock and its log") {
   CHECK(state_of(run, start + 79).text == "running");
   CHECK(state_of(run, start + 145).text == "no line for 2 m 05 s");
   {
-    const DirectoryLock lock(folder.path());
+    const auto lease = take_lease({.run = folder.path()});
     CHECK(state_of(run, start + 79).kind == Kind::running);
   }
   CHECK(state_of(run, start + 79).text ==

@@ -103,6 +103,8 @@ TEST_CASE("broken files are refused") {
           R"({"a":{"dtype":"F32","shape":[1099511627775,1099511627775],"data_offsets":[0,8]}})",
           8)),
       Contains("too large"));
+  CHECK_THAT(refusal_of(with_header("{" + a + "}" + std::string(3, '\0'), 8)),
+             Contains("a byte of 0"));
   CHECK_THROWS_AS(SafetensorsFile("/nonexistent"), Error);
   CHECK_THROWS_WITH(write_safetensors("/nonexistent/x", {}), Catch::Contains("cannot create"));
 }

@@ -79,7 +79,8 @@ int run_export(const Arguments& arguments) {
   std::string shard_size;
   line.add_text("--from", from, "A run's output directory, or a Hugging Face directory", "DIR");
   line.require("--from");
-  line.add_texts("--to", to, "hf DIR or llmc FILE, which must not exist yet", "FORM PATH", 2);
+  line.add_texts("--to", to, "hf DIR, empty or not there yet, or llmc FILE, not there yet",
+                 "FORM PATH", 2);
   line.require("--to");
   add_dtype(line, dtype);
   line.add_text("--shard-size", shard_size, "hf: cut the weights into files of at most this size",
@@ -105,7 +106,7 @@ int run_import(const Arguments& arguments) {
   std::string dtype = "fp32";
   line.add_texts("--from", from, "hf DIR or llmc FILE", "FORM PATH", 2);
   line.require("--from");
-  line.add_text("--to", to, "The directory to write, which must not exist yet", "DIR");
+  line.add_text("--to", to, "The directory to write, empty or not there yet", "DIR");
   line.require("--to");
   add_dtype(line, dtype);
   if (!line.parse(arguments, import_examples)) return 0;

@@ -1,11 +1,11 @@
 // trainctl generate: continues a text with a trained model.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "comm/world.h"
 #include "commands.h"
@@ -35,10 +35,8 @@ std::string read_prompt(const std::string& file) {
     if (stdin_is_terminal()) log_info("type the text to continue, and end it with Ctrl-D");
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   } else {
-    std::ifstream stream(file, std::ios::binary);
-    require(stream.is_open() && !std::filesystem::is_directory(file), ExitCode::missing_input,
-            "cannot read the prompt " + file);
-    text.assign(std::istreambuf_iterator<char>(stream), {});
+    constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+    text = read_beginning(file, most_bytes);
   }
   if (text.ends_with('\n')) text.pop_back();
   return text;
@@ -110,7 +108,7 @@ int run_generate(const Arguments& arguments) {
   request.seed = static_cast<std::uint64_t>(seed);
   request.temperature = temperature;
   if (!line.given("--prompt")) request.prompt = read_prompt(prompt_file);
-  generate(request, std::cout);
+  generate(request, foreign_output());
   finish_output();
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "commands.h"
 #include "output.h"
+#include "run/directory/signals.h"
 #include "run/records/step_records.h"
 #include "run/views/watch_text.h"
 
@@ -29,9 +30,7 @@ void on_signal(int /*number*/) { asked_to_end = 1; }
 
 /// Sleeping ends at once when one arrives.
 void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, on_signal);
 }
 
 void sleep_for(double seconds) {

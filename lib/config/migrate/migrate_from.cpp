@@ -1,6 +1,7 @@
 #include "config/migrate/migrate_from.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "config/migrate/foreign_text.h"
@@ -88,18 +89,43 @@ bool take_model(Migration& migration, const std::string& text, const std::string
   return true;
 }
 
+/// Whether a value is no number where one is asked for, or none that can be.
+bool is_bad_value(const std::string& code) {
+  return code == "wrong-type" || code == "out-of-range" || code == "bad-word";
+}
+
+/// What keeps the new file from being used: a value of the old one that cannot be, or what that
+/// file does not say.
 void report_unready(const std::string& text, Diagnostics& diagnostics) {
   const ReadResult read = read_config_text(text, "", {}, {.load = {}, .variable = {}});
   for (const Diagnostic& one : read.diagnostics.list()) {
     if (one.severity != Severity::error || one.code == "unset-variable") continue;
     const bool missing = one.code == "missing-key";
-    diagnostics.add({Severity::warning,
+    diagnostics.add({is_bad_value(one.code) ? Severity::error : Severity::warning,
                      one.code,
                      one.path,
                      missing ? "required, and nothing in the file gives it" : one.message,
                      one.help,
                      {}});
   }
+}
+
+struct TextPlace {
+  int line = 1;
+  int column = 1;
+};
+
+/// The first byte that a terminal might obey and no text has.
+std::optional<TextPlace> find_control(std::string_view text) {
+  TextPlace place;
+  for (const char letter : text) {
+    const auto code = static_cast<unsigned char>(letter);
+    const bool is_space = letter == '\n' || letter == '\t' || letter == '\r' || letter == '\f';
+    if ((code < 0x20 && !is_space) || code == 0x7f) return place;
+    place.line += letter == '\n' ? 1 : 0;
+    place.column = letter == '\n' ? 1 : place.column + 1;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -117,6 +143,15 @@ Migrated migrate_from(Project project, std::string_view given, const std::string
                             "the file is larger than 1 MiB",
                             "is this the right file?",
                             {Place::Origin::file, name, 0, 0, 0}});
+    return result;
+  }
+  if (const auto control = find_control(text)) {
+    result.diagnostics.add({Severity::error,
+                            "control-character",
+                            "",
+                            "a control character is not allowed",
+                            "is this the right file?",
+                            {Place::Origin::file, name, 0, control->line, control->column}});
     return result;
   }
   std::vector<ForeignValue> values = read_values(project, tree, text, result.diagnostics);
@@ -143,7 +178,7 @@ Migrated migrate_from(Project project, std::string_view given, const std::string
                                  ")."};
   result.text = write_tree(tree, migration.root(), std::move(migration.comments()));
   report_unready(result.text, result.diagnostics);
-  result.ok = true;
+  result.ok = !result.diagnostics.has_errors();
   return result;
 }
 

@@ -1,12 +1,10 @@
 #include "config/read/read.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "config/read/compose.h"
 #include "config/read/model_values.h"
 #include "config/read/section_reader.h"
@@ -138,24 +136,15 @@ ReadResult read_config_text(std::string_view text, const std::string& name,
 }
 
 Surroundings::Loaded load_text(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    const bool other = error && error != std::errc::no_such_file_or_directory;
-    return {std::nullopt, other ? error.message() : "no such file"};
+  try {
+    const FileKind kind = kind_of_file(path);
+    if (kind == FileKind::none) return {std::nullopt, "no such file"};
+    if (kind == FileKind::folder) return {std::nullopt, "expected a YAML file, found a directory"};
+    return {read_beginning(path, static_cast<std::int64_t>(max_yaml_bytes + 4)), ""};
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::io) throw;  // whether there is such a file is not known
+    return {std::nullopt, error.what()};
   }
-  if (std::filesystem::is_directory(status)) {
-    return {std::nullopt, "expected a YAML file, found a directory"};
-  }
-  errno = 0;
-  const auto failed = [] { return std::string("cannot be read: ") + std::strerror(errno); };
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return {std::nullopt, failed()};
-  std::string text(max_yaml_bytes + 4, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) return {std::nullopt, failed()};
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  return {std::move(text), ""};
 }
 
 ReadResult read_config(const std::filesystem::path& file,

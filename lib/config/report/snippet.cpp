@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/log.h"
+
 namespace trainctl {
 namespace {
 
@@ -24,12 +26,9 @@ std::vector<std::string> characters_of(const std::string& line) {
 std::string printable(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool c1 = byte == 0xC2 && next >= 0x80 && next < 0xA0;
-    const bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F || c1;
-    result += control ? '?' : text[i];
-    i += c1 ? 1 : 0;
+    const std::size_t steering = text[i] == '\n' ? 1 : steering_bytes(text, i);
+    result += steering > 0 ? '?' : text[i];
+    i += steering > 1 ? steering - 1 : 0;
   }
   return result;
 }

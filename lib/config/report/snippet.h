@@ -15,7 +15,7 @@ struct Snippet {
   std::string padding;        // as wide as the text before the marked part, tabs kept
 };
 
-/// The text with each control character, which a terminal might obey, replaced by "?".
+/// The text with each newline and all that steers a terminal (steering_bytes) replaced by "?".
 std::string printable(std::string_view text);
 
 /// The snippet for a place; empty if the place is in no text that is known.

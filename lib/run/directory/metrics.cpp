@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -106,7 +105,8 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   text += "}\n";
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(File::open_to_append(path)) {
+MetricsFile::MetricsFile(std::filesystem::path path, const Fence& fence)
+    : path_(std::move(path)), fence_(fence), file_(File::open_to_extend(path_)) {
   lines_.reserve(1024);
 }
 
@@ -123,10 +123,12 @@ void MetricsFile::write_end(const std::string& end, const std::string& reason, d
 
 void MetricsFile::try_to_write() {
   try {
+    look_for_file();
     file_.append_whole(lines_);
     lines_.clear();
     failing_ = false;
   } catch (const Error& error) {
+    if (error.code() == ExitCode::taken) throw;
     if (!failing_) {
       log_error(std::string(error.what()) + "; training goes on, and the lines wait in memory");
     }
@@ -134,7 +136,27 @@ void MetricsFile::try_to_write() {
   }
 }
 
+/// Whether the file still has its name is asked once a second.
+void MetricsFile::look_for_file() {
+  const auto now = Clock::now();
+  if (now - looked_ < std::chrono::seconds(1)) return;
+  looked_ = now;
+  if (!file_.is_named(path_)) write_again();
+}
+
+/// The file is still open, so its lines can be read.
+void MetricsFile::write_again() {
+  log_warning(path_.string() + " was removed while the run goes on; its lines are written again");
+  std::string lines(static_cast<std::size_t>(file_.size()), '\0');
+  file_.read_at(0, lines);
+  std::error_code failure;  // shows when the file is made
+  std::filesystem::create_directories(path_.parent_path(), failure);
+  write_whole_file(path_, lines, fence_);
+  file_ = File::open_to_extend(path_);
+}
+
 void MetricsFile::sync() {
+  if (!file_.is_named(path_)) write_again();
   file_.append_whole(lines_);
   lines_.clear();
   file_.sync();
@@ -151,44 +173,65 @@ std::optional<std::int64_t> step_of(const std::string& line) {
   return value["step"].get<std::int64_t>();
 }
 
+/// None if there is no such file. A part that cannot be read is an error: its lines would be lost.
+template <class Body>
+void for_each_line(const std::filesystem::path& path, const Body& body) {
+  if (kind_of_file(path) == FileKind::none) return;
+  constexpr std::size_t piece = std::size_t{1} << 18;
+  File file = File::open_to_read(path);
+  std::string text;
+  for (bool more = true; more;) {
+    const std::size_t have = text.size();
+    text.resize(have + piece);
+    const std::int64_t got = file.read(std::span(text).subspan(have));
+    text.resize(have + static_cast<std::size_t>(got));
+    more = got > 0;
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos;) {
+      body(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    text.erase(0, begin);
+  }
+  if (!text.empty()) body(text);
+}
+
 }  // namespace
 
 std::optional<std::int64_t> last_step(const std::filesystem::path& path) {
-  std::ifstream file(path);
   std::optional<std::int64_t> last;
-  for (std::string line; std::getline(file, line);) {
+  for_each_line(path, [&](const std::string& line) {
     if (const auto step = step_of(line)) last = step;
-  }
+  });
   return last;
 }
 
-void keep_metrics_until(const std::filesystem::path& path, std::int64_t step) {
+std::int64_t keep_metrics_until(const std::filesystem::path& path, std::int64_t step,
+                                const Fence& fence) {
   std::map<std::int64_t, std::string> lines;
-  {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-      const auto of = step_of(line);
-      if (of && *of <= step) lines[*of] = line;
-    }
-  }
-  WholeFile kept(path);
+  for_each_line(path, [&](const std::string& line) {
+    const auto of = step_of(line);
+    if (of && *of <= step) lines[*of] = line;
+  });
+  WholeFile kept(path, 0644, &fence);
   for (const auto& [number, line] : lines) kept.write(line + "\n");
   kept.publish();
+  return step - std::ssize(lines);
 }
 
-void add_val_loss(const std::filesystem::path& path, std::int64_t step, double val_loss) {
+void add_val_loss(const std::filesystem::path& path, std::int64_t step, double val_loss,
+                  const Fence& fence) {
   std::string text;
-  {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line); text += line + "\n") {
-      const std::size_t place = line.find(after_val_loss);
-      if (step_of(line) != step || place == std::string::npos) continue;
+  for_each_line(path, [&](std::string line) {
+    const std::size_t place = line.find(after_val_loss);
+    if (step_of(line) == step && place != std::string::npos) {
       std::string value;
       append(value, val_loss_key, val_loss);
       line.insert(place, value);
     }
-  }
-  write_whole_file(path, text);
+    text += line + "\n";
+  });
+  write_whole_file(path, text, fence);
 }
 
 }  // namespace trainctl

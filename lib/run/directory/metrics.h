@@ -1,6 +1,7 @@
 // metrics.jsonl: one JSON object per step, for tools.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/whole_file.h"
 #include "engine/report.h"
 #include "engine/timers.h"
 #include "plan/cost/ledger.h"
@@ -37,10 +39,13 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
 
 class MetricsFile {
  public:
-  /// Appends to `path`. Throws Error{io}.
-  explicit MetricsFile(const std::filesystem::path& path);
+  /// Appends to `path`, in a run's directory with this fence, which must outlive it. Throws
+  /// Error{io}.
+  MetricsFile(std::filesystem::path path, const Fence& fence);
   /// The line is in the file when this returns. Where that fails, for example on a full disk, an
-  /// error is logged, and the line waits in memory for the next call.
+  /// error is logged, and the line waits in memory for the next call. If somebody has removed the
+  /// file, all its lines are written again, with a warning. Throws Error{taken} if that was another
+  /// start.
   void write(const StepReport& report, const StepNotes& notes);
   /// A last line: {"end": "interrupted at step 40", "reason": "SIGTERM", "time": ...}. It is not
   /// kept when the run goes on.
@@ -49,19 +54,29 @@ class MetricsFile {
   void sync();
 
  private:
+  using Clock = std::chrono::steady_clock;
   void try_to_write();
+  void look_for_file();
+  void write_again();
 
+  const std::filesystem::path path_;
+  const Fence& fence_;
   File file_;
+  Clock::time_point looked_ = Clock::now();
   std::string lines_;  // not in the file yet; its memory is kept, so that a step allocates nothing
   bool failing_ = false;
 };
 
-/// The step of the last whole line of a file; none if there is no such file or line.
+/// The step of the last whole line of a file; none if there is no such file or line. Throws
+/// Error{io}.
 std::optional<std::int64_t> last_step(const std::filesystem::path& path);
 /// Adds the validation loss to the line of a step; no effect if there is no such line. Throws
-/// Error{io}.
-void add_val_loss(const std::filesystem::path& path, std::int64_t step, double val_loss);
-/// Leaves the lines up to `step`, and of a step that is there twice the last. Throws Error{io}.
-void keep_metrics_until(const std::filesystem::path& path, std::int64_t step);
+/// Error{io}, and what the fence throws.
+void add_val_loss(const std::filesystem::path& path, std::int64_t step, double val_loss,
+                  const Fence& fence);
+/// Leaves the lines up to `step`, and of a step that is there twice the last, in a new file.
+/// Returns how many steps have no line. Throws the same.
+std::int64_t keep_metrics_until(const std::filesystem::path& path, std::int64_t step,
+                                const Fence& fence);
 
 }  // namespace trainctl

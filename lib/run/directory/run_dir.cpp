@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ctime>
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/whole_file.h"
 #include "checkpoint/config_changes.h"
 #include "checkpoint/folder.h"
@@ -32,29 +32,30 @@ constexpr std::array own_files{"config.yaml",   "plan.json",
 std::vector<fs::path> files_of_run(const fs::path& directory) {
   std::vector<std::string> known(own_files.begin(), own_files.end());
   known.emplace_back("checkpoints");
-  std::error_code failure;
-  if (fs::exists(directory / "metrics.jsonl", failure)) {  // a run copies its model's tokenizer
+  const std::vector<std::string> names = names_in(directory);
+  const auto has = [&](const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (has("metrics.jsonl")) {  // a run copies its model's tokenizer
     for (const char* name : tokenizer_files()) known.emplace_back(name);
   }
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(directory, failure)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names) {
     const bool is_log = name.starts_with("rank-") && name.ends_with(".log");
     const bool is_own = std::find(known.begin(), known.end(), name) != known.end();
-    if (is_log || is_own) files.push_back(entry.path());
+    if (is_log || is_own) files.push_back(directory / name);
   }
   return files;
 }
 
-bool is_requeued() {
-  const char* count = std::getenv("SLURM_RESTART_COUNT");
-  return count != nullptr && std::atoi(count) > 0;
+/// A folder made before the first run, perhaps a link to another disk.
+bool is_empty_folder(const fs::path& path) {
+  return kind_of_file(path) == FileKind::folder && names_in(path).empty();
 }
 
 /// The configuration in a file that a run wrote; none if it cannot be read by this program.
 std::optional<Config> written_config(const fs::path& path) {
-  std::error_code failure;
-  if (!fs::exists(path, failure)) return std::nullopt;
+  if (kind_of_file(path) == FileKind::none) return std::nullopt;
   const ReadResult read = read_config(path, {});
   if (read.diagnostics.has_errors()) return std::nullopt;
   return read.config;
@@ -87,29 +88,40 @@ class Decision {
     for (const fs::path& path : folder_.incomplete()) {
       start_.notes.push_back("skipped " + path.string() + ": it is not complete");
     }
-    for (const CheckpointFolder::Entry& entry : folder_.complete()) {
+    const std::vector<CheckpointFolder::Entry> complete = folder_.complete();
+    std::string damage;
+    for (const CheckpointFolder::Entry& entry : complete) {
       try {
         const Manifest manifest = read_manifest(entry.path);
         return go_on(entry.path, manifest);
       } catch (const Error& error) {
-        if (error.code() == ExitCode::config) throw;
-        start_.notes.push_back("skipped " + entry.path.string() + ": " + error.what());
+        // Only what was read and found wrong is damage.
+        const bool damaged =
+            error.code() == ExitCode::bad_data || error.code() == ExitCode::missing_input;
+        if (!damaged) throw;
+        damage = entry.path.string() + ": " + error.what();
+        start_.notes.push_back("skipped " + damage);
       }
     }
+    if (!complete.empty()) refuse_damaged(damage);
     if (!earlier) return refuse_foreign_files();
     if (is_finished()) {
       start_.kind = Start::Kind::finished;
-    } else if (is_requeued()) {
-      start_.earlier = Start::Earlier::aside;
+    } else if (has_trained_weights()) {
+      refuse("it has weights and no checkpoint to go on from");
     } else {
-      refuse("it has no checkpoint to go on from");
+      start_.earlier = Start::Earlier::aside;
+      start_.notes.push_back("the run in " + request_.directory.string() +
+                             " ended before its first checkpoint; it begins again, and its files "
+                             "move to " +
+                             (request_.directory / "before-restart-N").string());
     }
   }
 
   void start_from(const fs::path& named, bool earlier) {
     std::error_code failure;
     fs::path path = named;
-    if (!fs::exists(path / manifest_name, failure)) {
+    if (kind_of_file(path / manifest_name) == FileKind::none) {
       const auto complete = CheckpointFolder(named).complete();
       require(!complete.empty(), ExitCode::missing_input,
               "--resume " + named.string() +
@@ -119,16 +131,21 @@ class Decision {
     const Manifest manifest = read_manifest(path);
     const bool own = fs::equivalent(fs::absolute(path).lexically_normal().parent_path(),
                                     folder_.path(), failure);
-    const bool newer =
-        !folder_.complete().empty() && folder_.complete().front().step > manifest.state.step;
+    const bool newer = own && has_newer(path);
     if (request_.config.output.overwrite && !own) {
       start_.earlier = Start::Earlier::removed;
-    } else if (own && newer) {
+    } else if (newer) {
       refuse("it has newer checkpoints than " + path.string());
     } else if (!own && earlier) {
       refuse("--resume " + named.string() + " is of another run");
     }
     go_on(path, manifest);
+  }
+
+  /// Whether the run has a newer checkpoint than `path`, one of its own.
+  bool has_newer(const fs::path& path) const {
+    std::error_code failure;
+    return !fs::equivalent(folder_.complete().front().path, path, failure);
   }
 
   void go_on(const fs::path& path, const Manifest& manifest) {
@@ -153,10 +170,9 @@ class Decision {
   }
 
   /// What a run writes at its end, if it is wanted. A signal may have ended it before.
-  bool has_weights() const {
-    std::error_code failure;
-    return !request_.config.output.save_weights ||
-           fs::exists(request_.directory / "model.safetensors", failure);
+  bool has_weights() const { return !request_.config.output.save_weights || has_trained_weights(); }
+  bool has_trained_weights() const {
+    return kind_of_file(request_.directory / "model.safetensors") != FileKind::none;
   }
 
   /// Without a checkpoint: whether the last step and the weights are there.
@@ -170,16 +186,25 @@ class Decision {
 
   /// A directory that no run has entered may hold files that this run would replace.
   void refuse_foreign_files() const {
-    std::error_code failure;
     for (const char* sign : {"metrics.jsonl", "plan.json"}) {
-      if (fs::exists(request_.directory / sign, failure)) return;
+      if (kind_of_file(request_.directory / sign) != FileKind::none) return;
     }
-    const std::vector<fs::path> files = files_of_run(request_.directory);
+    std::vector<fs::path> files = files_of_run(request_.directory);
+    std::erase_if(files, is_empty_folder);
     require(files.empty(), ExitCode::usage,
             "the output folder " + request_.directory.string() + " holds " +
                 (files.empty() ? "" : files.front().filename().string()) +
                 ", which no run wrote there and this one would replace; set another output.dir, or "
                 "output.overwrite: true (--overwrite) to replace it");
+  }
+
+  [[noreturn]] void refuse_damaged(const std::string& damage) const {
+    throw Error(
+        ExitCode::bad_data,
+        "the output folder " + request_.directory.string() +
+            " holds an earlier run, and no checkpoint of it is whole; the oldest: " + damage +
+            "; set another output.dir, or output.overwrite: true (--overwrite) to replace "
+            "the run");
   }
 
   [[noreturn]] void refuse(const std::string& reason) const {
@@ -195,19 +220,14 @@ class Decision {
   Start start_;
 };
 
+/// Of a link to a folder, what that holds: the link says where a run's files are to be.
 void delete_tree(const fs::path& path) {
-  std::error_code failure;
-  fs::remove_all(path, failure);
-  require(!failure, ExitCode::io, "cannot remove " + path.string() + ": " + failure.message());
-}
-
-/// A checkpoint that could not be read gives its name to the one that this run will write.
-void set_apart(const fs::path& path) {
-  const fs::path to = path.string() + ".damaged";
-  delete_tree(to);
-  std::error_code failure;
-  fs::rename(path, to, failure);
-  require(!failure, ExitCode::io, "cannot rename " + path.string() + ": " + failure.message());
+  if (fs::is_symlink(fs::symlink_status(path)) && kind_of_file(path) == FileKind::folder) {
+    for (const std::string& name : names_in(path)) delete_tree(path / name);
+    return;
+  }
+  const std::string reason = remove_directory(path);
+  require(reason.empty(), ExitCode::io, reason);
 }
 
 void move_aside(const fs::path& directory) {
@@ -215,11 +235,12 @@ void move_aside(const fs::path& directory) {
   fs::path to;
   do {
     to = directory / ("before-restart-" + std::to_string(number++));
-  } while (fs::exists(to));
+  } while (kind_of_file(to) != FileKind::none);
   std::error_code failure;
   fs::create_directory(to, failure);
   for (const fs::path& file : files_of_run(directory)) {
-    if (!failure) fs::rename(file, to / file.filename(), failure);
+    const bool stays = failure || is_empty_folder(file);
+    if (!stays) fs::rename(file, to / file.filename(), failure);
   }
   require(!failure, ExitCode::io,
           "cannot move the earlier run to " + to.string() + ": " + failure.message());
@@ -253,8 +274,9 @@ fs::path output_directory(const std::string& pattern) {
 
 Start decide_start(const StartRequest& request) { return Decision(request).make(); }
 
-void prepare_run_dir(const fs::path& directory, const Start& start) {
+void prepare_run_dir(const fs::path& directory, const Start& start, const Fence& fence) {
   const CheckpointFolder folder(directory);
+  if (fence.pass) fence.pass();
   const bool loads = !start.checkpoint.empty();
   if (start.earlier == Start::Earlier::removed) {
     for (const fs::path& file : files_of_run(directory)) delete_tree(file);
@@ -262,14 +284,18 @@ void prepare_run_dir(const fs::path& directory, const Start& start) {
     move_aside(directory);
   }
   for (const fs::path& path : folder.incomplete()) delete_tree(path);
-  for (const CheckpointFolder::Entry& entry : folder.complete()) {
-    if (loads && entry.step > start.step) set_apart(entry.path);
-  }
+  // Anew in any case: an earlier session that still runs has the old file open.
   const fs::path metrics = directory / "metrics.jsonl";
-  if (loads && fs::exists(metrics)) {
-    keep_metrics_until(metrics, start.step);
-  } else if (!loads) {
-    write_whole_file(metrics, "");
+  if (loads) {
+    const std::int64_t missing = keep_metrics_until(metrics, start.step, fence);
+    std::error_code failure;
+    const bool own = fs::equivalent(start.checkpoint.parent_path(), folder.path(), failure);
+    if (own && missing > 0) {
+      log_warning(metrics.string() + " has no line of " + std::to_string(missing) +
+                  " of the steps up to " + std::to_string(start.step));
+    }
+  } else {
+    write_whole_file(metrics, "", fence);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/whole_file.h"
 #include "config/schema/config.h"
 
 namespace trainctl {
@@ -29,8 +30,8 @@ struct Start {
     finished,  // nothing is left to do
   };
   Kind kind = Kind::fresh;
-  /// What becomes of an earlier run's files. aside: they are moved to a directory of their own; a
-  /// scheduler starts a job again that had saved nothing.
+  /// What becomes of an earlier run's files. aside: they are moved to a directory of their own, as
+  /// that run ended before it had saved anything.
   enum class Earlier { stay, removed, aside };
   Earlier earlier = Earlier::stay;
   std::filesystem::path checkpoint;  // resume
@@ -40,12 +41,15 @@ struct Start {
 };
 
 /// Decides; changes nothing. Throws Error{usage} for a run that must not be replaced,
-/// Error{config} for a configuration that the run cannot go on with, and Error{missing_input |
-/// bad_data} for a checkpoint that was named and cannot be read.
+/// Error{config} for a configuration that the run cannot go on with, Error{missing_input |
+/// bad_data} for a checkpoint that was named and cannot be read, or where every one is damaged, and
+/// Error{io} where the system cannot read: nothing is then known of the checkpoints.
 Start decide_start(const StartRequest& request);
 
 /// Carries the decision out: removes or moves the earlier run's files, cuts metrics.jsonl after the
-/// checkpoint's step, removes what an earlier process left half-written. Throws Error{io}.
-void prepare_run_dir(const std::filesystem::path& directory, const Start& start);
+/// checkpoint's step, removes what an earlier process left half-written. Throws Error{io} and what
+/// the fence throws.
+void prepare_run_dir(const std::filesystem::path& directory, const Start& start,
+                     const Fence& fence);
 
 }  // namespace trainctl

@@ -111,11 +111,18 @@ void on_signal(int number) {
 
 }  // namespace
 
+void handle_unless_ignored(int number, void (*handler)(int)) {
+  struct sigaction now {};
+  if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) return;
+  std::signal(number, handler);
+}
+
 void catch_stop_signals(const SignalEffect& effect, const SignalSpeaker& who) {
   current = &effect;
   speaker = who;
   on_terminal = ::isatty(STDERR_FILENO) != 0;
-  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, on_signal);
+  for (int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, on_signal);
+  std::signal(SIGUSR1, on_signal);
   std::signal(SIGXFSZ, SIG_IGN);
 }
 

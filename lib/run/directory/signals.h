@@ -24,7 +24,13 @@ struct SignalSpeaker {
   void (*tell_launch)(int code) = nullptr;
 };
 
-/// Installs the handlers for SIGINT, SIGTERM, SIGHUP and SIGUSR1 for the life of the process.
+/// Installs the handler, unless whoever started this process had it ignore the signal, as `nohup`
+/// does with SIGHUP and shells with the SIGINT of what runs in their background. Not for SIGUSR1,
+/// which `launch` has an mpirun ignore that has not begun to catch it.
+void handle_unless_ignored(int signal, void (*handler)(int));
+
+/// Installs the handlers for SIGINT, SIGTERM and SIGHUP, unless they are ignored, and for SIGUSR1,
+/// for the life of the process.
 /// Writing beyond a limit on file sizes becomes an error of the write.
 void catch_stop_signals(const SignalEffect& effect, const SignalSpeaker& speaker = {});
 /// From now on signals have another effect; those that came before are only noted.

@@ -1,10 +1,14 @@
 #include "run/models/convert.h"
 
+#include <unistd.h>
+
 #include <memory>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_weights.h"
+#include "checkpoint/folder.h"
 #include "plan/tables/params.h"
 #include "run/models/model_directory.h"
 #include "weights/export.h"
@@ -50,12 +54,10 @@ std::int64_t parameters_of(const ModelShape& model) {
 }
 
 void check_target(const ConvertRequest& request) {
-  std::error_code failure;
-  const bool is_free = request.to_form == ModelForm::hugging_face
-                           ? !std::filesystem::exists(request.to, failure) ||
-                                 (std::filesystem::is_directory(request.to, failure) &&
-                                  std::filesystem::is_empty(request.to, failure))
-                           : !std::filesystem::exists(request.to, failure);
+  const FileKind kind = kind_of_file(request.to);
+  const bool is_empty_folder = request.to_form == ModelForm::hugging_face &&
+                               kind == FileKind::folder && names_in(request.to).empty();
+  const bool is_free = kind == FileKind::none || is_empty_folder;
   require(is_free, ExitCode::usage, request.to.string() + " exists already; nothing was written");
 }
 
@@ -64,6 +66,42 @@ void check_expressible(const ModelShape& model, ModelForm form) {
   const std::string reason = llmc ? unknown_to_llmc(model) : unknown_to_hugging_face(model);
   require(reason.empty(), ExitCode::unavailable,
           std::string(llmc ? "llm.c" : "transformers") + " cannot hold this model: " + reason);
+}
+
+/// A folder that gets its name when it is whole: one that was cut off would look like a model, and
+/// would be in the way of the next try.
+class WholeFolder {
+ public:
+  explicit WholeFolder(const std::filesystem::path& target)
+      : target_(target), path_(target.string() + ".unfinished-" + std::to_string(::getpid())) {
+    std::error_code failure;
+    if (target.has_parent_path()) {
+      std::filesystem::create_directories(target.parent_path(), failure);
+    }
+    if (!failure) std::filesystem::create_directory(path_, failure);
+    require(!failure, ExitCode::io, "cannot create " + path_.string() + ": " + failure.message());
+  }
+  ~WholeFolder() { remove_directory(path_); }
+  WholeFolder(const WholeFolder&) = delete;
+  WholeFolder& operator=(const WholeFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Throws Error{io}.
+  void publish() const {
+    std::error_code failure;
+    std::filesystem::rename(path_, target_, failure);
+    require(
+        !failure, ExitCode::io,
+        "cannot rename " + path_.string() + " to " + target_.string() + ": " + failure.message());
+  }
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path path_;
+};
+
+std::filesystem::path without_last_slash(const std::filesystem::path& path) {
+  return path.has_filename() ? path : path.parent_path();
 }
 
 }  // namespace
@@ -76,18 +114,16 @@ std::string convert_model(const ConvertRequest& request) {
   if (request.to_form == ModelForm::llmc) {
     write_llmc_model(request.to, source.model, *source.weights, request.stored);
   } else {
-    std::error_code failure;
-    std::filesystem::create_directories(request.to, failure);
-    require(!failure, ExitCode::io,
-            "cannot create " + request.to.string() + ": " + failure.message());
+    const WholeFolder folder(without_last_slash(request.to));
     if (request.from_form == ModelForm::hugging_face) {
-      for (const std::string& name : copy_tokenizer(request.from, request.to)) {
+      for (const std::string& name : copy_tokenizer(request.from, folder.path())) {
         also += ", " + name;
       }
     }
     write_model(
-        request.to, source.model, *source.weights,
+        folder.path(), source.model, *source.weights,
         {.stored = request.stored, .shard_bytes = request.shard_bytes, .tokens = source.tokens});
+    folder.publish();
   }
   return request.to.string() + ": " +
          format_count(static_cast<double>(parameters_of(source.model))) + " parameters in " +

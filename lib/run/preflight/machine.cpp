@@ -1,5 +1,6 @@
 #include "run/preflight/machine.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -12,7 +13,9 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <mutex>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -157,6 +160,31 @@ std::optional<AddressSpace> address_space() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   return AddressSpace{static_cast<std::int64_t>(limit.rlim_cur), virtual_bytes()};
+}
+
+std::int64_t thread_stack() {
+  pthread_attr_t attributes;
+  std::size_t bytes = 0;
+  if (pthread_attr_init(&attributes) != 0) return 0;
+  pthread_attr_getstacksize(&attributes, &bytes);
+  pthread_attr_destroy(&attributes);
+  return static_cast<std::int64_t>(bytes);
+}
+
+int startable_threads(int wanted) {
+  std::mutex together;
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(together);  // all are there at once
+    try {
+      for (int i = 0; i < wanted; ++i) {
+        threads.emplace_back([&together] { const std::lock_guard last(together); });
+      }
+    } catch (const std::system_error&) {  // the limit
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return static_cast<int>(threads.size());
 }
 
 std::int64_t file_limit() {

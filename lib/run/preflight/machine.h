@@ -38,6 +38,11 @@ struct AddressSpace {
 };
 std::optional<AddressSpace> address_space();
 
+/// Address space that the stack of one more thread takes.
+std::int64_t thread_stack();
+/// Of `wanted` threads, how many this process can start beside those that it has.
+int startable_threads(int wanted);
+
 /// Files that this process may have open.
 std::int64_t file_limit();
 

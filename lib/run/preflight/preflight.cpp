@@ -123,13 +123,23 @@ Finding check_memory(const PreflightInput& input) {
   return {text, planned > room->free ? Level::warning : Level::fine};
 }
 
+/// Of a process: those that compute, and beside each rank those that read data, save, keep the
+/// lease and look for hangs.
+std::int64_t threads_of(const PreflightInput& input) {
+  return input.ranks_in_process * (input.plan.threads_per_rank + std::int64_t{4});
+}
+
+// What measuring the machine at the start and the end of a run takes: rates.h.
+constexpr std::int64_t measured_bytes = std::int64_t{64} << 20;
+
 /// What a shell allows one process. What it has now is the program, its libraries and their
 /// threads.
 std::optional<Finding> check_address_space(const PreflightInput& input) {
   const auto space = address_space();
   if (!space) return std::nullopt;
   const MemoryEstimate& rank = input.plan.most_memory();
-  const std::int64_t planned = input.ranks_in_process * (rank.host() - rank.runtime);
+  const std::int64_t planned = input.ranks_in_process * (rank.host() - rank.runtime) +
+                               threads_of(input) * thread_stack() + measured_bytes;
   const std::string text = "address space: " + format_bytes(planned) + " planned for a process, " +
                            format_bytes(space->used) + " used already, the limit is " +
                            format_bytes(space->limit);
@@ -199,12 +209,22 @@ std::optional<Finding> check_shared_memory(const PreflightInput& input) {
   return Finding{text, needed > *free ? Level::warning : Level::fine};
 }
 
+constexpr std::int64_t most_tried = 4096;  // threads, which takes a tenth of a second
+
 Finding check_threads(const PreflightInput& input) {
   const int cores = usable_cores();
   const int threads = input.ranks_here * input.plan.threads_per_rank;
   const std::string text = "threads: " + count_of(input.ranks_here, "rank") + " x " +
                            count_of(input.plan.threads_per_rank, "thread") + " on " +
                            count_of(cores, "core");
+  const int wanted = static_cast<int>(std::min<std::int64_t>(threads_of(input), most_tried));
+  const int started = startable_threads(wanted);
+  if (started < wanted) {
+    return {"threads: the system lets this process start only " + std::to_string(started) + " of " +
+                std::to_string(wanted) +
+                " more; raise the limit with ulimit -u, or that of the container",
+            Level::error, ExitCode::unavailable};
+  }
   if (threads <= cores) return {text};
   return {text + "; ranks that share cores wait for each other", Level::warning};
 }

@@ -94,16 +94,16 @@ TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World
   on_ = !wish.empty();
 }
 
-void TimedProducts::load(const fs::path& checkpoint, const fs::path& run) {
+void TimedProducts::load(const fs::path& checkpoint, const fs::path& run, const Fence& fence) {
   if (!on_) return;
-  agree(first() ? stored(checkpoint / saved_products_name) : "", run);
+  agree(first() ? stored(checkpoint / saved_products_name) : "", run, fence);
 }
 
 void TimedProducts::note() {
   if (on_) cuda_products().note();
 }
 
-void TimedProducts::time(const OpContext& context, const fs::path& run) {
+void TimedProducts::time(const OpContext& context, const fs::path& run, const Fence& fence) {
   if (!on_) return;
   const std::string mine = noted_text(cuda_products().noted());
   Calls calls;
@@ -111,11 +111,11 @@ void TimedProducts::time(const OpContext& context, const fs::path& run) {
     for (const NotedProduct& one : parse_noted(text)) calls[one.product] += one.calls;
   }
   for (const ProductAlgorithm& one : table_.algorithms) calls.erase(one.product);
-  agree(calls.empty() ? "" : timed(context, calls), run);
+  agree(calls.empty() ? "" : timed(context, calls), run, fence);
 }
 
 /// Takes rank 0's text, unless it is empty.
-void TimedProducts::agree(std::string text, const fs::path& run) {
+void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fence) {
   broadcast_bytes(everyone_, text, 0);
   if (text.empty()) return;
   table_ = parse_table(text, saved_products_name);
@@ -123,8 +123,9 @@ void TimedProducts::agree(std::string text, const fs::path& run) {
   text_ = std::move(text);
   if (!first()) return;
   try {
-    write_whole_file(run / saved_products_name, text_);
+    write_whole_file(run / saved_products_name, text_, fence);
   } catch (const Error& error) {  // checkpoints have it too
+    if (error.code() == ExitCode::taken) throw;
     log_warning(error.what());
   }
 }

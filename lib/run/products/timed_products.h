@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "base/whole_file.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "plan/plan.h"
@@ -22,19 +23,20 @@ class TimedProducts {
 
   /// Takes what is stored with the checkpoint. If that is damaged, or of another library or device,
   /// a warning says so, and time() does all again. `run`: the directory of the run.
-  void load(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
+  void load(const std::filesystem::path& checkpoint, const std::filesystem::path& run,
+            const Fence& fence);
   /// Before a step whose products are timed.
   void note();
   /// After it: times those of any rank that have no stored algorithm, on memory that is allocated
   /// for this. Where there is not enough of it a warning says so, and proposals stay.
-  void time(const OpContext& context, const std::filesystem::path& run);
+  void time(const OpContext& context, const std::filesystem::path& run, const Fence& fence);
   /// What checkpoints store: product_algorithms.json, or empty.
   const std::string& text() const { return text_; }
 
  private:
   using Calls = std::map<ProductKey, std::int64_t>;
   bool first() const { return everyone_.rank() == 0; }
-  void agree(std::string text, const std::filesystem::path& run);
+  void agree(std::string text, const std::filesystem::path& run, const Fence& fence);
   std::string stored(const std::filesystem::path& file) const;
   std::string timed(const OpContext& context, const Calls& calls) const;
 

@@ -11,11 +11,13 @@ double seconds_since_1970() {
 }
 
 StepRecords::StepRecords(const Input& input)
-    : path_(input.directory / "metrics.jsonl"), peak_(input.peak), metrics_(path_) {}
+    : path_(input.directory / "metrics.jsonl"), fence_(input.fence), peak_(input.peak) {
+  metrics_.emplace(path_, fence_);
+}
 
 void StepRecords::add_val_loss(std::int64_t step, double val_loss) {
-  trainctl::add_val_loss(path_, step, val_loss);
-  metrics_.emplace(path_);  // it is another file now
+  trainctl::add_val_loss(path_, step, val_loss, fence_);
+  metrics_.emplace(path_, fence_);  // it is another file now
 }
 
 StepNotes StepRecords::write(const StepReport& report, const Trace& trace,

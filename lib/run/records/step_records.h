@@ -19,6 +19,7 @@ class StepRecords {
   struct Input {
     const std::filesystem::path& directory;  // of the run
     ProductPeak peak;
+    const Fence& fence;  // of the directory
   };
   /// Throws Error{io}.
   explicit StepRecords(const Input& input);
@@ -36,6 +37,7 @@ class StepRecords {
 
  private:
   std::filesystem::path path_;
+  const Fence& fence_;
   ProductPeak peak_;
   std::string told_source_;             // of the peak, in the file
   std::optional<MetricsFile> metrics_;  // replaced by add_val_loss

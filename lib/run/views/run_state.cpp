@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "base/units.h"
-#include "run/directory/lock.h"
+#include "run/directory/lease_start.h"
 
 namespace trainctl {
 
@@ -59,11 +59,11 @@ RunState state_of(const RunFiles& run, double now) {
   using Kind = RunState::Kind;
   if (!run.end.empty()) return {Kind::ended, run.end};
   if (run.steps > 0 && run.last_step() >= run.steps) return {Kind::finished, "finished"};
-  const LockState lock = lock_state(run.directory);
-  if (lock.kind == LockState::Kind::gone) {
-    return ended_without_a_word(run, "its process " + std::to_string(lock.process) + " is gone");
+  const LeaseState lease = lease_state(run.directory);
+  if (lease.kind == LeaseState::Kind::gone) {
+    return ended_without_a_word(run, "its process " + std::to_string(lease.process) + " is gone");
   }
-  if (lock.kind == LockState::Kind::free && !run.at_step.empty()) {
+  if (lease.kind == LeaseState::Kind::free && !run.at_step.empty()) {
     return ended_without_a_word(run, "no process has its directory any more");
   }
   if (run.at_step.empty()) return {Kind::waiting, "no step yet"};

@@ -20,7 +20,7 @@ struct RunState {
   bool over() const { return kind == Kind::finished || kind == Kind::ended; }
 };
 
-/// `now`: seconds since 1970. Reads the lock of the directory, and where the run has ended without
+/// `now`: seconds since 1970. Reads the lease of the directory, and where the run has ended without
 /// a word the last error of rank 0's log.
 RunState state_of(const RunFiles& run, double now);
 

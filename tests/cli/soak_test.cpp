@@ -1,0 +1,269 @@
+// A long life of runs in several layouts: killed, with disks that fail while they are written or
+// read, started twice, taken over by another host. Nothing that a run has saved is lost, and after
+// each of these the same command goes on by itself. scripts/soak.sh runs it alone.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <random>
+#include <thread>
+
+#include "catch.h"
+#include "sessions.h"
+#include "thorough.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Layout {
+  std::string name;
+  int threads = 0;  // ranks as threads; 0: over MPI, two of them
+  Words options{};
+};
+
+std::vector<Layout> layouts() {
+  return {{"one rank", 1, {}},
+          {"data", 2, {}},
+          {"tensor", 2, {"parallel.tensor_parallel=2"}},
+          {"stages", 2, {"parallel.pipeline_stages=2"}},
+          {"tensor and stages", 4, {"parallel.tensor_parallel=2", "parallel.pipeline_stages=2"}},
+          {"optimizer", 2, {"parallel.parallel_optimizer.enable=true"}},
+          {"data over MPI", 0, {}},
+          {"tensor over MPI", 0, {"parallel.tensor_parallel=2"}}};
+}
+
+/// One run of a layout and what has happened to it.
+class Soaked {
+ public:
+  Soaked(const TempDir& dir, Layout layout, const std::string& config)
+      : layout_(std::move(layout)), config_(config), run_(dir / ("run-" + layout_.name)) {}
+
+  const std::string& run() const { return run_; }
+  const std::string& name() const { return layout_.name; }
+  std::size_t newest() const { return newest_; }
+
+  Words words(const std::string& run, const Words& more) const {
+    Words options = set({"parallel.threads_per_rank=1", "checkpoint.every=2", "checkpoint.keep=3"});
+    options = set(layout_.options, options);
+    if (layout_.threads > 1) {
+      options = joined(options, {"--local-ranks", std::to_string(layout_.threads)});
+    }
+    return command(config_, run, joined(options, more));
+  }
+  std::string program() const { return layout_.threads > 0 ? TRAINCTL_PROGRAM : "mpirun"; }
+  Words line(const Words& more, const Words& environment) const {
+    if (layout_.threads > 0) return words(run_, more);
+    Words passed;  // mpirun itself has a good disk
+    for (const std::string& variable : environment) passed = joined(passed, {"-x", variable});
+    return joined(joined(passed, mpirun_words(2)), words(run_, more));
+  }
+
+  void kill_once(unsigned random) {
+    Process process(program(), line({"--steps", "100000000"}, {}));
+    if (random % 4 != 0) wait_while_running(process, run_, newest_ + 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random / 4 % 400));
+    const std::vector<pid_t> children = process.children();
+    kill(process.pid(), SIGKILL);
+    for (const pid_t child : children) kill(child, SIGKILL);
+    const Outcome outcome = process.wait();
+    for (int i = 0; i < 200 && owner_lives(run_); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    check("killed", outcome);
+  }
+
+  /// A session with a disk that fails `environment`'s way, which may end it with 74.
+  void fail_once(const Words& environment) {
+    const bool mpi = layout_.threads == 0;
+    Process process(program(), line({"--stop-after", "5"}, environment),
+                    mpi ? Words{} : environment);
+    const Outcome outcome = process.wait();
+    INFO(environment[1]);
+    CHECK((outcome.exit_code == 0 || outcome.exit_code == exits::io));
+    CHECK_FALSE(fs::exists(run_ + "/before-restart-1"));
+    check("with a failing disk", outcome);
+    for (const std::string& name : checkpoints_of(run_)) CHECK_FALSE(contains(name, "damaged"));
+  }
+
+  void check(const std::string& how, const Outcome& outcome) {
+    INFO(layout_.name << ", " << how << ", code " << outcome.exit_code << "\n" << outcome.err);
+    if (newest_ > 0 && contains(outcome.err, "resuming")) {
+      CHECK(contains(outcome.err, "resuming after step " + std::to_string(newest_) + " from"));
+    }
+    const std::size_t now = newest_good_checkpoint(run_);
+    CHECK(now >= newest_);
+    newest_ = now;
+  }
+
+  /// To its end, and compared with a run that nothing has happened to.
+  void finish(const TempDir& dir) const {
+    const std::string steps = std::to_string(newest_ + 3);
+    const Outcome last = run_program(program(), line({"--steps", steps}, {}));
+    INFO(layout_.name << "\n" << last.err);
+    REQUIRE(last.exit_code == 0);
+    check_no_gap(run_, newest_ + 3);
+    const std::string whole = dir / ("whole-" + layout_.name);
+    Words undisturbed = words(whole, {"--steps", steps});
+    if (layout_.threads == 0) undisturbed = joined(mpirun_words(2), undisturbed);
+    REQUIRE(run_program(program(), undisturbed).exit_code == 0);
+    CHECK(repeatable_metrics(run_) == repeatable_metrics(whole));
+    CHECK(read_file(run_ + "/model.safetensors") == read_file(whole + "/model.safetensors"));
+    CHECK(fs::exists(run_ + "/report.html"));
+    for (const auto& entry : fs::recursive_directory_iterator(run_)) {
+      CHECK_FALSE(contains(entry.path().filename().string(), ".partial"));
+    }
+  }
+
+ private:
+  Layout layout_;
+  std::string config_;
+  std::string run_;
+  std::size_t newest_ = 0;  // checkpoint
+};
+
+/// What a disk does wrong, as bad_disk.cpp takes it.
+Words fault(std::mt19937& random) {
+  const auto one_of = [&](const Words& words) { return words[random() % words.size()]; };
+  const bool reading = random() % 2 == 0;
+  const std::string path =
+      one_of({"/manifest.json", "/strategy.json", "/checkpoints/", ".safetensors", "/metrics.jsonl",
+              "/lease", "/config.yaml", "/run-"});
+  const std::string calls = reading ? one_of({"read", "open,read", "stat", "list"})
+                                    : one_of({"write", "fsync", "rename", "link", "mkdir", "open"});
+  const std::string error = reading ? one_of({"EIO", "ESTALE", "EAGAIN", "short"})
+                                    : one_of({"EIO", "ENOSPC", "ESTALE", "EROFS", "short"});
+  return {"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK),
+          "BAD_DISK_PATH=" + path,
+          "BAD_DISK_CALLS=" + calls,
+          "BAD_DISK_ERROR=" + error,
+          "BAD_DISK_FROM=" + std::to_string(1 + random() % 6),
+          "BAD_DISK_TIMES=" + std::to_string(1 + random() % 4)};
+}
+
+/// trainctl in a host of its own name and boot, as far as that can be told from inside; needs root.
+Words on_another_host(const TempDir& dir, const Words& words) {
+  const std::string boot = dir.write("boot_id", "00000000-0000-4000-8000-000000000002\n");
+  const std::string script = "hostname elsewhere && mount --bind " + boot +
+                             " /proc/sys/kernel/random/boot_id && exec " TRAINCTL_PROGRAM " \"$@\"";
+  return joined({"-mu", "bash", "-c", script, "bash"}, words);
+}
+
+bool can_make_hosts() {
+  return run_program("unshare", {"-mu", "hostname", "elsewhere"}).exit_code == 0 &&
+         run_program("unshare", {"-mu", "mount", "--bind", "/proc/version", "/proc/uptime"})
+                 .exit_code == 0;
+}
+
+}  // namespace
+
+TEST_CASE("runs of several layouts survive kills and disks that fail", "[soak]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  std::mt19937 random(11);
+  std::vector<Soaked> runs;
+  for (const Layout& layout : layouts()) runs.emplace_back(dir, layout, config);
+  const int kills = tries(8, 300);
+  const int faults = tries(8, 150);
+  for (int number = 0; number < kills; ++number) {
+    runs[static_cast<std::size_t>(number) % runs.size()].kill_once(random());
+  }
+  for (int number = 0; number < faults; ++number) {
+    runs[static_cast<std::size_t>(number) % runs.size()].fail_once(fault(random));
+  }
+  for (const Soaked& run : runs) {
+    if (thorough() || run.name() == "tensor and stages" || run.name() == "data over MPI") {
+      run.finish(dir);
+    }
+  }
+  std::printf("%d kills, %d faults\n", kills, faults);
+}
+
+TEST_CASE("a checkpoint that cannot be read is neither lost nor passed over", "[soak]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string run = dir / "run";
+  const Words options = set({"parallel.threads_per_rank=1", "checkpoint.every=2"});
+  REQUIRE(trainctl(command(config, run, joined(options, {"--stop-after", "2"}))).exit_code == 0);
+  const Words before = checkpoints_of(run);
+  const auto with = [&](const std::string& path, const std::string& times) {
+    return trainctl(command(config, run, joined(options, {"--stop-after", "1"})),
+                    {"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK), "BAD_DISK_PATH=" + path,
+                     "BAD_DISK_CALLS=open,read,stat,list", "BAD_DISK_ERROR=ESTALE",
+                     "BAD_DISK_FROM=1", "BAD_DISK_TIMES=" + times});
+  };
+  // For good: the run ends, and changes nothing.
+  const Outcome never = with("/manifest.json", "1000000");
+  INFO(never.err);
+  CHECK(never.exit_code == exits::io);
+  CHECK(contains(never.err, "manifest.json: Stale file handle"));
+  CHECK_FALSE(contains(never.err, "overwrite"));
+  CHECK(checkpoints_of(run) == before);
+  // For a moment: it goes on.
+  for (const char* path : {"/manifest.json", "/strategy.json", "/rank-00000.safetensors",
+                           "/checkpoints", "/metrics.jsonl", "/lease"}) {
+    const Outcome outcome = with(path, "3");
+    INFO(path << "\n" << outcome.err);
+    CHECK(outcome.exit_code == 0);
+    CHECK_FALSE(contains(outcome.err, "skipped"));
+    CHECK(contains(outcome.err, "resuming after step"));
+    if (!thorough()) continue;
+    const Outcome checked = trainctl({"checkpoint", "verify", run});
+    CHECK(checked.exit_code == 0);
+  }
+  const Outcome verify =
+      trainctl({"checkpoint", "verify", run},
+               {"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK), "BAD_DISK_PATH=.safetensors",
+                "BAD_DISK_CALLS=read", "BAD_DISK_FROM=2", "BAD_DISK_TIMES=1000000"});
+  INFO(verify.err);
+  CHECK(verify.exit_code == exits::io);
+  CHECK(contains(verify.err, "Input/output error"));
+}
+
+TEST_CASE("an owner that wakes up finds that another host has taken over its run", "[soak]") {
+  if (::geteuid() != 0 || !can_make_hosts()) {
+    std::printf("skipped: a host of its own name and boot needs root and mount namespaces\n");
+    return;
+  }
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string run = dir / "run";
+  const Words options = set({"parallel.threads_per_rank=1", "checkpoint.every=2"});
+  const Words endless = command(config, run, joined(options, {"--steps", "100000000"}));
+  Process old(TRAINCTL_PROGRAM, endless);
+  REQUIRE(wait_for_steps(run, 6));
+  // A second start at the same time loses, here and elsewhere.
+  CHECK(trainctl(endless).exit_code == exits::taken);
+  const Outcome far = run_program("unshare", on_another_host(dir, endless));
+  INFO(far.err);
+  CHECK(far.exit_code == exits::taken);
+  CHECK(contains(far.err, "process " + std::to_string(old.pid()) + " on host "));
+  // The owner stops; the start on the other host takes over within 25 s.
+  kill(old.pid(), SIGSTOP);
+  const std::size_t before = newest_good_checkpoint(run);
+  const auto begin = std::chrono::steady_clock::now();
+  Process next("unshare", on_another_host(dir, endless));
+  wait_while_running(next, run, before + 8);
+  const auto passed = [](auto since) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+  };
+  CHECK(passed(begin) < 40);  // with the start of a program on a busy machine
+  const auto woken = std::chrono::steady_clock::now();
+  kill(old.pid(), SIGCONT);
+  const Outcome lost = old.wait();
+  INFO(lost.err);
+  CHECK(lost.exit_code == exits::taken);
+  CHECK(contains(lost.err, "another start has taken over the run"));
+  CHECK(passed(woken) < 12);
+  const std::size_t steps = steps_of(run);
+  wait_while_running(next, run, steps + 4);
+  kill(next.pid(), SIGTERM);
+  const Outcome ended = next.wait();
+  INFO(ended.err);
+  CHECK(ended.exit_code == exits::requeue);
+  CHECK(contains(ended.err, "took over the run from process " + std::to_string(old.pid())));
+  const std::size_t newest = newest_good_checkpoint(run);
+  CHECK(newest >= steps);
+  check_no_gap(run, newest);
+}
