@@ -5,23 +5,22 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/others_wait.h"
 #include "data/build.h"
 
 namespace trainctl {
 
 namespace {
 
-/// Runs `build` on the ranks for which `mine` holds, then lets the others go on; a failure ends all
-/// of them.
+/// Runs `build` on the ranks for which `mine` holds, then lets the others go on, however long that
+/// took; a failure ends all of them.
 template <class Build>
 void one_first(Group& world, bool mine, Build build) {
   std::exception_ptr failure;
-  if (mine) {
-    try {
-      build();
-    } catch (...) {
-      failure = std::current_exception();
-    }
+  try {
+    while_others_wait(world, mine, build);
+  } catch (...) {
+    failure = std::current_exception();
   }
   double failed = 0;
   for (double value : gather_values(world, failure ? 1.0 : 0.0)) failed += value;
