@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/others_wait.h"
 #include "data/build.h"
 #include "run/data/going_on.h"
 
@@ -12,17 +13,15 @@ namespace trainctl {
 
 namespace {
 
-/// Runs `build` on the ranks for which `mine` holds, then lets the others go on; a failure ends all
-/// of them, with its cause.
+/// Runs `build` on the ranks for which `mine` holds, then lets the others go on, however long that
+/// took; a failure ends all of them, with its cause.
 template <class Build>
 void one_first(Group& world, bool mine, Build build) {
   std::exception_ptr failure;
-  if (mine) {
-    try {
-      build();
-    } catch (...) {
-      failure = std::current_exception();
-    }
+  try {
+    while_others_wait(world, mine, build);
+  } catch (...) {
+    failure = std::current_exception();
   }
   share_failure(world, failure);
 }
