@@ -70,15 +70,10 @@ std::vector<std::string> exported_variables() {
                         name.starts_with("ONEDNN_") || name.starts_with("NCCL_") ||
                         name == "CUDA_VISIBLE_DEVICES" || name == "LD_LIBRARY_PATH" ||
                         name == "NO_COLOR";
-    if (wanted && name != "OMP_WAIT_POLICY") names.push_back(name);
+    if (wanted) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::string wait_policy() {
-  const char* given = std::getenv("OMP_WAIT_POLICY");
-  return given != nullptr ? given : "passive";
 }
 
 void append(Arguments& line, std::initializer_list<std::string> words) {
@@ -96,7 +91,7 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
     if (launcher == Launcher::open_mpi_4) append(line, {"--oversubscribe"});
   }
   // By default, each of two ranks is bound to one core, even if it runs more threads.
-  append(line, {"--bind-to", "none", "-x", "OMP_WAIT_POLICY=" + wait_policy()});
+  append(line, {"--bind-to", "none"});
   if (!request.hostfile.empty()) {
     for (const std::string& name : exported_variables()) append(line, {"-x", name});
   }
@@ -106,7 +101,7 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher) {
 Arguments hydra_line(const LaunchRequest& request) {
   Arguments line = {mpirun_program(), "-n", std::to_string(request.ranks)};
   if (!request.hostfile.empty()) append(line, {"-f", request.hostfile});
-  append(line, {"-bind-to", "none", "-genv", "OMP_WAIT_POLICY", wait_policy()});
+  append(line, {"-bind-to", "none"});
   if (!request.hostfile.empty()) {
     for (const std::string& name : exported_variables()) {
       append(line, {"-genv", name, std::getenv(name.c_str())});
@@ -145,6 +140,11 @@ int run_launch(const Arguments& arguments) {
                         "Machines to use, one 'name slots=N' per line", "FILE");
   command_line.add_flag("--dry-run", dry_run, "Print the mpirun command and exit");
   const auto split = std::find(arguments.begin(), arguments.end(), "--");
+  const auto started = std::find(arguments.begin(), split, "train");
+  if (started != split && (started == arguments.begin() || *(started - 1) != "--hostfile")) {
+    refuse("trainctl launch", "the command to start follows '--'; did you mean '-- " +
+                                  shell_line(Arguments(started, split)) + "'?");
+  }
   if (!command_line.parse(Arguments(arguments.begin(), split), launch_examples)) return 0;
   const Arguments command =
       started_command(Arguments(split == arguments.end() ? split : split + 1, arguments.end()));

@@ -17,6 +17,7 @@ enum class ExitCode : int {
   unavailable = 69,    // a device, wire or library is not there, or a feature is not built yet
   internal = 70,       // a bug of ours
   diverged = 71,       // the loss or a gradient became NaN or infinite
+  does_not_fit = 72,   // the plan needs more memory than the limit that was asked about
   io = 74,             // writing failed
   requeue = 75,        // a signal ended it early and all work is saved: start it again
   peer = 76,           // another rank failed, stopped or disagrees

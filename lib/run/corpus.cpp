@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/build.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -32,7 +33,7 @@ void one_first(Group& world, bool mine, Build build) {
 /// Tokenises a text first, unless the cache has it.
 TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data) {
   if (!is_text_input(path)) return TokenFile::open(path);
-  return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
+  return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir, usable_cores()));
 }
 
 SplitRule split_rule(const DataConfig& data) {

@@ -16,6 +16,8 @@ namespace trainctl {
 /// this sees two forms of one length. A length that is given twice must be the same: error
 /// "length-differs" with both places and the arithmetic. `windows`: sequences in one pass over the
 /// training data; where it is not known, train.epochs cannot give steps, which then are missing.
+/// Without decay_steps, a warm-up or a last phase that is longer than the run is shortened: warning
+/// "short-run".
 void settle_lengths(Config& config, SourceMap& sources, const Site& site,
                     std::optional<std::int64_t> windows, Diagnostics& diagnostics);
 
