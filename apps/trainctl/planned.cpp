@@ -41,9 +41,9 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   }
   const TrainConfig& train = read.config.train;
   planned.steps_unknown = train.epochs && train.steps == 0 && !request.reads_data;
-  planned.plan = prepare(read, site, purpose,
-                         {.again = request.search_again, .choice = &planned.layout},
-                         request.reads_data ? Epochs::counted : Epochs::unknown);
+  planned.plan =
+      prepare(read, site, purpose, {.again = request.search_again, .choice = &planned.layout},
+              request.reads_data ? Epochs::counted : Epochs::unknown);
   return planned;
 }
 

@@ -1,8 +1,8 @@
 // The gate that every command passes: computes the plan of a configuration on a site and reports
 // every error that can be known without looking at data, weights, disk or memory. The only files it
 // reads are a strategy file named by the configuration, with auto_parallel the layout.yaml of the
-// run, and, if it may count them for train.epochs, the training data. `validate` and `train` both use
-// Purpose::train, so `train` accepts what `validate` calls valid.
+// run, and, if it may count them for train.epochs, the training data. `validate` and `train` both
+// use Purpose::train, so `train` accepts what `validate` calls valid.
 #pragma once
 
 #include <string>

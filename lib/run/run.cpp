@@ -12,6 +12,7 @@
 #include "checkpoint/folder.h"
 #include "comm/world.h"
 #include "config/read/read.h"
+#include "formats/print/print.h"
 #include "formats/strategy/requested_files.h"
 #include "plan/rules/check.h"
 #include "run/agreement.h"
