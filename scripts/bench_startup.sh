@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 cmake --build "$build" --target trainctl empty_mpi >/dev/null
 trainctl=$build/bin/trainctl
 empty=$(find "$build" -name empty_mpi -type f -perm -u+x | head -n 1)
-launch=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+launch=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   mpirun -n "$ranks" --oversubscribe --bind-to none)
 cat /usr/share/common-licenses/GPL-3 >"$work/text.txt"
 

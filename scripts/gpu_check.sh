@@ -154,7 +154,7 @@ test_of() { # test_of LEAST NAME LIMIT PROGRAM WORDS...
     skip "$2" "$4 is not here"
   fi
 }
-export OMP_WAIT_POLICY=passive TRAINCTL_TEST_DEVICE=cuda
+export TRAINCTL_TEST_DEVICE=cuda
 test_of 1 "test cuda_device" 40 test_cuda_device
 test_of 1 "test cuda_ops" 60 test_cuda_ops
 test_of 1 "test all_ops" 60 test_ops

@@ -29,7 +29,7 @@ function(test_on_host name program)
     add_test(NAME ${name} COMMAND ${program})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "unit;cuda_on_host" TIMEOUT 900
-    ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;TRAINCTL_CUDNN_LIBRARY=$<TARGET_FILE:cuda_on_host>;OMP_WAIT_POLICY=passive;${ARGN}")
+    ENVIRONMENT "TRAINCTL_CUDA_MODULE=$<TARGET_FILE:cuda_on_host>;TRAINCTL_CUDNN_LIBRARY=$<TARGET_FILE:cuda_on_host>;${ARGN}")
   trainctl_schedule(${name})
 endfunction()
 if(on_host)

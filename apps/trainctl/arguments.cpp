@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/world.h"
+#include "config/explain/explain_value.h"
 #include "config/report/diagnostics.h"
 #include "output.h"
 
@@ -49,6 +50,28 @@ void check_values_present(const CLI::App& app, const Arguments& arguments) {
   }
 }
 
+/// The option that a plain word without one was probably meant for; "" if none is likely.
+std::string option_for_words(const CLI::App& app) {
+  for (const char* name : {"--run", "--input", "--prompt"}) {
+    if (app.get_option_no_throw(name) != nullptr) return name;
+  }
+  return "";
+}
+
+/// The key of the configuration that an unknown option has the name of: "train.steps" of "--steps"
+/// where train alone has that option, "lr_schedule.max_lr" of "--max-lr". "" if an option that
+/// exists is nearer.
+std::string key_meant_by(const CLI::App& app, const std::string& word) {
+  if (app.get_option_no_throw("--set") == nullptr || !word.starts_with("--")) return "";
+  if (!nearest(word, option_names(app)).empty()) return "";
+  if (word == "--output") return "output.dir";
+  std::string name = word.substr(2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  const std::string path = nearest_path(name);
+  const bool same = path.ends_with("." + name);
+  return same ? path : "";
+}
+
 void check_extras(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty()) return;
@@ -59,8 +82,20 @@ void check_extras(const CLI::App& app) {
     refuse(app.get_name(), "unexpected word '" + extras.front() + "'; did you mean '--set " +
                                extras.front() + "'?");
   }
-  if (!is_option) refuse(app.get_name(), "unexpected word '" + extras.front() + "'");
-  refuse_word(app.get_name(), "option", word, option_names(app));
+  if (!is_option) {
+    const std::string meant = option_for_words(app);
+    refuse(app.get_name(),
+           "unexpected word '" + extras.front() + "'" +
+               (meant.empty() ? "" : "; did you mean '" + meant + " " + extras.front() + "'?"));
+  }
+  const std::string key = key_meant_by(app, word);
+  if (key.empty()) refuse_word(app.get_name(), "option", word, option_names(app));
+  const std::size_t equals = extras.front().find('=');
+  const std::string value = equals != std::string::npos ? extras.front().substr(equals + 1)
+                            : extras.size() > 1         ? extras[1]
+                                                        : "VALUE";
+  refuse(app.get_name(),
+         "unknown option '" + word + "'; did you mean '--set " + key + "=" + value + "'?");
 }
 
 /// --config also has a short and a plain form.
@@ -312,14 +347,13 @@ void CommandLine::refuse(const std::string& message) const {
   trainctl::refuse(parser_->app.get_name(), message);
 }
 
-int CommandLine::ranks(std::int64_t local_ranks) const {
+void CommandLine::check_ranks(std::int64_t local_ranks) const {
   const LaunchedAs launched = launched_as();
   // A batch script of Slurm has the size of its job, too, and may be one process.
   if (local_ranks > 0 && launched.size > 1 && launched.launcher != "Slurm") {
     refuse("--local-ranks starts ranks, and " + launched.launcher + " has started " +
            std::to_string(launched.size) + " already; use one of them");
   }
-  return std::max(launched.size, static_cast<int>(local_ranks));
 }
 
 }  // namespace trainctl

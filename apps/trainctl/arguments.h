@@ -74,9 +74,8 @@ class CommandLine {
   bool given(const std::string& name) const;
   /// Throws Error{usage} with the command's name before `message`.
   [[noreturn]] void refuse(const std::string& message) const;
-  /// How many ranks the command has: --local-ranks, those of a launcher, or 1. Refuses
-  /// --local-ranks under mpirun, where each rank would start a job of its own.
-  int ranks(std::int64_t local_ranks) const;
+  /// Refuses --local-ranks under mpirun, where each rank would start a job of its own.
+  void check_ranks(std::int64_t local_ranks) const;
 
   static constexpr int any_number = -1;
 

@@ -6,7 +6,6 @@
 #include "bench/bench.h"
 #include "comm/world.h"
 #include "commands.h"
-#include "execute.h"
 #include "output.h"
 
 namespace trainctl {
@@ -119,9 +118,7 @@ int run_comm(const Arguments& arguments) {
     line.refuse("--min-bytes " + std::to_string(options.least_bytes) + " is greater than " +
                 "--max-bytes " + std::to_string(options.most_bytes));
   }
-  Arguments again = {"bench", "comm"};
-  again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(line.ranks(local_ranks), again);
+  line.check_ranks(local_ranks);
   options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   options.local_ranks = static_cast<int>(local_ranks);
   options.iterations = static_cast<int>(iterations);

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -14,8 +13,10 @@
 #include "data/text_reader.h"
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
+#include "formats/print/text.h"
 #include "output.h"
 #include "progress_bar.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -59,7 +60,7 @@ struct BuildCommand {
   std::string tokenizer = "byte";
   std::string output;
   BuildOptions options;
-  std::int64_t threads = std::max(1U, std::thread::hardware_concurrency());
+  std::int64_t threads = usable_cores();
   bool append = false;
   bool leave_out = false;
   bool force = false;
@@ -113,8 +114,8 @@ int run_build(const Arguments& arguments) {
         " documents, " + format_grouped(result.tokens) + " tokens of " +
         std::to_string(result.token_bytes) + " bytes, from " + format_bytes(result.input_bytes) +
         (result.documents > 1 ? ends : "") + "\n");
-  log_info("inspect it with: trainctl data inspect " + output + " --tokenizer " +
-           command.tokenizer);
+  log_info("inspect it with: trainctl data inspect " + shell_word(output) + " --tokenizer " +
+           shell_word(command.tokenizer));
   return 0;
 }
 
@@ -175,7 +176,35 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
   return about;
 }
 
-/// Text, JSON lines, a folder of texts, or other bytes: all but token files.
+/// A folder that is not one of texts: what it is, and the command that looks into it.
+struct KnownFolder {
+  std::string format;
+  std::string see;
+};
+
+KnownFolder known_folder(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  const auto has = [&](const char* name) { return fs::exists(folder / name, failure); };
+  const std::string name = shell_word(folder.string());
+  if (has("config.yaml") && (has("metrics.jsonl") || has("plan.json"))) {
+    return {"run of trainctl", "trainctl watch " + name};
+  }
+  if (has("config.json") &&
+      (has("model.safetensors") || has("model.safetensors.index.json") || has("tokenizer.json"))) {
+    return {"Hugging Face model", "trainctl generate --from " + name + " --prompt 'Once'"};
+  }
+  for (const auto& entry : fs::directory_iterator(folder, failure)) {
+    fs::path pair = entry.path();
+    if (pair.extension() != ".idx" || !fs::exists(pair.replace_extension(".bin"), failure))
+      continue;
+    return {"folder of token files",
+            "trainctl data inspect " + shell_word(pair.replace_extension().string())};
+  }
+  return {};
+}
+
+/// Text, JSON lines, a folder, or other bytes: all but token files.
 nlohmann::ordered_json describe_text(const std::string& path) {
   constexpr std::int64_t sample = 200;
   const std::vector<InputFile> files = list_inputs({path});
@@ -191,6 +220,14 @@ nlohmann::ordered_json describe_text(const std::string& path) {
     start = read_beginning(files.front().path, sample);
   }
   const bool is_text = start.find('\0') == std::string::npos;
+  if (const KnownFolder known = is_folder ? known_folder(path) : KnownFolder{};
+      !known.format.empty()) {
+    about["format"] = known.format;
+    about["files"] = files.size();
+    about["bytes"] = bytes;
+    about["see"] = known.see;
+    return about;
+  }
   about["format"] = is_folder               ? "folder of texts"
                     : !is_text              ? "neither text nor a token file"
                     : extension == ".jsonl" ? "JSON lines"
@@ -199,7 +236,7 @@ nlohmann::ordered_json describe_text(const std::string& path) {
   about["bytes"] = bytes;
   if (!is_text && !is_folder) return about;
   about["first_text"] = start;
-  about["to_tokens"] = "trainctl data build --input " + path + " --output PREFIX";
+  about["to_tokens"] = "trainctl data build --input " + shell_word(path) + " --output PREFIX";
   return about;
 }
 

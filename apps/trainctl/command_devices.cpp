@@ -1,6 +1,8 @@
 // trainctl devices: the CUDA devices that ranks of this machine would use.
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
 #include "device/cuda_device.h"
@@ -18,6 +20,17 @@ std::string capability_text(int capability) {
   return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
 }
 
+/// False, with a warning that says why, where no CUDA device can be used: an empty list for a
+/// program that reads it, and no failure of the question.
+bool has_devices() {
+  try {
+    return cuda_module().device_count() > 0;
+  } catch (const Error& failure) {
+    log_warning(failure.what());
+    return false;
+  }
+}
+
 }  // namespace
 
 int run_devices(const Arguments& arguments) {
@@ -26,8 +39,12 @@ int run_devices(const Arguments& arguments) {
   std::string format = "table";
   line.add_format(format, {"table", "json"});
   if (!line.parse(arguments, devices_examples)) return 0;
-  const CudaModule& cuda = cuda_module();
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  if (format == "json" && !has_devices()) {
+    print(list.dump() + "\n");
+    return 0;
+  }
+  const CudaModule& cuda = cuda_module();
   std::string text;
   for (int number = 0; number < cuda.device_count(); ++number) {
     const CudaDeviceProperties device = cuda.properties(number);

@@ -5,13 +5,16 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "base/whole_file.h"
 #include "commands.h"
 #include "execute.h"
 #include "failure_document.h"
+#include "formats/print/memory_fit.h"
 #include "formats/print/print.h"
 #include "formats/strategy/requested_files.h"
 #include "output.h"
+#include "plan/cost/forms.h"
 #include "planned.h"
 
 namespace trainctl {
@@ -33,7 +36,7 @@ struct PlanCommand {
   std::string format = "table";
   std::int64_t rank = -1;
   std::string groups;
-  std::string memory_model = "all";
+  std::string memory_model = "own";
   std::string lr_at;
   std::string output;
   bool force = false;
@@ -143,15 +146,78 @@ int show_findings(const PlanCommand& command) {
   return static_cast<int>(planned.ok() ? ExitCode::ok : ExitCode::config);
 }
 
+/// What one form of recomputation needs if all layers have it, planned again.
+struct Form {
+  std::string name;
+  double flops = 0;        // made again by a layer in a micro-batch
+  std::int64_t bytes = 0;  // of the fullest rank
+};
+
+/// The forms of the plan's table, those that make least again first; without those that no run can
+/// have here.
+std::vector<Form> planned_forms(const PlanCommand& command, const Planned& planned) {
+  std::vector<Form> forms;
+  const auto& stages = planned.plan.stages;
+  const auto fullest = std::max_element(stages.begin(), stages.end(),
+                                        [](const StagePlan& left, const StagePlan& right) {
+                                          return left.memory.device() < right.memory.device();
+                                        });
+  const auto stage = static_cast<int>(fullest - stages.begin());
+  for (const RecomputeCost& cost : compare_forms(planned.plan, stage, planned.read.config)) {
+    if (cost.form == "none") continue;
+    PlanRequest request = command.request;
+    request.set_options.emplace_back("recompute.enable=true");
+    request.set_options.push_back("recompute.select=" + cost.form);
+    ReadResult read = read_config(request.config, request.set_options);
+    const Plan again = prepare(read, planned.site, purpose_of(command), {},
+                               request.reads_data ? Epochs::counted : Epochs::unknown);
+    if (read.diagnostics.has_errors()) continue;
+    forms.push_back({cost.form, cost.flops, again.most_memory().device()});
+  }
+  std::stable_sort(forms.begin(), forms.end(),
+                   [](const Form& left, const Form& right) { return left.flops < right.flops; });
+  return forms;
+}
+
+/// Says after a plan that does not fit what would.
+void tell_what_fits(const PlanCommand& command, const Planned& planned, const MemoryFit& fit) {
+  const double limit = fit.gibibytes * gibibyte;
+  const Form* least = nullptr;
+  const std::vector<Form> forms = planned_forms(command, planned);
+  for (const Form& form : forms) {
+    if (static_cast<double>(form.bytes) <= limit) {
+      return print_message("it fits with --set recompute.enable=true --set recompute.select=" +
+                           form.name + ": " + format_bytes(form.bytes) + " per rank\n");
+    }
+    if (least == nullptr || form.bytes < least->bytes) least = &form;
+  }
+  const std::int64_t own = planned.plan.most_memory().device();
+  const std::int64_t bytes = least == nullptr ? own : std::min(own, least->bytes);
+  const auto lacking = static_cast<std::int64_t>(static_cast<double>(bytes) - limit);
+  print_message(
+      "no form of recomputation fits: " +
+      (least == nullptr || own <= least->bytes ? "the plan" : "recompute.select " + least->name) +
+      " needs " + format_bytes(bytes) + " per rank, " + format_bytes(lacking) +
+      " more than there is; more ranks, a smaller micro_batch_size or offload need less\n");
+}
+
 int show_plan(const PlanCommand& command) {
   int code = 0;
   const std::optional<Planned> planned = plan_of(command, command.request.config, code);
   if (!planned) return code;
   check_rank_given(command.rank, *planned);
+  if (planned->steps_unknown) {
+    print_message("steps unknown: train.epochs counts them in the data, which --data reads\n");
+  }
   const PrintInput input = print_input(command, *planned);
   deliver(text_of(command, input), command.output);
   write_layout_files(planned->read.config, planned->plan, std::max<std::int64_t>(0, input.rank));
-  return 0;
+  if (!command.output.empty()) print_message("wrote " + command.output + "\n");
+  const MemoryFit fit = memory_fit(input);
+  if (command.memory_limit <= 0 || fit.fits()) return 0;
+  print_message(fit_text(fit) + "\n");
+  tell_what_fits(command, *planned, fit);
+  return static_cast<int>(ExitCode::does_not_fit);
 }
 
 int show_diff(const PlanCommand& command) {
@@ -177,10 +243,15 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_text("--groups", command.groups,
                 "Show only the groups of this kind, for example tp, dp-cp, expert:ep", "KIND");
   line.add_text("--memory-model", command.memory_model,
-                "Memory models to show: own|megatron|megatron-0.15|korthikanti|all; default all",
+                "Published estimates to show beside the plan's own: own|megatron|megatron-0.15|"
+                "korthikanti|all; default own",
                 "MODEL");
   line.add_number("--memory-limit", command.memory_limit,
-                  "GiB of a rank: say whether the plan fits; default: recompute.memory_limit", 0);
+                  "GiB of a rank: say whether the plan fits, and end with 72 if not; default: "
+                  "recompute.memory_limit",
+                  0);
+  line.add_flag("--data", command.request.reads_data,
+                "Read the training data where train.epochs counts the steps in it");
   line.add_text("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps",
                 "N,N,...");
   line.add_flag("--explain", command.explain,
@@ -202,6 +273,7 @@ void check_together(const PlanCommand& command) {
   if (page && !command.groups.empty()) {
     refuse(plan_name, "--groups supports --format table|json, not " + command.format);
   }
+  if (diff && command.memory_limit > 0) refuse(plan_name, "--memory-limit is for one plan");
   if (diff && !command.groups.empty()) refuse(plan_name, "--diff and --groups exclude each other");
   if (!command.output.empty() && !command.force) refuse_existing(plan_name, command.output);
   memory_models_of(command.memory_model);

@@ -1,6 +1,9 @@
 // trainctl train: passes the file and the options to a run.
+#include <cstdlib>
+
+#include "base/log.h"
+#include "comm/world.h"
 #include "commands.h"
-#include "execute.h"
 #include "output.h"
 #include "run/run.h"
 
@@ -14,6 +17,19 @@ constexpr const char* train_examples =
     "  trainctl train --config configs/gpt.yaml --stop-after 1000\n"
     "  trainctl train --config configs/gpt.yaml --dry-run\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
+
+/// torchrun starts a process for each rank and tells it by these variables. Read as one rank each,
+/// all of them would train the same model into one folder.
+void warn_about_torchrun(std::int64_t local_ranks) {
+  const char* size = std::getenv("WORLD_SIZE");
+  const char* rank = std::getenv("RANK");
+  if (local_ranks > 0 || launched_as().size > 1 || size == nullptr || rank == nullptr) return;
+  if (std::string(size) == "1") return;
+  log_warning("WORLD_SIZE=" + std::string(size) + " and RANK=" + rank +
+              " (torchrun's) have no effect: this is a run of one rank; start ranks with "
+              "'trainctl launch -n " +
+              size + " -- train ...', or --local-ranks " + size);
+}
 
 }  // namespace
 
@@ -48,9 +64,12 @@ int run_train(const Arguments& arguments) {
   line.add_verbosity();
   if (!line.parse(arguments, train_examples)) return 0;
 
-  Arguments again = {"train"};
-  again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(line.ranks(local_ranks), again);
+  line.check_ranks(local_ranks);
+  warn_about_torchrun(local_ranks);
+  if (line.given("--output") && output.empty()) {
+    line.refuse(
+        "--output is empty: a shell variable that is not set? Give a folder, or leave it out");
+  }
   request.config = config;
   request.color = color_on_stderr();
   request.local_ranks = static_cast<int>(local_ranks);

@@ -68,10 +68,15 @@ std::string found_lines(const ChosenLayout& layout) {
 }
 
 /// What `train` may still refuse.
-std::string unchecked_line(const Config& config) {
+std::string unchecked_line(const Planned& planned) {
   std::string names;
-  for (const std::string& name : not_prepared(config)) names += (names.empty() ? "" : ", ") + name;
-  return "not checked: " + names + "\n";
+  for (const std::string& name : not_prepared(planned.read.config)) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return "not checked: " + names + "\n" +
+         (planned.steps_unknown
+              ? "steps unknown: train.epochs counts them in the data, which --data reads\n"
+              : "");
 }
 
 /// One value and where it came from, whatever else is wrong with the file.
@@ -97,10 +102,12 @@ int look_at_machine(const Planned& planned) {
   const std::int64_t here =
       site.ranks_per_host > 0 ? std::min(site.ranks_per_host, site.world_size) : site.world_size;
   return static_cast<int>(tell_findings(
+      "this machine cannot run it", planned.read.sources,
       preflight({.read = planned.read,
                  .plan = planned.plan,
                  .directory = output_directory(planned.read.config.output.dir),
                  .ranks_here = static_cast<int>(here),
+                 .cores = site.cores_per_host,
                  .ranks_in_process = site.ranks_are_threads ? static_cast<int>(here) : 1,
                  .whole_data = true})));
 }
@@ -117,7 +124,7 @@ int run_validate(const Arguments& arguments) {
   line.add_format(format, {"text", "json", "github"});
   line.add_text("--explain", path, "Show one value: where it came from and what its key means",
                 "PATH");
-  bool data = false;
+  bool& data = request.reads_data;
   line.add_flag("--data", data,
                 "Also check data, disk, memory and limits of this machine, as train does first");
   if (!line.parse(arguments, validate_examples)) return 0;
@@ -136,11 +143,13 @@ int run_validate(const Arguments& arguments) {
       return code;
     }
     print_message(render_text(planned.read.diagnostics, color_on_stderr()));
-    if (planned.ok()) {
+    if (!planned.ok()) return code;
+    const int found = data ? look_at_machine(planned) : code;
+    if (found == 0) {
       print(summary_of(request.config, planned.plan) + found_lines(planned.layout) +
-            (data ? "" : unchecked_line(planned.read.config)));
+            (data ? "" : unchecked_line(planned)));
     }
-    return planned.ok() && data ? look_at_machine(planned) : code;
+    return found;
   } catch (const Error& failure) {
     if (format != "json") throw;
     return print_unreadable(request.config, failure);

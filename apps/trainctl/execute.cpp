@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "formats/print/text.h"
 
 namespace trainctl {
 
@@ -70,25 +71,8 @@ std::string output_of(const std::string& program, const Arguments& words) {
 
 std::string shell_line(const Arguments& words) {
   std::string line;
-  for (const std::string& word : words) {
-    const bool plain = !word.empty() && word.find_first_not_of(
-                                            "abcdefghijklmnopqrstuvwxyz"
-                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                            "0123456789_-+=./:,@%") == std::string::npos;
-    std::string quoted = plain ? word : "'";
-    if (!plain) {
-      for (const char letter : word) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
-      quoted += "'";
-    }
-    line += (line.empty() ? "" : " ") + quoted;
-  }
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
   return line;
-}
-
-void let_idle_threads_sleep(int ranks, const Arguments& words) {
-  if (ranks < 2 || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("OMP_WAIT_POLICY", "passive", 1);
-  log_warning("cannot restart with OMP_WAIT_POLICY=passive: " + execute(own_path(), words));
 }
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }

@@ -11,11 +11,6 @@ namespace trainctl {
 /// the program's name. Returns only if that failed, with the reason.
 std::string execute(const std::string& program, const Arguments& words);
 
-/// OpenMP threads of ranks that share cores must sleep while they wait, or they take the cores from
-/// each other. The OpenMP library reads this setting from an environment variable when it is
-/// loaded, before main. So this sets the variable and restarts the program with `words`, once
-/// (about a millisecond).
-void let_idle_threads_sleep(int ranks, const Arguments& words);
 
 /// The output of `program words...` on both streams, at most 64 KiB; "" if it cannot be started.
 std::string output_of(const std::string& program, const Arguments& words);

@@ -32,7 +32,8 @@ int dispatch(Arguments arguments) {
     setenv("NO_COLOR", "1", 1);
     arguments.erase(arguments.begin());
   }
-  if (!arguments.empty() && arguments.front() == "--version") {
+  const bool asks = arguments.size() == 1 && arguments.front() == "version";
+  if (asks || (!arguments.empty() && arguments.front() == "--version")) {
     print(std::string("trainctl ") + TRAINCTL_VERSION + "\n");
     return 0;
   }

@@ -1,11 +1,11 @@
 #include "planned.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -30,7 +30,7 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
       request.world_size > 0 ? request.world_size : world_size_of(read.config.parallel);
   site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
                                                    : std::min<std::int64_t>(site.world_size, 8);
-  site.cores_per_host = std::max(1U, std::thread::hardware_concurrency());
+  site.cores_per_host = usable_cores();
   const ParallelConfig& parallel = read.config.parallel;
   const std::int64_t here = std::min(site.ranks_per_host, site.world_size);
   const DeviceChoice choice = device_here(parallel, here);
@@ -39,8 +39,11 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   if (parallel.device == "auto") {
     print_message("parallel.device auto, seen from here: " + choice.why + "\n");
   }
+  const TrainConfig& train = read.config.train;
+  planned.steps_unknown = train.epochs && train.steps == 0 && !request.reads_data;
   planned.plan =
-      prepare(read, site, purpose, {.again = request.search_again, .choice = &planned.layout});
+      prepare(read, site, purpose, {.again = request.search_again, .choice = &planned.layout},
+              request.reads_data ? Epochs::counted : Epochs::unknown);
   return planned;
 }
 

@@ -19,6 +19,7 @@ struct PlanRequest {
   std::int64_t world_size = 0;      // 0: what the config says, else 1
   std::int64_t ranks_per_host = 0;  // 0: all of them, at most 8
   bool search_again = false;        // auto_parallel: although the run has an answer
+  bool reads_data = false;          // where train.epochs needs it
 };
 
 /// --config, --set, --world-size, --ranks-per-host, --search-again.
@@ -27,8 +28,9 @@ void add_plan_options(CommandLine& line, PlanRequest& request);
 struct Planned {
   ReadResult read;
   Site site;
-  Plan plan;            // usable only if ok()
-  ChosenLayout layout;  // what auto_parallel found
+  Plan plan;                   // usable only if ok()
+  ChosenLayout layout;         // what auto_parallel found
+  bool steps_unknown = false;  // train.epochs, and the data was not read
   bool ok() const { return !read.diagnostics.has_errors(); }
 };
 

@@ -17,6 +17,7 @@ enum class ExitCode : int {
   unavailable = 69,    // a device, wire or library is not there, or a feature is not built yet
   internal = 70,       // a bug of ours
   diverged = 71,       // the loss or a gradient became NaN or infinite
+  does_not_fit = 72,   // the plan needs more memory than the limit that was asked about
   taken = 73,          // another start owns the run
   io = 74,             // the system could not read or write
   requeue = 75,        // a signal ended it early and all work is saved: start it again

@@ -1,5 +1,6 @@
-// The one way to use several cores inside a rank. The pool is OpenMP's (the one oneDNN uses too);
-// the tsan build links plain threads instead, whose synchronisation the sanitizer can see.
+// The one way to use several cores inside a rank. Threads wait for a short time and then sleep,
+// which OpenMP's do only as the environment says before the program begins; oneDNN is given one
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 #include "bench/bench_setup.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -10,6 +9,7 @@
 #include "ops/cuda_attention.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
+#include "run/preflight/machine.h"
 #include "run/prepare.h"
 
 namespace trainctl {
@@ -20,11 +20,10 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   read.config.train.rampup_batch_size.reset();  // the full batch is timed
   BenchSetup setup;
   const DeviceKind device = device_here(read.config.parallel, 1).device;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   setup.plan = prepare(read,
                        {.world_size = 1,
                         .ranks_per_host = 1,
-                        .cores_per_host = cores,
+                        .cores_per_host = usable_cores(),
                         .device = device,
                         .cudnn = cudnn_here(read.config.parallel.attention_backend, device).taken},
                        Purpose::bench);

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "base/at.h"
 #include "base/error.h"
@@ -17,6 +16,7 @@
 #include "engine/engine.h"
 #include "plan/ownership/saved_parts.h"
 #include "plan/rules/resolve.h"
+#include "run/preflight/machine.h"
 #include "run/records/process_memory.h"
 #include "verify/layouts.h"
 
@@ -143,7 +143,7 @@ void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, Savin
 
 void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay& delay) {
   rank.keep_newest();
-  delay.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  delay.cores = usable_cores();
   begin_part("steps while a save goes on");
   delay.steps = rank.take_steps_while_saving() + 1;  // a save may take longer than this one
   for (int pair = 0; pair < pairs; ++pair) {

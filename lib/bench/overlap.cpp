@@ -1,7 +1,6 @@
 #include "bench/overlap.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/error.h"
 #include "bench/bench_setup.h"
@@ -10,6 +9,7 @@
 #include "plan/cost/estimate.h"
 #include "plan/rules/resolve.h"
 #include "plan/schedule/simulate.h"
+#include "run/preflight/machine.h"
 #include "run/prepare.h"
 #include "verify/layouts.h"
 
@@ -97,11 +97,10 @@ Simulation play_step(const Plan& plan, const TimedStep& step, const WorldOptions
 Plan plan_on_threads(const Config& config) {
   const std::int64_t ranks = world_size_of(config.parallel);
   Diagnostics diagnostics;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Plan plan = prepare(config, SourceMap{},
                       {.world_size = ranks,
                        .ranks_per_host = ranks,
-                       .cores_per_host = cores,
+                       .cores_per_host = usable_cores(),
                        .ranks_are_threads = true},
                       Purpose::bench, diagnostics);
   require(!diagnostics.has_errors(), ExitCode::config, render_text(diagnostics, false));

@@ -33,11 +33,11 @@ struct BuildResult {
 /// io}; on failure nothing is left at the output.
 BuildResult build_token_file(const BuildOptions& options, const Tokenizer& tokenizer);
 
-/// The prefix of the cached token file for a text input, built if it is not there. `cache_dir`
-/// empty: the user's cache folder. Safe when several processes ask at once.
+/// The prefix of the cached token file for a text input, built with `threads` if it is not there.
+/// `cache_dir` empty: the user's cache folder. Safe when several processes ask at once.
 std::filesystem::path cached_token_file(const std::filesystem::path& text,
                                         const Tokenizer& tokenizer,
-                                        const std::filesystem::path& cache_dir);
+                                        const std::filesystem::path& cache_dir, int threads = 1);
 
 /// Whether `path` names text (a directory, or a file other than a token file) rather than a token
 /// file or prefix.

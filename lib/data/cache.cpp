@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
-#include <thread>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -112,7 +111,7 @@ bool is_text_input(const fs::path& path) {
 }
 
 fs::path cached_token_file(const fs::path& text, const Tokenizer& tokenizer,
-                           const fs::path& cache_dir) {
+                           const fs::path& cache_dir, int threads) {
   const std::string key = key_of(text, tokenizer);
   const fs::path root = cache_dir.empty() ? default_cache_folder() : cache_dir;
   std::error_code failure;
@@ -130,7 +129,7 @@ fs::path cached_token_file(const fs::path& text, const Tokenizer& tokenizer,
   BuildOptions options;
   options.inputs = {text};
   options.output = temporary.path() / "tokens";
-  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options.threads = threads;
   build_token_file(options, tokenizer);
   fs::rename(temporary.path(), folder, failure);
   require(!failure || is_complete(prefix), ExitCode::io,

@@ -1,12 +1,18 @@
 #include "run/agreement.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "device/cuda_device.h"
 #include "ops/cuda_attention.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -80,6 +86,32 @@ CpuLevel agree_on_cpu_level(Group& world) {
   const auto lowest = static_cast<CpuLevel>(*std::min_element(levels.begin(), levels.end()));
   if (lowest != cpu_level()) set_cpu_level(lowest);
   return lowest;
+}
+
+std::int64_t agree_on_cores(const World& world, Group& everyone) {
+  std::string mine = world.host() + "\n" + std::to_string(core_quota().value_or(0));
+  for (const int number : allowed_processors()) mine += " " + std::to_string(number);
+  const std::vector<std::string> answers = gather_bytes(everyone, mine, 0);
+  std::string fewest;
+  if (everyone.rank() == 0) {
+    std::map<std::string, std::pair<int, std::set<int>>> hosts;
+    for (const std::string& answer : answers) {
+      std::istringstream text(answer);
+      std::string host;
+      std::getline(text, host);
+      auto& [quota, processors] = hosts[host];
+      text >> quota;
+      for (int number = 0; text >> number;) processors.insert(number);
+    }
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const auto& [host, cores] : hosts) {
+      const auto count = std::max<std::int64_t>(1, std::ssize(cores.second));
+      least = std::min({least, count, cores.first > 0 ? cores.first : count});
+    }
+    fewest = std::to_string(least);
+  }
+  broadcast_bytes(everyone, fewest, 0);
+  return std::stoll(fewest);
 }
 
 DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks) {

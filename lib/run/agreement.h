@@ -1,7 +1,8 @@
 // What the ranks of a run compute with: the same instructions of the CPU, since replicas stay equal
-// only then, and the same kind of device.
+// only then, as many cores, and the same kind of device.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/device_kind.h"
@@ -16,6 +17,10 @@ namespace trainctl {
 /// Sets this process to the lowest level among the ranks of `world` and returns it. Collective;
 /// call it before the first operation. Throws Error{unavailable} where this machine lacks it.
 CpuLevel agree_on_cpu_level(Group& world);
+
+/// Cores that the ranks of a host can use together: the processors that any of them may run on, no
+/// more than their cgroup's share of time. Of the host that has the fewest. Collective.
+std::int64_t agree_on_cores(const World& world, Group& everyone);
 
 struct DeviceChoice {
   DeviceKind device = DeviceKind::cpu;

@@ -5,13 +5,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/whole_file.h"
+#include "comm/others_wait.h"
 #include "run/search/layout_choice.h"
 
 namespace trainctl {
@@ -57,27 +57,6 @@ fs::path claimed_directory(const std::string& pattern) {
     fs::create_directories(path.parent_path(), failure);
     if (fs::create_directory(path, failure) || failure) return path;
   }
-}
-
-/// Rank 0 calls `body` on a thread of its own. Each second all learn that it is not done yet, so
-/// that no wait of the others reaches its deadline. Rethrows on rank 0 what `body` throws.
-/// Collective.
-template <class Body>
-void while_others_wait(Group& everyone, const Body& body) {
-  std::future<void> work;
-  if (everyone.rank() == 0) {
-    work = std::async(std::launch::async, [&] {
-      set_log_rank(everyone.rank(), everyone.size());
-      body();
-    });
-  }
-  bool done = false;
-  while (!done) {
-    const bool ready =
-        work.valid() && work.wait_for(std::chrono::seconds(1)) == std::future_status::ready;
-    done = gather_values(everyone, ready ? 1.0 : 0.0).front() > 0;
-  }
-  if (work.valid()) work.get();
 }
 
 /// A lost run is not this process's any more: what it still does must end soon.
@@ -139,7 +118,8 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone) {
   Beginning beginning;
-  while_others_wait(everyone, [&] { beginning = decide(config, steps, resume); });
+  while_others_wait(everyone, everyone.rank() == 0,
+                    [&] { beginning = decide(config, steps, resume); });
   std::string text = to_text(beginning);
   broadcast_bytes(everyone, text, 0);
   from_text(text, beginning);
@@ -157,7 +137,7 @@ Config config_to_go_on(Config config, const fs::path& directory) {
 
 void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
   std::exception_ptr failure;
-  while_others_wait(everyone, [&] {
+  while_others_wait(everyone, everyone.rank() == 0, [&] {
     try {
       const auto write = [&](const char* name, const std::string& text) {
         write_whole_file(beginning.directory / name, text, beginning.fence);

@@ -179,33 +179,38 @@ int most_different(const Plan& plan, const std::vector<double>& all) {
   return worst;
 }
 
-void tell_line(const std::string& name, const std::string& planned, const std::string& measured) {
-  log_info("  " + padded(name, 20) + padded_left(planned, 12) + padded_left(measured, 14));
+std::string pair_line(const std::string& name, const std::string& planned,
+                      const std::string& measured) {
+  return "  " + padded(name, 20) + padded_left(planned, 12) + padded_left(measured, 14);
 }
 
-void tell_time(const Plan& plan, const TimeEstimate& planned, const MeasuredStep& step) {
-  const auto seconds = [](const char* name, double left, double right) {
-    tell_line(name, format_seconds(left), format_seconds(right));
+using Lines = std::vector<std::string>;
+
+void add_time(const Plan& plan, const TimeEstimate& planned, const MeasuredStep& step,
+              Lines& lines) {
+  const auto seconds = [&lines](const char* name, double left, double right) {
+    lines.push_back(pair_line(name, format_seconds(left), format_seconds(right)));
   };
-  tell_line("step " + std::to_string(step.step), "planned", "measured");
+  lines.push_back(pair_line("step " + std::to_string(step.step), "planned", "measured"));
   seconds("forward, backward", planned.forward_backward, step.forward_backward_seconds);
   seconds("exposed transfers", planned.exposed, step.exposed_seconds);
   seconds("optimizer", planned.optimizer, step.optimizer_seconds);
-  tell_line("bubble", percent(plan.bubble_fraction), percent(step.bubble_fraction));
+  lines.push_back(
+      pair_line("bubble", percent(plan.bubble_fraction), percent(step.bubble_fraction)));
 }
 
-void tell_memory(const Plan& plan, const std::vector<double>& all) {
+void add_memory(const Plan& plan, const std::vector<double>& all, Lines& lines) {
   const int rank = most_different(plan, all);
   const MemoryEstimate& planned = plan.stage_of(rank).memory;
-  tell_line("rank " + std::to_string(rank), "planned", "measured");
+  lines.push_back(pair_line("rank " + std::to_string(rank), "planned", "measured"));
   for (std::size_t i = 0; i < categories.size(); ++i) {
     const double measured = all[static_cast<std::size_t>(rank) * per_rank + i];
-    tell_line(categories[i].name, format_bytes(planned.*categories[i].bytes),
-              format_bytes(static_cast<std::int64_t>(measured)));
+    lines.push_back(pair_line(categories[i].name, format_bytes(planned.*categories[i].bytes),
+                              format_bytes(static_cast<std::int64_t>(measured))));
   }
 }
 
-void tell_traffic(const std::vector<TrafficRow>& rows, const std::vector<double>& all) {
+std::string traffic_line(const std::vector<TrafficRow>& rows, const std::vector<double>& all) {
   std::int64_t count = 0;
   std::int64_t bytes = 0;
   for (const TrafficRow& row : rows) {
@@ -215,9 +220,21 @@ void tell_traffic(const std::vector<TrafficRow>& rows, const std::vector<double>
   std::int64_t same = 0;
   for (std::size_t at = per_rank - 1; at < all.size(); at += per_rank) same += all[at] > 0 ? 1 : 0;
   const auto ranks = static_cast<std::int64_t>(all.size() / per_rank);
-  log_info("collectives and messages: " + format_grouped(count) + " with " + format_bytes(bytes) +
-           " in the last step of rank 0; as planned on " + format_grouped(same) + " of " +
-           format_grouped(ranks) + " rank(s)");
+  return "collectives and messages: " + format_grouped(count) + " with " + format_bytes(bytes) +
+         " in the last step of rank 0; as planned on " + format_grouped(same) + " of " +
+         grouped_count(ranks, "rank");
+}
+
+/// A person who waits for the loss is not served by twenty lines of memory: they are in the log,
+/// and on stderr with --verbose.
+void tell(const Lines& lines, LogLevelName level) {
+  for (const std::string& line : lines) {
+    if (level == LogLevelName::debug) {
+      log_debug(line);
+    } else {
+      log_to_file(LogLevel::info, line);
+    }
+  }
 }
 
 std::string tell_measured(const EndReport& report) {
@@ -235,13 +252,15 @@ std::string tell_measured(const EndReport& report) {
   gather_values(report.everyone, mine, all, stream);
   const auto ranks = gather_bytes(report.everyone, rank_json(report, rows), 0);
   if (report.world.rank() != 0) return "";
-  tell_time(report.plan, report.time, report.step);
+  Lines lines;
+  add_time(report.plan, report.time, report.step, lines);
   const std::vector<Ledger> planned = planned_ledgers(report);
   for (const std::string& line : ledger_table(planned, report.ledgers, ledger_step(report))) {
-    log_info(line);
+    lines.push_back(line);
   }
-  tell_memory(report.plan, all);
-  tell_traffic(rows, all);
+  add_memory(report.plan, all, lines);
+  lines.push_back(traffic_line(rows, all));
+  tell(lines, report.config.log.level);
   return document(report, planned, ranks);
 }
 
@@ -300,6 +319,16 @@ void write_reports(const std::filesystem::path& directory, const std::string& me
 void draw_report(const std::filesystem::path& directory, const Fence& fence) {
   write_whole_file(directory / "report.html",
                    report_page({read_run_files(directory)}, seconds_since_1970()), fence);
+}
+
+void tell_result(const SessionResult& result) {
+  std::string text = "trained " + grouped_count(result.steps, "step") + " in " +
+                     format_seconds(result.seconds) + ": loss " + printed("%.4f", result.last.loss);
+  if (result.last.val_loss) text += ", validation loss " + printed("%.4f", *result.last.val_loss);
+  log_info(text);
+  const std::string directory = result.directory.string();
+  if (result.reported) log_info("report: " + (result.directory / "report.html").string());
+  if (result.saved) log_info("next: trainctl generate --run " + shell_word(directory));
 }
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// The report at the end of a run: planned next to measured values, in short on stderr and in full
-// in measured.json.
+// The report at the end of a run: planned next to measured values, in short in the log and in full
+// in measured.json; the result.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "config/schema/config.h"
 #include "engine/ledger.h"
 #include "engine/trace.h"
+#include "engine/report.h"
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
 #include "run/records/product_peak.h"
@@ -33,7 +34,8 @@ struct EndMeasures {
 
 /// The last step's time; the ledger of the median step; the rank whose memory departs most from the
 /// plan, by category; whether every rank's collectives and messages in the last step were the
-/// planned ones, with a warning for each that was not. Writes log.trace. Returns measured.json on
+/// planned ones, with a warning for each that was not. The lines are for stderr too where log.level
+/// is debug. Writes log.trace. Returns measured.json on
 /// rank 0, with all ranks' numbers; empty where something is lacking, which a warning says.
 /// Collective. Throws Error{peer} alone.
 std::string measure_end(const EndMeasures& measures);
@@ -46,5 +48,18 @@ void write_reports(const std::filesystem::path& directory, const std::string& me
 /// Draws the run in `directory` as report.html. Throws Error{io}, what the fence throws, and what
 /// read_run_files throws.
 void draw_report(const std::filesystem::path& directory, const Fence& fence);
+
+/// What a session of rank 0 came to.
+struct SessionResult {
+  const StepReport& last;
+  std::int64_t steps = 0;  // of this session
+  double seconds = 0;      // that they took, with validation and checkpoints between them
+  std::filesystem::path directory;
+  bool reported = false;  // report.html is there
+  bool saved = false;     // and what generate needs
+};
+
+/// The last lines of a run: loss, time, the report, and the command that uses the result.
+void tell_result(const SessionResult& result);
 
 }  // namespace trainctl

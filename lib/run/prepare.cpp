@@ -59,18 +59,18 @@ void fill_batch(ReadResult& read, const Site& site) {
   train.global_batch_size = product_of({mesh.dp, count, train.micro_batch_size.value_or(1)});
 }
 
-/// Sequences in one pass over the training data, where train.epochs asks for them. A plan may be
-/// made where the data is not; generated data has any length.
-std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose) {
+/// Sequences in one pass over the training data, where train.epochs asks for them; generated data
+/// has any length.
+std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose, Epochs epochs) {
   const Config& config = read.config;
   const bool on_data =
       purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::rates;
   if (!config.train.epochs || read.diagnostics.has_errors()) return std::nullopt;
   if (!on_data) return 1;
+  if (epochs == Epochs::unknown) return std::nullopt;
   try {
     return open_train_data(config.data, config.model.seq_length, config.train.seed).windows();
   } catch (const Error& error) {
-    if (purpose != Purpose::train) return std::nullopt;
     const std::string place = read.sources.find("data.train").to_string();
     throw Error(error.code(), place + ": data.train: " + error.what());
   }
@@ -116,7 +116,8 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
   return plan;
 }
 
-Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout) {
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout,
+             Epochs epochs) {
   Plan plan;
   if (read.complete) {
     if (rules_of(purpose).any_batch) fill_batch(read, site);
@@ -127,10 +128,16 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRe
     ChosenLayout choice = choose_layout(read, site, layout.again);
     if (layout.choice != nullptr) *layout.choice = std::move(choice);
     read.given = {read.config.train, read.config.lr_schedule};
+    const auto windows = windows_of(read, purpose, epochs);
+    const bool unknown = read.config.train.epochs && !windows && purpose != Purpose::rates;
     Site settled = site;
-    settled.length = settle_lengths(read.config, read.sources, site, windows_of(read, purpose),
-                                    read.diagnostics);
-    forgive_missing(purpose, read.diagnostics);  // the steps that nothing gives
+    settled.length = settle_lengths(read.config, read.sources, site, windows, read.diagnostics);
+    forgive_missing(purpose, read.diagnostics);
+    if (unknown) {
+      read.diagnostics.forgive_if([](const Diagnostic& one) {
+        return one.code == "missing-key" && one.path == "train.steps";
+      });
+    }
     plan = prepare(read.config, read.sources, settled, purpose, read.diagnostics);
     if (!read.diagnostics.has_errors()) settle_groups(plan, read.config.moe);
   }

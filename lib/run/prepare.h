@@ -1,8 +1,8 @@
 // The gate that every command passes: computes the plan of a configuration on a site and reports
 // every error that can be known without looking at data, weights, disk or memory. The only files it
 // reads are a strategy file named by the configuration, with auto_parallel the layout.yaml of the
-// run, and, for train.epochs, the training data. `validate` and `train` both use Purpose::train, so
-// `train` accepts what `validate` calls valid.
+// run, and, if it may count them for train.epochs, the training data. `validate` and `train` both
+// use Purpose::train, so `train` accepts what `validate` calls valid.
 #pragma once
 
 #include <string>
@@ -36,12 +36,17 @@ struct LayoutSearchRequest {
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
+/// What train.epochs does: the training data is counted, and text tokenised first, as a run does;
+/// or it is not looked at, and the number of steps is unknown (train.steps stays 0).
+enum class Epochs { counted, unknown };
+
 /// The same for a file; its diagnostics are sorted, and groups of tokens of experts that are as
 /// large as a micro-batch become numbers. First removes the errors about missing values
 /// that `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
 /// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
 /// auto_parallel the configuration becomes the one that was found, which `layout` tells.
-Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout = {});
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout = {},
+             Epochs epochs = Epochs::counted);
 
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);

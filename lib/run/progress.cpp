@@ -13,34 +13,61 @@ namespace trainctl {
 
 namespace {
 
-/// Parts of a line, two spaces apart, as long as they fit.
+/// Parts of a line, two spaces apart. Where they do not fit, those that tell least are left out.
 class Parts {
  public:
-  Parts(std::string& text, int width) : text_(text), room_(width) {}
-
+  /// `order`: of two parts the one with the greater number goes first; 0: never.
   template <class... Values>
-  void add(const char* format, Values... values) {
-    std::array<char, 64> part{};
-    const int length = std::snprintf(part.data(), part.size(), format, values...);
-    const int gap = started_ ? 2 : 0;
-    full_ = full_ || (started_ && gap + length > room_);
-    if (full_) return;
-    text_.append(static_cast<std::size_t>(gap), ' ').append(part.data());
-    room_ -= gap + length;
-    started_ = true;
+  void add(int order, const char* format, Values... values) {
+    Part& part = parts_[count_++];
+    part.order = order;
+    part.length = std::snprintf(part.text.data(), part.text.size(), format, values...);
   }
   /// A name and its value by `format`, or "-" where the value is not finite.
-  void add_number(const char* name, const char* format, double value) {
+  void add_number(int order, const char* name, const char* format, double value) {
     std::array<char, 32> number{"-"};
     if (std::isfinite(value)) std::snprintf(number.data(), number.size(), format, value);
-    add("%s %s", name, number.data());
+    add(order, "%s %s", name, number.data());
+  }
+
+  void append_to(std::string& text, int width) {
+    while (length() > width && drop_one()) {
+    }
+    bool first = true;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (parts_[i].dropped) continue;
+      text.append(first ? 0 : gap, ' ').append(parts_[i].text.data());
+      first = false;
+    }
   }
 
  private:
-  std::string& text_;
-  int room_;
-  bool started_ = false;
-  bool full_ = false;
+  struct Part {
+    std::array<char, 64> text{};
+    int length = 0;
+    int order = 0;
+    bool dropped = false;
+  };
+  static constexpr int gap = 2;
+
+  int length() const {
+    int sum = -gap;
+    for (std::size_t i = 0; i < count_; ++i) sum += parts_[i].dropped ? 0 : gap + parts_[i].length;
+    return sum;
+  }
+  bool drop_one() {
+    Part* least = nullptr;
+    for (std::size_t i = 0; i < count_; ++i) {
+      Part& part = parts_[i];
+      const int most = least == nullptr ? 0 : least->order;
+      if (!part.dropped && part.order > most) least = &part;
+    }
+    if (least != nullptr) least->dropped = true;
+    return least != nullptr;
+  }
+
+  std::array<Part, 10> parts_{};
+  std::size_t count_ = 0;
 };
 
 int terminal_width() {
@@ -56,20 +83,21 @@ constexpr double smoothing = 0.1;
 
 void append_progress(const StepReport& report, double mfu, const ProgressSpace& space,
                      std::string& text) {
-  Parts parts(text, space.width);
-  parts.add("step %lld/%lld", static_cast<long long>(report.step),
+  Parts parts;
+  parts.add(0, "step %lld/%lld", static_cast<long long>(report.step),
             static_cast<long long>(report.steps));
-  parts.add_number("loss", "%.4f", report.loss);
-  if (report.val_loss) parts.add_number("val", "%.4f", *report.val_loss);
-  if (report.skipped) parts.add("%s", "SKIPPED");
-  parts.add_number("norm", "%.3g", report.grad_norm);
-  if (report.loss_scale) parts.add("scale %.6g", *report.loss_scale);
-  parts.add("lr %.2e", report.lr);
-  parts.add("%s tok/s", format_count(report.tokens_per_second).c_str());
-  if (mfu > 0) parts.add("MFU %.0f %%", 100 * mfu);
+  parts.add_number(1, "loss", "%.4f", report.loss);
+  if (report.val_loss) parts.add_number(2, "val", "%.4f", *report.val_loss);
+  if (report.skipped) parts.add(3, "%s", "SKIPPED");
+  parts.add_number(9, "norm", "%.3g", report.grad_norm);
+  if (report.loss_scale) parts.add(7, "scale %.6g", *report.loss_scale);
+  parts.add(8, "lr %.2e", report.lr);
+  parts.add(5, "%s tok/s", format_count(report.tokens_per_second).c_str());
+  if (mfu > 0) parts.add(6, "MFU %.0f %%", 100 * mfu);
   if (report.step < report.steps) {
-    parts.add("ETA %s", format_seconds(space.eta_seconds).c_str());
+    parts.add(4, "ETA %s", format_seconds(space.eta_seconds).c_str());
   }
+  parts.append_to(text, space.width);
 }
 
 ProgressLine::ProgressLine(ProgressOptions options)
@@ -82,6 +110,7 @@ ProgressLine::~ProgressLine() {
 }
 
 void ProgressLine::show(const StepReport& report, double mfu, bool last) {
+  if (first_step_ == 0) first_step_ = report.step;
   double& rate = smoothed_tokens_per_second_;
   rate =
       rate == 0 ? report.tokens_per_second : rate + smoothing * (report.tokens_per_second - rate);
@@ -89,7 +118,6 @@ void ProgressLine::show(const StepReport& report, double mfu, bool last) {
                         (!options_.live && report.step % options_.every == 0);
   if (!own_line && !options_.live) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  if (first_step_ == 0) first_step_ = report.step;
   const double eta = elapsed.count() / static_cast<double>(report.step - first_step_ + 1) *
                      static_cast<double>(report.steps - report.step);
   StepReport smooth = report;

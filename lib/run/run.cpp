@@ -4,7 +4,6 @@
 #include <exception>
 #include <iostream>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -62,13 +61,12 @@ Prepared read_and_prepare(const TrainRequest& request, World& world, Group& ever
   const ParallelConfig& parallel = prepared.read.config.parallel;
   prepared.device = agree_on_device(parallel, world, everyone);
   prepared.cudnn = agree_on_cudnn(parallel, prepared.device, world, everyone);
-  prepared.site = {
-      .world_size = world.size(),
-      .ranks_per_host = world.local_size(),
-      .cores_per_host = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-      .ranks_are_threads = request.local_ranks > 0,
-      .device = prepared.device.device,
-      .cudnn = prepared.cudnn.taken};
+  prepared.site = {.world_size = world.size(),
+                   .ranks_per_host = world.local_size(),
+                   .cores_per_host = agree_on_cores(world, everyone),
+                   .ranks_are_threads = request.local_ranks > 0,
+                   .device = prepared.device.device,
+                   .cudnn = prepared.cudnn.taken};
   prepare_for_site(request, prepared);
   return prepared;
 }
@@ -175,10 +173,12 @@ ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
                     const std::filesystem::path& directory, World& world, Group& everyone) {
   ExitCode mine = ExitCode::ok;
   if (world.local_rank() == 0) {
-    mine = tell_findings(preflight({.read = prepared.read,
+    mine = tell_findings("the run does not start", prepared.read.sources,
+                         preflight({.read = prepared.read,
                                     .plan = prepared.plan,
                                     .directory = directory,
                                     .ranks_here = world.local_size(),
+                                    .cores = prepared.site.cores_per_host,
                                     .ranks_in_process = std::max(1, request.local_ranks),
                                     .over_mpi = request.local_ranks == 0 && world.size() > 1,
                                     .whole_data = request.dry_run}));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/ledger.h"
 #include "formats/print/print.h"
+#include "formats/print/text.h"
 #include "ops/cpu_level.h"
 #include "run/data/training_data.h"
 #include "run/directory/signals.h"
@@ -86,7 +88,10 @@ class Training::Impl {
       progress_.emplace(ProgressOptions{
           .every = config_.log.every, .live = isatty(STDERR_FILENO) != 0, .color = input_.color});
     }
+    const std::int64_t before = engine_.train_state().step;
+    const auto start = std::chrono::steady_clock::now();
     const Request end = train();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     progress_.reset();
     if (end == Request::requeue || end == Request::interrupt) return tell_stopped(end);
     const std::int64_t peak = peak_resident_bytes();
@@ -101,6 +106,14 @@ class Training::Impl {
     if (all && config_.output.save_weights) export_weights();
     if (first()) write_reports(directory_, measured, fence());
     if (first() && peak > 0) tell_memory(peak);
+    if (first() && all && last_.step > 0) {
+      tell_result({.last = last_,
+                   .steps = last_.step - before,
+                   .seconds = seconds.count(),
+                   .directory = directory_,
+                   .reported = written,
+                   .saved = config_.output.save_weights || config_.checkpoint.at_end});
+    }
     if (first() && !all) {
       log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
                ", as --stop-after asks; the same command goes on from there");
@@ -287,8 +300,8 @@ class Training::Impl {
                start.checkpoint.string());
     }
     log_info(format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
-             std::to_string(world_.size()) + " rank(s) x " +
-             std::to_string(plan_.threads_per_rank) + " thread(s), " +
+             grouped_count(world_.size(), "rank") + " x " +
+             grouped_count(plan_.threads_per_rank, "thread") + ", " +
              (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +
              (config_.data.packing ? " tokens" : " positions") + " per step, " +
              std::string(name_of(plan_.compute)) + ", CPU level " +

@@ -1,6 +1,9 @@
 #include "base/parallel_for.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -25,6 +28,48 @@ TEST_CASE("parallel_for covers every index once, whatever the thread count") {
       }
     }
   }
+  set_thread_count(1);
+}
+
+TEST_CASE("threads help one caller after another, and several at once", "[threads]") {
+  const auto calls_of = [](int threads) {
+    set_thread_count(threads);
+    std::int64_t wrong = 0;
+    for (int call = 0; call < 3000; ++call) {
+      const std::int64_t count = 1 + call % 5;
+      std::array<std::atomic<int>, 5> visits{};
+      parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+      });
+      for (std::int64_t i = 0; i < 5; ++i) {
+        if (visits[static_cast<std::size_t>(i)] != (i < count ? 1 : 0)) ++wrong;
+      }
+    }
+    return wrong;
+  };
+  std::int64_t wrong[3] = {-1, -1, -1};
+  {
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 3; ++i) {
+      callers.emplace_back([&, i] { wrong[i] = calls_of(2 + i); });
+    }
+  }
+  for (const std::int64_t one : wrong) CHECK(one == 0);
+}
+
+TEST_CASE("threads that wait for work sleep after a short time") {
+  const auto processor_seconds = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  set_thread_count(4);
+  std::atomic<int> parts{0};
+  parallel_for(4, 1, [&](std::int64_t, std::int64_t) { ++parts; });
+  CHECK(parts == 4);
+  const double before = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(processor_seconds() - before < 0.02);
   set_thread_count(1);
 }
 

@@ -235,7 +235,7 @@ class Site {
     Words words{command, "--config", config_};
     for (const std::string& option : one.options) words.insert(words.end(), {"--set", option});
     words.insert(words.end(), more.begin(), more.end());
-    return trainctl(words, {"OMP_WAIT_POLICY=passive"});
+    return trainctl(words);
   }
 
   TempDir dir_;

@@ -188,6 +188,20 @@ TEST_CASE("inspect says what anything is") {
   const auto folder = inspect(dir.path().string());
   CHECK(folder["format"] == "folder of texts");
   CHECK(folder["files"] == 3);
+  const auto made_folder = [&](const std::string& name, const std::vector<std::string>& files) {
+    std::filesystem::create_directory(dir / name);
+    for (const std::string& file : files) dir.write(name + "/" + file, "{}");
+    return inspect(dir / name);
+  };
+  const auto run = made_folder("a run", {"config.yaml", "metrics.jsonl", "model.safetensors"});
+  CHECK(run["format"] == "run of trainctl");
+  CHECK(run["see"] == "trainctl watch '" + (dir / "a run") + "'");
+  CHECK_FALSE(run.contains("to_tokens"));
+  const auto model = made_folder("model", {"config.json", "model.safetensors"});
+  CHECK(model["format"] == "Hugging Face model");
+  const auto tokens = made_folder("tokens", {"b.bin", "b.idx", "notes.txt"});
+  CHECK(tokens["format"] == "folder of token files");
+  CHECK(tokens["see"] == "trainctl data inspect " + (dir / "tokens/b"));
   const Outcome absent = trainctl({"data", "inspect", dir / "none.txt"});
   CHECK(absent.exit_code == exits::missing_input);
   CHECK(contains(absent.err, "no text file or folder " + (dir / "none.txt")));

@@ -55,15 +55,16 @@ TEST_CASE("micro-batches as long as their documents train as padded ones do") {
   REQUIRE(one.exit_code == 0);
   check_same(losses_of(dir / "one"), losses_of(dir / "padded"));
   std::vector<std::string> four = varies;
-  for (const char* word : {"--local-ranks", "4", "--set", "parallel.tensor_parallel=2", "--set",
-                           "parallel.pipeline_stages=2", "--set", "train.micro_batch_size=1"}) {
+  for (const char* word :
+       {"--verbose", "--local-ranks", "4", "--set", "parallel.tensor_parallel=2", "--set",
+        "parallel.pipeline_stages=2", "--set", "train.micro_batch_size=1"}) {
     four.emplace_back(word);
   }
   const Outcome split = trainctl(train_words(config, dir / "four", four));
   INFO(split.err);
   REQUIRE(split.exit_code == 0);
   check_same(losses_of(dir / "four"), losses_of(dir / "padded"));
-  CHECK(contains(split.err, "as planned on 4 of 4 rank(s)"));
+  CHECK(contains(split.err, "as planned on 4 of 4 ranks"));
   CHECK_FALSE(contains(split.err, "not as planned"));
   // The same data again gives the same numbers.
   REQUIRE(trainctl(train_words(config, dir / "again", varies)).exit_code == 0);

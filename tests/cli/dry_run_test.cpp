@@ -1,5 +1,6 @@
 // What a run looks at before its first step, as a user sees it: train --dry-run and validate
 // --data.
+#include <algorithm>
 #include <ctime>
 
 #include "catch.h"
@@ -69,20 +70,29 @@ TEST_CASE("a dry run finds all errors at once, and returns the code of the first
   const std::string train =
       limited + " train " + config + " --dry-run --output " + (dir / "run") + " --local-ranks 2";
   const std::string validate = limited + " validate " + config + " --data";
-  for (const std::string& line : {train, validate}) {
+  const std::string lines[] = {train, validate};
+  for (const std::string& line : lines) {
     const Outcome outcome = run_program("/bin/bash", {"-c", line});
     INFO(outcome.err);
     CHECK(outcome.exit_code == exits::missing_input);
     const auto errors = errors_of(outcome.err);
-    REQUIRE(errors.size() == 5);
-    CHECK(contains(errors[0], "a.yaml:3:"));
-    CHECK(contains(errors[0], "data.tokenizer: "));
-    CHECK(errors[1].starts_with("data: "));
-    CHECK(contains(errors[1], "none.bin"));
-    CHECK(errors[2].starts_with("disk: "));
-    CHECK(errors[3].starts_with("memory: "));
-    CHECK(errors[4].starts_with("open files: "));
-    CHECK(contains(errors[4], "the limit is 60; raise it with ulimit -n"));
+    REQUIRE(errors.size() == 6);
+    CHECK(errors[0] == (&line == &lines[0] ? "the run does not start: 5 errors"
+                                           : "this machine cannot run it: 5 errors"));
+    CHECK(contains(errors[1], "a.yaml:3:"));
+    CHECK(contains(errors[1], "data.tokenizer: "));
+    CHECK(contains(errors[2], "a.yaml:3:"));
+    CHECK(contains(errors[2], ": data.train: no token file "));
+    CHECK(contains(errors[2], "none.bin"));
+    CHECK(contains(errors[3], "disk: "));
+    CHECK(contains(errors[4], "memory: "));
+    CHECK(errors[5].starts_with("open files: "));
+    CHECK(contains(errors[5], "the limit is 60"));
+    // Last, each with its help, and nothing says that the file is valid.
+    const std::string last = outcome.err.substr(outcome.err.find(errors[0]));
+    CHECK(std::ranges::count(last, '\n') == 6 + 5 - 1);
+    CHECK(last.ends_with("     help: raise it with ulimit -n\n"));
+    CHECK(outcome.out.empty());
   }
   CHECK_FALSE(fs::exists(dir / "run"));
 }
@@ -97,11 +107,33 @@ TEST_CASE("a dry run finds folders that cannot be written to, and too little dat
                 "data.train=" + dir.write("short.txt", "0123456789")});
   INFO(outcome.err);
   const auto errors = errors_of(outcome.err);
-  REQUIRE(errors.size() == 3);
-  CHECK(contains(errors[0], "model.seq_length 16 needs at least 17 tokens"));
-  CHECK(errors[1] == "output.dir: cannot write there: " + file + " is not a folder");
-  CHECK(errors[2] == "log.trace: cannot write there: " + file + " is not a folder");
+  REQUIRE(errors.size() == 4);
+  CHECK(contains(errors[1], "model.seq_length 16 needs at least 17 tokens"));
+  CHECK(errors[2] == "--set output.dir=" + file + "/run: output.dir: cannot write there: " + file +
+                         " is not a folder");
+  CHECK(errors[3] == "--set log.trace=" + file + "/trace.json: log.trace: cannot write there: " +
+                         file + " is not a folder");
   CHECK(outcome.exit_code == exits::bad_data);
+}
+
+TEST_CASE("a file that is not there is told with its place and what to write") {
+  const TempDir dir;
+  dir.write("book.txt", std::string(1000, 'a'));
+  const auto help_of = [&](const std::string& path) {
+    const std::string text = small_config();
+    const std::size_t at = text.find("/usr/share/common-licenses");
+    const std::string config =
+        dir.write("a.yaml", text.substr(0, at) + path + text.substr(text.find(',', at)));
+    const Outcome outcome = trainctl({"train", config, "--output", dir / "run"});
+    CHECK(outcome.exit_code == exits::missing_input);
+    CHECK(contains(outcome.err, "a.yaml:3:15: data.train: no t"));
+    return outcome.err.substr(outcome.err.rfind('\n', outcome.err.size() - 2) + 1);
+  };
+  CHECK(help_of(dir / "bok.txt") == "     help: write " + (dir / "book.txt") + "\n");
+  CHECK(help_of(dir / "quite-another.bin") ==
+        "     help: write the path of a text, of a folder or of a token file\n");
+  CHECK(contains(help_of("none/at/all"), "help: relative paths are looked up in /"));
+  CHECK_FALSE(fs::exists(dir / "run"));
 }
 
 TEST_CASE("validate --data reads what validate alone does not") {

@@ -1,4 +1,6 @@
 // The length of a run in tokens, epochs or steps, a warm-up as a ratio, a batch from its parts.
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
@@ -109,16 +111,81 @@ TEST_CASE("epochs count the training data") {
                  "train.epochs (2.5) x 40 sequences in the training data / global_batch_size (8) = "
                  "13"));
   CHECK_FALSE(contains(read_file(dir / "run/config.yaml"), "\n  steps: "));
-  const Outcome differs = trainctl({"validate", config, "--set", "data.train=" + text, "--set",
+  const Outcome differs = trainctl({"validate", config, "--data", "--set", "data.train=" + text, "--set",
                                     "train.epochs=2", "--set", "train.steps=11"});
   CHECK(differs.exit_code == exits::invalid);
   CHECK(contains(differs.err,
                  "contradicts train.epochs (2) x 40 sequences in the training data / "
                  "global_batch_size (8) = 10"));
   CHECK(trainctl({"plan", config, "--set", "data.train=" + (dir / "none")}).exit_code == 0);
-  const Outcome none = trainctl({"validate", config, "--set", "data.train=" + (dir / "none")});
+  const Outcome none =
+      trainctl({"validate", config, "--data", "--set", "data.train=" + (dir / "none")});
   CHECK(none.exit_code == 66);
   CHECK(contains(none.err, ": data.train: no text file or folder " + (dir / "none")));
+}
+
+TEST_CASE("epochs read no data unless they are asked to, and the steps are said to be unknown") {
+  const TempDir dir;
+  const std::string text = dir.write("a.txt", std::string(1 + 16 * 40, 'a'));
+  const std::string config = dir.write("a.yaml", config_with("epochs: 2.5, global_batch_size: 8"));
+  const std::string cache = dir / "cache";
+  const std::vector<std::string> sets = {"--set", "data.train=" + text, "--set",
+                                         "data.cache_dir=" + cache};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), sets.begin(), sets.end());
+    const Outcome outcome = trainctl(words);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    return outcome;
+  };
+  const std::string unknown = "steps unknown: train.epochs counts them in the data";
+  CHECK(contains(with({"validate", config}).out, unknown));
+  CHECK(contains(with({"plan", config}).err, unknown));
+  CHECK(nlohmann::json::parse(with({"plan", config, "--format", "json"}).out)["steps"].is_null());
+  CHECK_FALSE(std::filesystem::exists(cache));
+  const Outcome rates =
+      trainctl({"plan", config, "--lr-at", "3", sets[0], sets[1], sets[2], sets[3]});
+  CHECK(rates.exit_code == exits::invalid);
+  CHECK(contains(rates.err, "let --data count it"));
+  CHECK_FALSE(std::filesystem::exists(cache));
+  const Outcome counted = with({"plan", config, "--data", "--format", "json"});
+  CHECK(nlohmann::json::parse(counted.out)["steps"] == 13);
+  CHECK(std::filesystem::exists(cache));
+  CHECK_FALSE(contains(with({"validate", config, "--data"}).out, "unknown"));
+}
+
+TEST_CASE("a run that is shorter than its warm-up shortens it and says so") {
+  const std::string train = "steps: 100, global_batch_size: 8";
+  const std::string text = config_with(train, "style: cosine, max_lr: 1.0, warmup_steps: 100");
+  const Outcome same = validated(text);
+  INFO(same.err);
+  CHECK(same.exit_code == 0);
+  CHECK(contains(same.err,
+                 "warning[short-run]: lr_schedule.warmup_steps: warmup_steps (100) is too long for "
+                 "train.steps (100) and is shortened to 99"));
+  CHECK(contains(same.err, "set warmup_steps to 99 or less"));
+  const std::vector<std::string> short_run = {"--set", "train.steps=20"};
+  const std::string as_short = plan_of(text, short_run);
+  const auto rates = [](const std::string& plan) { return nlohmann::json::parse(plan)["lr"]; };
+  CHECK(rates(as_short) == rates(plan_of(config_with("steps: 20, global_batch_size: 8",
+                                                     "style: cosine, max_lr: 1.0, "
+                                                     "warmup_steps: 19"))));
+  CHECK(nlohmann::json::parse(as_short)["diagnostics"][0]["code"] == "short-run");
+  CHECK(validated(text, {"--set", "train.steps=1"}).exit_code == 0);
+  // The last phase too; and a schedule with a length of its own is not shortened.
+  const Outcome last = validated(config_with(train, "style: WSD, max_lr: 1.0, wsd_decay_steps: 50"),
+                                 {"--set", "train.steps=5"});
+  CHECK(last.exit_code == 0);
+  CHECK(contains(last.err, "wsd_decay_steps (50) is too long for train.steps (5)"));
+  const std::string fixed = "style: cosine, max_lr: 1.0, warmup_steps: 50, decay_steps: 100";
+  const Outcome own = validated(config_with(train, fixed), {"--set", "train.steps=5"});
+  CHECK(own.exit_code == 0);
+  CHECK(own.err.empty());  // the command line shortens the run, not the schedule
+  CHECK(contains(validated(config_with("steps: 5, global_batch_size: 8", fixed)).err,
+                 "decay-beyond-steps"));
+  CHECK(
+      validated(config_with(train, "style: cosine, max_lr: 1.0, warmup_steps: 50, decay_steps: 50"))
+          .exit_code == exits::invalid);
 }
 
 TEST_CASE("epochs of data that is not given break no rule about steps") {

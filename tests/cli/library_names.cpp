@@ -132,10 +132,8 @@ class Reader {
   int open_ = 0;  // parentheses
 };
 
-/// Files that are compiled by themselves, and files of which a build has one.
-bool is_alone(const std::string& path) {
-  return path.starts_with("lib/ops/cuda/") || path.starts_with("lib/base/parallel_for_");
-}
+/// Files that are compiled by themselves.
+bool is_alone(const std::string& path) { return path.starts_with("lib/ops/cuda/"); }
 
 /// What a file may be compiled together with: its library; of lib/ops the kernels of the CPU are
 /// one of their own.

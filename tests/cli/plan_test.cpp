@@ -29,6 +29,52 @@ TEST_CASE("the world size is what the sizes multiply to") {
   CHECK_FALSE(json.contains("rank"));
 }
 
+TEST_CASE(
+    "a plan names its device first, and has one estimate of memory unless others are asked for") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome cpu = trainctl({"plan", config, "--set", "parallel.threads_per_rank=2"});
+  CHECK(cpu.out.starts_with("on the CPU, 2 threads per rank\n"));
+  const Outcome cuda = trainctl({"plan", config, "--device", "cuda"});
+  CHECK(cuda.out.starts_with("on CUDA devices, one for each rank\n"));
+  CHECK(Json::parse(trainctl({"plan", config, "--format", "json"}).out)["device"] == "cpu");
+  CHECK_FALSE(contains(cpu.out, "megatron"));
+  CHECK(contains(trainctl({"plan", config, "--memory-model", "all"}).out, "  megatron-0.15 "));
+  const Outcome page = trainctl({"plan", config, "--format", "html"});
+  CHECK(contains(page.out, "on the CPU, "));
+}
+
+TEST_CASE("a plan that does not fit ends with 72 and says what would") {
+  constexpr int does_not_fit = 72;
+  const std::string config = std::string(TRAINCTL_SOURCE_DIR) + "/configs/gpt2-124m.yaml";
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plan", config};
+    words.insert(words.end(), more.begin(), more.end());
+    return trainctl(words);
+  };
+  CHECK(plan({"--memory-limit", "5"}).exit_code == 0);
+  // 4.49 GiB: norms save 0.26, activations 0.52, without more products.
+  const Outcome tight = plan({"--memory-limit", "4.3"});
+  INFO(tight.err);
+  CHECK(tight.exit_code == does_not_fit);
+  CHECK(contains(tight.err, "does not fit in 4.3 GiB"));
+  const std::string mark = "it fits with ";
+  const std::size_t at = tight.err.find(mark +
+                                        "--set recompute.enable=true --set "
+                                        "recompute.select=norms: ");
+  CHECK(at != std::string::npos);
+  const Outcome mended = plan({"--memory-limit", "4.3", "--set", "recompute.enable=true", "--set",
+                               "recompute.select=norms"});
+  CHECK(mended.exit_code == 0);
+  CHECK(contains(plan({"--memory-limit", "3.8"}).err, "recompute.select=norms+activations: "));
+  CHECK(contains(plan({"--memory-limit", "2.6"}).err, "recompute.select=full: "));
+  const Outcome hopeless = plan({"--memory-limit", "1", "--format", "json"});
+  CHECK(hopeless.exit_code == does_not_fit);
+  CHECK(Json::parse(hopeless.out)["format_version"] == 2);
+  CHECK(contains(hopeless.err, "no form of recomputation fits: recompute.select full needs 2.5"));
+  CHECK(contains(hopeless.err, " GiB per rank, 1.5"));
+}
+
 TEST_CASE("validate names every axis") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", staged_config());

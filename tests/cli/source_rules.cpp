@@ -77,7 +77,7 @@ const HeaderRule header_rules[] = {
     {"utf8proc\\.h", "lib/data/tokenizer/hf/normalizer\\.cpp"},
     {"spdlog/.*", "lib/base/.*\\.cpp"},
     {"nlohmann/.*", "(lib|apps)/.*\\.cpp|lib/config/upstream/hugging_face_reader\\.h"},
-    {"omp\\.h", "lib/base/.*openmp.*\\.cpp"},
+    {"omp\\.h", "lib/ops/cpu/matmul/library\\.cpp"},
     {"plan/prepare/.*", "lib/plan/prepare/.*|lib/run/prepare\\.cpp"},
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <utility>
 
 #include "catch.h"
@@ -188,10 +189,11 @@ TEST_CASE("log.trace writes one file with the last steps of all ranks, over thre
     more.insert(more.end(), {"--set", option});
   }
   more.insert(more.end(), {"--set", "log.trace=" + file});
-  const auto check = [&](const Outcome& outcome) {
+  const auto check = [&](const Outcome& outcome, const std::string& outcome_folder) {
     INFO(outcome.err);
     REQUIRE(outcome.exit_code == 0);
-    CHECK(contains(outcome.err, "step 4                   planned      measured"));
+    const std::string log = read_file(outcome_folder + "/rank-0.log");
+    CHECK(contains(log, "step 4                   planned      measured"));
     const auto trace = nlohmann::json::parse(read_file(file));
     int optimizers[2] = {0, 0};
     for (const nlohmann::json& event : trace["traceEvents"]) {
@@ -201,12 +203,47 @@ TEST_CASE("log.trace writes one file with the last steps of all ranks, over thre
     CHECK(optimizers[1] == 2);
     std::filesystem::remove_all(dir / "new");
   };
-  check(train_over_mpi(2, train_words(config, dir / "mpi", more)));
+  check(train_over_mpi(2, train_words(config, dir / "mpi", more)), dir / "mpi");
   more.insert(more.end(), {"--local-ranks", "2"});
-  check(trainctl(train_words(config, dir / "threads", more)));
-  const Outcome plain = trainctl(train_words(config, dir / "plain"));
+  check(trainctl(train_words(config, dir / "threads", more)), dir / "threads");
+  const Outcome plain = trainctl(train_words(config, dir / "plain", {"--verbose"}));
   CHECK(contains(plain.err, "step 4                   planned      measured"));
   CHECK(!std::filesystem::exists(dir / "new"));
+}
+
+TEST_CASE("a run ends with its loss, its time, the report and what to do next") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string run = dir / "my run";
+  const Outcome outcome = trainctl(
+      train_words(config, run, {"--set", "data.validation.fraction=0.1", "--local-ranks", "2"}));
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(contains(outcome.err, "2 ranks x "));
+  CHECK_FALSE(contains(outcome.err, "(s)"));
+  CHECK_FALSE(contains(outcome.err, "planned      measured"));
+  const std::string text = outcome.err.substr(outcome.err.find("\ntrained "));
+  CHECK(std::regex_match(text,
+                         std::regex("\ntrained 4 steps in [0-9.]+ m?s: loss [0-9.]+, validation "
+                                    "loss [0-9.]+\nreport: [^\n]+/my run/report.html\nnext: "
+                                    "trainctl generate --run '[^\n]+/my run'\n")));
+  const Outcome next = run_program(
+      "/bin/sh", {"-c", std::string(TRAINCTL_PROGRAM) +
+                            text.substr(text.find(" generate --run"),
+                                        text.rfind('\n') - text.find(" generate --run")) +
+                            " --prompt You --max-tokens 3"});
+  INFO(next.err);
+  CHECK(next.exit_code == 0);
+}
+
+TEST_CASE("a process that may use one core of several has one thread") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome outcome = run_program("taskset", {"-c", "0", TRAINCTL_PROGRAM, "train", config,
+                                                  "--dry-run", "--output", dir / "run"});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.err, "threads: 1 rank x 1 thread on 1 core\n"));
 }
 
 TEST_CASE("a trace that cannot be written fails the run but costs no weights") {

@@ -33,9 +33,35 @@ TEST_CASE("help goes to standard output, examples first") {
 }
 
 TEST_CASE("version") {
-  const Outcome outcome = trainctl({"--version"});
+  for (const char* word : {"--version", "version"}) {
+    const Outcome outcome = trainctl({word});
+    CHECK(outcome.exit_code == 0);
+    CHECK(outcome.out.starts_with("trainctl 0."));
+  }
+}
+
+TEST_CASE("what a shell left of a path is refused, and torchrun's ranks are not lost in silence") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome empty = trainctl({"train", config, "--output", ""});
+  CHECK(empty.exit_code == exits::usage);
+  CHECK(contains(empty.err, "--output is empty"));
+  const Outcome home = trainctl({"train", config, "--output", "~/x"});
+  CHECK(home.exit_code == exits::invalid);
+  CHECK(contains(home.err, "error[home-path]: output.dir"));
+  CHECK(contains(home.err, "write ${HOME}/x"));
+  const Outcome alone =
+      trainctl({"train", config, "--dry-run", "--output", dir / "run"}, {"WORLD_SIZE=8", "RANK=0"});
+  CHECK(alone.exit_code == 0);
+  CHECK(contains(alone.err, "WORLD_SIZE=8 and RANK=0 (torchrun's) have no effect"));
+  CHECK(contains(alone.err, "trainctl launch -n 8 -- train"));
+}
+
+TEST_CASE("a question about devices has an answer for programs where there are none") {
+  const Outcome outcome = trainctl({"devices", "--format", "json"}, {"TRAINCTL_CUDA_MODULE=/none"});
   CHECK(outcome.exit_code == 0);
-  CHECK(outcome.out.starts_with("trainctl 0."));
+  CHECK(outcome.out == "[]\n");
+  CHECK_FALSE(outcome.err.empty());
 }
 
 TEST_CASE("an unknown word is named, with the nearest known one") {
@@ -58,6 +84,16 @@ TEST_CASE("an unknown word is named, with the nearest known one") {
        "'--set train.steps=5'"},
       {{"generate", "--promt", "x"}, "'--promt'", "'--prompt'"},
       {{"launch", "-n", "2", "--", "trian"}, "'trian'", "'train'"},
+      {{"launch", "-n", "2", "train", "c.yaml"}, "'--'", "'-- train c.yaml'"},
+      {{"generate", "runs/x"}, "'runs/x'", "'--run runs/x'"},
+      {{"data", "build", "a.txt"}, "'a.txt'", "'--input a.txt'"},
+      {{"validate", "a.yaml", "--steps", "5"}, "'--steps'", "'--set train.steps=5'"},
+      {{"plan", "a.yaml", "--output-dir", "x"}, "'--output-dir'", "'--output'"},
+      {{"validate", "a.yaml", "--output", "x"}, "'--output'", "'--set output.dir=x'"},
+      {{"validate", "a.yaml", "--max-lr=1e-3"}, "'--max-lr'", "'--set lr_schedule.max_lr=1e-3'"},
+      {{"train", "a.yaml", "--seq_length", "64"}, "'--seq_length'", "'--set model.seq_length=64'"},
+      {{"verify", "a.yaml", "--vocab-size", "64"}, "'--vocab-size'", "'--set model.vocab_size=64'"},
+      {{"evaluate", "."}, ". is a folder", "'--run .'"},
   };
   for (const Row& row : rows) {
     const Outcome outcome = trainctl(row.words);

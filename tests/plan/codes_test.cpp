@@ -129,6 +129,7 @@ const std::map<std::string, std::string> tested_elsewhere = {
     {"layout-stale", "cli/auto_parallel_test.cpp"},
     {"search-load-file", "cli/auto_parallel_test.cpp"},
     {"search-operator", "plan/search_layout_test.cpp"},
+    {"short-run", "cli/lengths_test.cpp"},
     {"strategy-file", "cli/strategy_test.cpp"},
     {"strategy-differs", "formats/strategy_file_test.cpp"},
     {"strategy-operators", "formats/strategy_decides_test.cpp"},

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "catch.h"
@@ -78,6 +79,31 @@ TEST_CASE("the older kind of cgroups limits memory too") {
   CHECK(memory_room(folder.path())->free == 500000000);
 }
 
+TEST_CASE("cores are those of the CPU set, and no more than the cgroups' share of time") {
+  const Folder folder;
+  CHECK_FALSE(core_quota(folder.path()));
+  const auto allowed = static_cast<int>(allowed_processors().size());
+  REQUIRE(allowed > 0);
+  CHECK(usable_cores(folder.path()) == allowed);
+  folder.write("proc/self/cgroup", "0::/job/step\n");
+  folder.write("sys/fs/cgroup/job/cpu.max", "350000 100000\n");
+  folder.write("sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
+  CHECK(core_quota(folder.path()) == 4);
+  CHECK(usable_cores(folder.path()) == std::min(4, allowed));
+  folder.write("sys/fs/cgroup/job/step/cpu.max", "50000 100000\n");
+  CHECK(usable_cores(folder.path()) == 1);
+}
+
+TEST_CASE("the older kind of cgroups limits cores too") {
+  const Folder folder;
+  folder.write("proc/self/cgroup", "3:cpu,cpuacct:/box/inner\n");
+  folder.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "150000\n");
+  folder.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n");
+  folder.write("sys/fs/cgroup/cpu/box/inner/cpu.cfs_quota_us", "-1\n");
+  folder.write("sys/fs/cgroup/cpu/box/inner/cpu.cfs_period_us", "100000\n");
+  CHECK(core_quota(folder.path()) == 2);
+}
+
 TEST_CASE("all that is wrong is found at once, and each is one line") {
   const Folder folder;
   folder.write("text.txt", "a few words, and so many more that they make a sample\n");
@@ -141,7 +167,7 @@ data: {train: )" + folder.path().string() +
   const Finding tight = finding(planned - (std::int64_t{64} << 20));
   CHECK(tight.level == Finding::Level::error);
   CHECK(tight.code == ExitCode::unavailable);
-  CHECK_THAT(tight.text, Catch::Contains("raise it with ulimit -v"));
+  CHECK(tight.help == "raise it with ulimit -v");
 }
 
 TEST_CASE("tokens beyond the vocabulary are found when the whole data is read") {

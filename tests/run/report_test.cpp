@@ -134,10 +134,22 @@ TEST_CASE("a step faster than the peak of products becomes the peak") {
   CHECK(peak.mfu(100, 3) == 0.5);
 }
 
-TEST_CASE("the progress line drops its last parts when the terminal is narrow") {
+TEST_CASE(
+    "the progress line keeps the ETA and drops what tells least when the terminal is narrow") {
   CHECK(shown(sample(), 0.41, 125, 200) ==
         "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s");
-  CHECK(shown(sample(), 0.41, 125, 60) == "step 120/2000  loss 3.2104  norm 0.812  lr 1.00e-03");
+  CHECK(shown(sample(), 0.41, 125, 79) ==
+        "step 120/2000  loss 3.2104  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05 s");
+  CHECK(shown(sample(), 0.41, 125, 60) == "step 120/2000  loss 3.2104  12.3k tok/s  ETA 2 m 05 s");
+  CHECK(shown(sample(), 0.41, 125, 30) == "step 120/2000  loss 3.2104");
+  CHECK(shown(sample(), 0.41, 125, 5) == "step 120/2000");
+  StepReport full = sample();
+  full.val_loss = 1.23456;
+  full.loss_scale = 65536;
+  full.skipped = true;
+  CHECK(shown(full, 0.41, 125, 79) ==
+        "step 120/2000  loss 3.2104  val 1.2346  SKIPPED  12.3k tok/s  MFU 41 %  "
+        "ETA 2 m 05 s");
   StepReport last = sample();
   last.step = 2000;
   last.val_loss = 1.23456;

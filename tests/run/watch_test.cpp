@@ -128,6 +128,11 @@ TEST_CASE("a run as lines of a terminal") {
   CHECK(watch_line(run, start + 80) ==
         "running  step 40/100  loss 1.0000  norm -  lr 1.00e-03  2k tok/s  MFU 25 %  "
         "ETA 2 m 00 s");
+  // One that has ended, or says nothing any more, has no time left.
+  CHECK_FALSE(contains(joined(watch_lines(run, {.width = 70}, start + 8000)), "ETA"));
+  run.end = "interrupted at step 40 (SIGINT)";
+  CHECK_FALSE(contains(joined(watch_lines(run, {.width = 70}, start + 80)), "ETA"));
+  CHECK_FALSE(contains(watch_line(run, start + 80), "ETA"));
 }
 
 TEST_CASE("a plot has the highest value above and the lowest below") {

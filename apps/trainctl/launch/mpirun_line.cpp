@@ -36,16 +36,11 @@ std::vector<std::string> exported_variables(const LaunchRequest& request, bool s
     const bool wanted = std::ranges::find(exported_names, name) != exported_names.end() ||
                         std::ranges::any_of(exported_prefixes,
                                             [&](auto prefix) { return name.starts_with(prefix); });
-    if (wanted && name != "OMP_WAIT_POLICY") names.push_back(name);
+    if (wanted) names.push_back(name);
   }
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
-}
-
-std::string wait_policy() {
-  const char* given = std::getenv("OMP_WAIT_POLICY");
-  return given != nullptr ? given : "passive";
 }
 
 void append(Arguments& line, std::initializer_list<std::string> words) {
@@ -63,7 +58,7 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher, bool se
     if (launcher == Launcher::open_mpi_4) append(line, {"--oversubscribe"});
   }
   // By default, each of two ranks is bound to one core, even if it runs more threads.
-  append(line, {"--bind-to", "none", "-x", "OMP_WAIT_POLICY=" + wait_policy()});
+  append(line, {"--bind-to", "none"});
   for (const std::string& name : exported_variables(request, several)) append(line, {"-x", name});
   return line;
 }
@@ -71,7 +66,7 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher, bool se
 Arguments hydra_line(const LaunchRequest& request, bool several) {
   Arguments line = {mpirun_program(), "-n", std::to_string(request.ranks)};
   if (!request.hostfile.empty()) append(line, {"-f", request.hostfile});
-  append(line, {"-bind-to", "none", "-genv", "OMP_WAIT_POLICY", wait_policy()});
+  append(line, {"-bind-to", "none"});
   for (const std::string& name : exported_variables(request, several)) {
     append(line, {"-genv", name, std::getenv(name.c_str())});
   }

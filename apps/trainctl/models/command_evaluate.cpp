@@ -1,10 +1,10 @@
 // trainctl evaluate: loss, perplexity and bits per byte of a model on any data.
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "commands.h"
-#include "execute.h"
 #include "output.h"
 #include "run/models/evaluate.h"
 
@@ -76,9 +76,10 @@ int run_evaluate(const Arguments& arguments) {
   if (!line.parse(arguments, evaluate_examples)) return 0;
   if (run.empty() == config.empty()) line.refuse("give --run DIR or --config FILE, one of them");
 
-  Arguments again = {"evaluate"};
-  again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(line.ranks(local_ranks), again);
+  if (std::filesystem::is_directory(config)) {
+    line.refuse(config + " is a folder, not a YAML file; did you mean '--run " + config + "'?");
+  }
+  line.check_ranks(local_ranks);
   request.directory = run;
   request.config = config;
   request.local_ranks = static_cast<int>(local_ranks);

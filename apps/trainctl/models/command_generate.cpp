@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "comm/world.h"
 #include "commands.h"
-#include "execute.h"
 #include "output.h"
 #include "run/models/generate.h"
 
@@ -99,9 +98,7 @@ int run_generate(const Arguments& arguments) {
     line.refuse("under mpirun only one rank has standard input: give --prompt or --prompt-file");
   }
 
-  Arguments again = {"generate"};
-  again.insert(again.end(), arguments.begin(), arguments.end());
-  let_idle_threads_sleep(line.ranks(local_ranks), again);
+  line.check_ranks(local_ranks);
   request.local_ranks = static_cast<int>(local_ranks);
   request.run_dir = line.given("--run") ? run : from;
   request.top_k = top_k;

@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "bench/comm/collective_speed.h"
 #include "device/cuda_device.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -60,8 +60,7 @@ void bench_comm(const CommBench& options, std::ostream& out) {
   std::int64_t wrong = 0;
   const auto on_rank = [&](World& world) {
     set_log_rank(world.rank(), world.size());
-    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    set_thread_count(std::max(1, cores / world.local_size()));
+    set_thread_count(std::max(1, usable_cores() / world.local_size()));
     const std::vector<CollectiveSpeed> speeds = measure_collectives(world, options);
     if (world.rank() != 0) return;
     for (const CollectiveSpeed& speed : speeds) wrong += speed.wrong;

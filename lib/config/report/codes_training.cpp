@@ -93,6 +93,10 @@ constexpr CodeNote training_notes[] = {
      "block, otherwise a warning.",
      "data: {validation: {split: blocks, fraction: 0.15}}",
      "data: {validation: {split: blocks, fraction: 0.1}}"},
+    {"home-path", "A path begins with ~",
+     "A shell replaces ~ before a program sees it, but not in quotes and not in a file. ${HOME} is "
+     "the same folder and works here.",
+     "output: {dir: ~/runs/a}", "output: {dir: \"${HOME}/runs/a\"}"},
     {"length-differs", "Two keys give different lengths",
      "train.tokens / (global_batch_size x seq_length), rounded up, and train.epochs x sequences / "
      "global_batch_size, rounded up, are train.steps; lr_schedule.warmup_ratio x train.steps, "
@@ -130,7 +134,15 @@ constexpr CodeNote training_notes[] = {
      "2 ranks: hooks: {finalize_model_grads: false}",
      "1 rank: hooks: {finalize_model_grads: false}"},
     {"warmup-below-decay", "warmup_steps is not below decay_steps",
-     "warmup_steps must be below decay_steps (default: train.steps; Megatron).",
+     "warmup_steps must be below decay_steps (Megatron). Where decay_steps is not given, "
+     "train.steps "
+     "counts, and a longer warm-up is shortened (short-run).",
+     "train: {steps: 10}, lr_schedule: {style: cosine, decay_steps: 5, warmup_steps: 5}",
+     "train: {steps: 10}, lr_schedule: {style: cosine, decay_steps: 10, warmup_steps: 1}"},
+    {"short-run", "The run is shorter than a phase of its schedule",
+     "Without decay_steps the schedule is as long as the run. A warm-up, or the last phase of "
+     "style "
+     "wsd, that does not fit in train.steps is shortened, so that a trial of a few steps runs.",
      "train: {steps: 10}, lr_schedule: {warmup_steps: 10}",
      "train: {steps: 10}, lr_schedule: {warmup_steps: 1}"},
     {"wsd-decay-steps", "WSD needs wsd_decay_steps",

@@ -1,5 +1,6 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <filesystem>
 #include <utility>
 #include <variant>
 
@@ -48,6 +49,18 @@ std::string path_in(const std::string& specification, std::string_view prefix,
   return specification.substr(prefix.size());
 }
 
+/// Of "hf:DIR". A name of a hub would look like a folder that is not there.
+std::string folder_of_model(const std::string& path) {
+  std::error_code failure;
+  if (std::filesystem::exists(path, failure)) return path;
+  const std::string name = std::filesystem::path(path).filename().string();
+  throw Error(ExitCode::missing_input,
+              "hf:" + path +
+                  ": no folder with a tokenizer.json of this name; a model of the hub is "
+                  "fetched with: hf download " +
+                  path + " --local-dir " + name);
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -70,7 +83,7 @@ Tokenizer Tokenizer::open(const std::string& specification) {
     impl->kind.emplace<SentencePieceModel>(
         path_in(specification, sentencepiece_prefix, "sentencepiece:MODEL"));
   } else if (specification.starts_with(hf_prefix)) {
-    impl->kind.emplace<HfTokenizer>(path_in(specification, hf_prefix, "hf:DIR"));
+    impl->kind.emplace<HfTokenizer>(folder_of_model(path_in(specification, hf_prefix, "hf:DIR")));
   } else {
     require(specification == "byte", ExitCode::usage,
             "unknown tokenizer \"" + specification + "\": byte, sentencepiece:MODEL or hf:DIR");

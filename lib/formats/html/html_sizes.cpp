@@ -92,7 +92,8 @@ std::string batch_sizes(const Plan& plan) {
 std::string facts_html(const PrintInput& input) {
   const Plan& plan = input.plan;
   return "<div class=\"facts\">\n" +
-         fact("World", grouped_count(plan.mesh.world_size(), "rank"), factors_text(plan.mesh)) +
+         fact("World", grouped_count(plan.mesh.world_size(), "rank"),
+              factors_text(plan.mesh) + ", " + device_text(plan)) +
          fact("Parameters", format_count(static_cast<double>(plan.parameter_count())),
               std::string(word_of(plan.model.family)) + ", " +
                   grouped_count(plan.model.layers, "layer") + ", " +

@@ -154,6 +154,7 @@ std::string print_json(const PrintInput& input) {
   write_groups(json, input, printable_kinds(input));
   write_model(json, plan.model);
   write_exchange(json, plan);
+  json.member("device", plan.device == DeviceKind::cuda ? "cuda" : "cpu");
   json.member("compute", name_of(plan.compute));
   json.member("attention_backend", plan.cudnn ? "cudnn" : "own");
   json.member("sequence_parallel", plan.sequence_parallel);

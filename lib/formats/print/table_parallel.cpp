@@ -118,9 +118,9 @@ std::string exchange_text(const ExchangeRule& rule, const Mesh& mesh) {
 std::string mesh_section(const Plan& plan) {
   const Mesh& mesh = plan.mesh;
   const std::int64_t sequences = plan.micro_batch_size * plan.microbatches * mesh.dp;
-  std::string text =
-      "mesh\n" + labelled("world", grouped_count(mesh.world_size(), "rank") + " = " +
-                                       product(mesh, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}));
+  std::string text = device_text(plan) + "\n\nmesh\n" +
+                     labelled("world", grouped_count(mesh.world_size(), "rank") + " = " +
+                                           product(mesh, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}));
   if (mesh.ep > 1 || mesh.etp != mesh.tp) {
     text += labelled("experts", product(mesh, {Axis::etp, Axis::ep, Axis::edp}) + " in each stage");
   }
@@ -151,10 +151,8 @@ std::string mesh_section(const Plan& plan) {
                                     grouped_count(plan.model.seq_length, "token") +
                                     ", of which all below is");
   }
-  return text +
-         labelled("compute", std::string(name_of(plan.compute)) + ", " +
-                                 grouped_count(plan.threads_per_rank, "thread") + " per rank" +
-                                 (plan.sequence_parallel ? ", sequence parallel" : ""));
+  return text + labelled("compute", std::string(name_of(plan.compute)) +
+                                        (plan.sequence_parallel ? ", sequence parallel" : ""));
 }
 
 std::string groups_section(const PrintInput& input) {

@@ -24,6 +24,25 @@ std::string grouped_count(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + ending;
 }
 
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyz"
+                                          "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-+=./:,@%") == std::string::npos;
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char letter : word) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return quoted + "'";
+}
+
+std::string device_text(const Plan& plan) {
+  if (plan.device == DeviceKind::cpu) {
+    return "on the CPU, " + grouped_count(plan.threads_per_rank, "thread") + " per rank";
+  }
+  return plan.share_devices ? "on CUDA devices that ranks may share"
+                            : "on CUDA devices, one for each rank";
+}
+
 std::string percent(double share) { return printed("%.1f%%", 100 * share); }
 
 std::string operations_text(double count) {

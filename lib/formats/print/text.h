@@ -16,8 +16,12 @@ namespace trainctl {
 /// Padded with spaces after, or before, up to `width`.
 std::string padded(const std::string& text, std::size_t width);
 std::string padded_left(const std::string& text, std::size_t width);
+/// As a word of a POSIX shell, in quotes where it needs them.
+std::string shell_word(const std::string& word);
 /// "3 ranks", "1 batch", "2 batches"; thousands are grouped.
 std::string grouped_count(std::int64_t count, const std::string& noun);
+/// Where it runs: "on the CPU, 2 threads per rank", "on CUDA devices, one for each rank".
+std::string device_text(const Plan& plan);
 /// "12.5%"
 std::string percent(double share);
 /// "3.04 TFLOP"

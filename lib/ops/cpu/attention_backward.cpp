@@ -280,7 +280,7 @@ void backward(const OpContext& context, const AttentionBackward& args) {
   const std::int64_t pairs = shape.sequences * shape.kv_heads;
   const std::int64_t wanted = std::min((thread_count() + pairs - 1) / pairs, key_blocks);
   const std::int64_t chunks = std::max((key_blocks + room - 1) / room, wanted);
-  run_items(context, pairs * chunks, [&](std::int64_t item, Arena arena) {
+  run_items(context, pairs * chunks, products_of(shape), [&](std::int64_t item, Arena arena) {
     [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t chunk = item / pairs;
     const StepRange keys{key_blocks * chunk / chunks, key_blocks * (chunk + 1) / chunks};
@@ -291,7 +291,7 @@ void backward(const OpContext& context, const AttentionBackward& args) {
   if (chunks == 1) return;
   const std::int64_t blocks = BlockList(shape).size();
   const std::int64_t parts = (blocks + Item::blocks_at_once - 1) / Item::blocks_at_once;
-  run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+  run_items(context, pairs * parts, products_of(shape), [&](std::int64_t item, Arena arena) {
     [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t part = parts - 1 - item / pairs;
     const std::int64_t pair = item % pairs;

@@ -164,7 +164,7 @@ void forward(const OpContext& context, const AttentionForward& args) {
   const std::int64_t pairs = args.shape.sequences * args.shape.kv_heads;
   const std::int64_t blocks = BlockList(args.shape).size();
   const std::int64_t parts = (blocks + Item::blocks_per_item - 1) / Item::blocks_per_item;
-  run_items(context, pairs * parts, [&](std::int64_t item, Arena arena) {
+  run_items(context, pairs * parts, products_of(args.shape), [&](std::int64_t item, Arena arena) {
     [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t part = parts - 1 - item / pairs;
     const std::int64_t pair = item % pairs;

@@ -46,14 +46,15 @@ void sum_rows(const BiasGradient& args) {
   const std::int64_t features = args.dy.columns();
   const T* dy = args.dy.as<T>();
   float* db = args.db.as<float>();
-  parallel_for(features, 64, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t column = first; column < last; column += width) {
-      for (std::int64_t row = 0; row < rows; row += run_rows) {
-        add_run(dy + row * features + column, features, std::min(run_rows, rows - row), db + column,
-                std::min(width, last - column));
-      }
-    }
-  });
+  parallel_for(features, std::max<std::int64_t>(64, row_grain(rows)),
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t column = first; column < last; column += width) {
+                   for (std::int64_t row = 0; row < rows; row += run_rows) {
+                     add_run(dy + row * features + column, features, std::min(run_rows, rows - row),
+                             db + column, std::min(width, last - column));
+                   }
+                 }
+               });
 }
 
 }  // namespace

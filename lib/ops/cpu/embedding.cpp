@@ -54,13 +54,15 @@ void backward(const EmbeddingBackward& args) {
   const std::int64_t hidden = args.dy.columns();
   const std::int64_t count = args.dy.rows();
   const std::int32_t* indices = args.indices.as<std::int32_t>();
-  parallel_for(hidden, 32, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = 0; t < count; ++t) {
-      const T* dy = args.dy.as<T>() + t * hidden;
-      float* row = find_row(args.dtable.as<float>(), indices[t], args.first_row, args.dtable.shape);
-      if (row != nullptr) add_part(row, dy, begin, end);
-    }
-  });
+  parallel_for(hidden, std::max<std::int64_t>(32, row_grain(count)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t t = 0; t < count; ++t) {
+                   const T* dy = args.dy.as<T>() + t * hidden;
+                   float* row = find_row(args.dtable.as<float>(), indices[t], args.first_row,
+                                         args.dtable.shape);
+                   if (row != nullptr) add_part(row, dy, begin, end);
+                 }
+               });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The fast CPU kernels, one per entry of Kernels but matmul (matmul.h); each is compiled once for
 // every level (level.h). Arguments were checked by the front doors; the
-// work runs in the calling thread and its OpenMP team and is done on return. Internal to lib/ops.
+// work runs in the calling thread and those that help it and is done on return. Internal to
+// lib/ops.
 #pragma once
 
 #include "ops/kernels.h"

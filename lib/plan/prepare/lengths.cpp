@@ -44,6 +44,7 @@ class Lengths {
     settle_epochs();
     length.pace = pace_of(length);
     settle_warmup(length.pace.end);
+    shorten_phases();
     config_.train.tokens.reset();
     config_.train.epochs.reset();
     config_.lr_schedule.warmup_ratio.reset();
@@ -109,7 +110,7 @@ class Lengths {
       if (has_errors_) return assume_steps();
       check_.error("missing-key", "train.steps",
                    "epochs gives no steps here, because the training data was not counted",
-                   "give train.steps or train.tokens");
+                   "give train.steps or train.tokens, or let --data count it");
       return;
     }
     const double passes = *config_.train.epochs;
@@ -209,6 +210,31 @@ class Lengths {
       differ("lr_schedule.warmup_steps", schedule.warmup_steps, "lr_schedule.warmup_ratio",
              arithmetic, warmup);
     }
+  }
+
+  /// A run that is shorter than the phases of its schedule, as a trial is, gets shorter ones. Where
+  /// decay_steps is given, the schedule has its own length.
+  void shorten_phases() {
+    LrScheduleConfig& schedule = config_.lr_schedule;
+    const std::int64_t steps = config_.train.steps;
+    if (schedule.decay_steps || steps <= 0) return;
+    shorten("lr_schedule.warmup_steps", schedule.warmup_steps, steps - 1);
+    if (schedule.style == LrStyle::wsd && schedule.wsd_decay_steps) {
+      shorten("lr_schedule.wsd_decay_steps", *schedule.wsd_decay_steps, steps);
+    }
+  }
+
+  void shorten(const std::string& path, std::int64_t& value, std::int64_t most) {
+    if (value <= most || value > most_count || !check_.clean({path, "train.steps"})) return;
+    const std::string key = path.substr(path.find('.') + 1);
+    const std::string limit = "train.steps (" + std::to_string(config_.train.steps) + ")";
+    check_.warning("short-run", path,
+                   named(key, value) + " is too long for " + limit + " and is shortened to " +
+                       std::to_string(most),
+                   "set " + key + " to " + std::to_string(most) +
+                       " or less; or give decay_steps, and the schedule keeps its length");
+    value = most;
+    record(path, path, "shortened for " + limit);
   }
 
   /// Another error hides the number: so many that rules about steps have nothing to say.

@@ -16,6 +16,8 @@ namespace trainctl {
 /// this sees two forms of one length. A length that is given twice must be the same: error
 /// "length-differs" with both places and the arithmetic. `windows`: sequences in one pass over the
 /// training data; where it is not known, train.epochs cannot give steps, which then are missing.
+/// Without decay_steps, a warm-up or a last phase that is longer than the run is shortened: warning
+/// "short-run".
 /// Of a run that goes on (site.done), tokens and epochs give the steps that are done and those that
 /// the rest takes in its present batches. Returns what was asked for, and how the run goes through
 /// its schedules.

@@ -38,6 +38,10 @@ bool Check::clean(std::initializer_list<std::string_view> paths) const {
   return true;
 }
 
+bool Check::on_command_line(const std::string& path) const {
+  return sources_.find(path).origin == Place::Origin::set_option;
+}
+
 bool Check::given(const std::string& path) const {
   for (auto at = sources_.places().lower_bound(path); at != sources_.places().end(); ++at) {
     const bool same = at->first == path || at->first.starts_with(path + ".");

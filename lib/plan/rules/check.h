@@ -31,6 +31,8 @@ class Check {
   bool clean(std::initializer_list<std::string_view> paths) const;
   /// The user gave this value in a file or with --set; a default or preset value does not count.
   bool given(const std::string& path) const;
+  /// It was given with --set, or with an option that is short for it.
+  bool on_command_line(const std::string& path) const;
   /// " (run.yaml:7:3)" behind a value that the user gave, else "".
   std::string place_of(const std::string& path) const;
   void error(const char* code, const std::string& path, const std::string& message,

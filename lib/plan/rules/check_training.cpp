@@ -212,7 +212,10 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
           "set wsd_decay_steps to " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
     }
   }
-  if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps) {
+  // Who shortens a run on the command line does not want another schedule.
+  const bool shortened =
+      check.on_command_line("train.steps") && !check.on_command_line("lr_schedule.decay_steps");
+  if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps && !shortened) {
     check.warning("decay-beyond-steps", "lr_schedule.decay_steps",
                   named("decay_steps", decay) + " is above " + named("train.steps", steps) +
                       ", so the run ends before the learning rate reaches min_lr",
@@ -220,6 +223,25 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
                       " or leave it out, or set train.steps to " + std::to_string(decay));
   }
   remark_schedule(schedule, check);
+}
+
+/// A path that a shell would have expanded, had it seen it: it would make a folder named "~".
+void check_home(const std::string& path, const std::string& value, Check& check) {
+  if (value != "~" && !value.starts_with("~/")) return;
+  check.error("home-path", path, "\"" + value + "\" begins with ~, which only a shell expands",
+              "write ${HOME}" + value.substr(1));
+}
+
+void check_homes(const Config& config, Check& check) {
+  const auto& sources = config.data.train;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::string item = sources.size() > 1 ? "." + std::to_string(i) : "";
+    check_home("data.train" + item, sources[i].path, check);
+  }
+  check_home("data.validation.path", config.data.validation.path.value_or(""), check);
+  check_home("data.cache_dir", config.data.cache_dir, check);
+  check_home("output.dir", config.output.dir, check);
+  check_home("log.trace", config.log.trace, check);
 }
 
 void check_data(const Config& config, Check& check) {
@@ -258,6 +280,7 @@ void check_data(const Config& config, Check& check) {
     check.error("data-weights", "data.train", "the weights of all sources add up to 0",
                 "leave weight out to give each source a weight of 1");
   }
+  check_homes(config, check);
 }
 
 }  // namespace trainctl

@@ -8,6 +8,7 @@
 #include "comm/others_wait.h"
 #include "data/build.h"
 #include "run/data/going_on.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -29,7 +30,7 @@ void one_first(Group& world, bool mine, Build build) {
 /// Tokenises a text first, unless the cache has it.
 TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data) {
   if (!is_text_input(path)) return TokenFile::open(path);
-  return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir));
+  return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir, usable_cores()));
 }
 
 SplitRule split_rule(const DataConfig& data) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -80,12 +79,11 @@ Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world,
     made.weights = by_config ? weights_of(config) : request.directory;
     set_layout(config, world);
   }
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const DeviceKind device = choose_device(config.parallel, world, everyone);
   made.plan = prepare(made.read,
                       {.world_size = world.size(),
                        .ranks_per_host = world.local_size(),
-                       .cores_per_host = cores,
+                       .cores_per_host = agree_on_cores(world, everyone),
                        .device = device},
                       Purpose::generate);
   require(!made.read.diagnostics.has_errors(), ExitCode::config,

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <ostream>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -66,7 +65,11 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
     return !option.starts_with("parallel.device=");
   });
   const bool alone = world.size() == 1 && !asks_layout;
+  const auto threads = config.parallel.threads_per_rank;
   config.parallel = alone ? alone_of(config.parallel) : placement_of(config.parallel);
+  // The run had its own share of a host; what is asked for now counts.
+  const Place place = read.sources.find("parallel.threads_per_rank");
+  if (place.origin == Place::Origin::set_option) config.parallel.threads_per_rank = threads;
   const std::int64_t stages = config.parallel.pipeline_stages;
   const std::int64_t model = config.parallel.tensor_parallel * stages;
   config.train.micro_batch_size = 1;
@@ -76,11 +79,10 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
   const std::int64_t batches = stages > 1 ? 2 * stages : 1;
   config.train.rampup_batch_size.reset();
   config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * batches;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Plan plan = prepare(read,
                       {.world_size = world.size(),
                        .ranks_per_host = world.local_size(),
-                       .cores_per_host = cores,
+                       .cores_per_host = agree_on_cores(world, everyone),
                        .device = choose_device(config.parallel, world, everyone)},
                       Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,

@@ -125,19 +125,48 @@ std::optional<MemoryRoom> memory_room(const fs::path& root) {
   return room;
 }
 
-int usable_cores(const fs::path& root) {
-  int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) cores = std::max(1, CPU_COUNT(&set));
+std::vector<int> allowed_processors() {
+  std::vector<int> allowed;
+  for (int most = CPU_SETSIZE; allowed.empty() && most <= 1 << 20; most *= 8) {
+    const auto bytes = CPU_ALLOC_SIZE(most);
+    cpu_set_t* set = CPU_ALLOC(most);
+    if (set == nullptr) break;
+    const bool known = ::sched_getaffinity(0, bytes, set) == 0;
+    for (int number = 0; known && number < most; ++number) {
+      if (CPU_ISSET_S(number, bytes, set)) allowed.push_back(number);
+    }
+    CPU_FREE(set);
+    if (known) break;  // else the machine has more than fit in the set
+  }
+  return allowed;
+}
+
+std::optional<int> core_quota(const fs::path& root) {
+  std::optional<int> cores;
+  const auto tighten_to = [&](double quota, double period) {
+    if (quota <= 0 || period <= 0) return;
+    const int share = std::max(1, static_cast<int>(std::ceil(std::min(quota / period, 1e6))));
+    cores = std::min(share, cores.value_or(share));
+  };
   visit_cgroups(root, "", [&](const fs::path& folder, const std::string&) {
     std::ifstream file(folder / "cpu.max");  // "200000 100000", or "max 100000"
     double quota = 0;
     double period = 0;
-    if (!(file >> quota >> period) || period <= 0) return;
-    cores = std::clamp(static_cast<int>(std::ceil(quota / period)), 1, cores);
+    if (file >> quota >> period) tighten_to(quota, period);
+  });
+  visit_cgroups(root, "cpu", [&](const fs::path& folder, const std::string&) {
+    const auto quota = number_in(folder / "cpu.cfs_quota_us");  // -1: unlimited
+    const auto period = number_in(folder / "cpu.cfs_period_us");
+    if (quota && period) tighten_to(static_cast<double>(*quota), static_cast<double>(*period));
   });
   return cores;
+}
+
+int usable_cores(const fs::path& root) {
+  const auto allowed = static_cast<int>(allowed_processors().size());
+  const int cores =
+      allowed > 0 ? allowed : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::min(cores, core_quota(root).value_or(cores));
 }
 
 std::optional<std::int64_t> free_disk(const fs::path& path) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trainctl {
 
@@ -21,7 +22,12 @@ struct MemoryRoom {
 /// `root`, which is "/" except in tests. Nothing where the system does not tell.
 std::optional<MemoryRoom> memory_room(const std::filesystem::path& root = "/");
 
-/// Cores that this process may run on; no more than its cgroup's share of time, rounded up.
+/// The processors that this process may run on, ascending.
+std::vector<int> allowed_processors();
+/// Cores that its cgroups' share of time amounts to, rounded up (cgroup 2 and 1); nothing without
+/// one.
+std::optional<int> core_quota(const std::filesystem::path& root = "/");
+/// Cores that this process can use: no more than either.
 int usable_cores(const std::filesystem::path& root = "/");
 
 /// Free bytes for this user on the file system of `path`, or of its nearest folder that exists.

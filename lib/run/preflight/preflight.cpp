@@ -82,7 +82,10 @@ Finding check_disk(const PreflightInput& input) {
   text += ", " + format_bytes(*free) + " free at " + input.directory.string();
   const std::int64_t least =
       need.records + need.weights + std::min<std::int64_t>(need.most, 1) * need.checkpoint;
-  if (least > *free) return {text, Level::error, ExitCode::io};
+  if (least > *free) {
+    return {text, Level::error, ExitCode::io, "output.dir",
+            "set output.dir to a folder of a larger disk, or free some of this one"};
+  }
   return {text, all > *free ? Level::warning : Level::fine};
 }
 
@@ -103,7 +106,8 @@ std::vector<Finding> check_folders(const PreflightInput& input) {
   for (const auto& [key, folder] : folders) {
     const std::string why = why_not_writable(folder);
     if (why.empty()) continue;
-    findings.push_back({key + ": cannot write there: " + why, Level::error, ExitCode::io});
+    findings.push_back({key + ": cannot write there: " + why, Level::error, ExitCode::io, key,
+                        "set " + key + " to a place that this user can write to"});
   }
   return findings;
 }
@@ -119,7 +123,11 @@ Finding check_memory(const PreflightInput& input) {
   if (!room) return {text};
   text += ", " + format_bytes(room->free) + " free of " + format_bytes(room->limit) + " (" +
           room->of + ")";
-  if (planned > room->limit) return {text, Level::error, ExitCode::unavailable};
+  if (planned > room->limit) {
+    return {text, Level::error, ExitCode::unavailable, "train.micro_batch_size",
+            "set train.micro_batch_size lower, or recompute.enable to true, or start fewer ranks "
+            "here"};
+  }
   return {text, planned > room->free ? Level::warning : Level::fine};
 }
 
@@ -144,7 +152,7 @@ std::optional<Finding> check_address_space(const PreflightInput& input) {
                            format_bytes(space->used) + " used already, the limit is " +
                            format_bytes(space->limit);
   if (planned + space->used <= space->limit) return Finding{text};
-  return Finding{text + "; raise it with ulimit -v", Level::error, ExitCode::unavailable};
+  return Finding{text, Level::error, ExitCode::unavailable, "", "raise it with ulimit -v"};
 }
 
 /// Each rank has the device with its local rank, unless they are shared. Allowances alone stop no
@@ -160,10 +168,10 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
     const std::int64_t least = planned - share * (rank.library + rank.communicators);
     if (cuda_device_of(input.ranks_here - 1, input.plan.share_devices) < 0) {
       return Finding{"devices: " + count_of(input.ranks_here, "rank") + " here need one each, " +
-                         std::to_string(count) +
-                         " visible; start fewer ranks, or let them share devices "
-                         "(parallel.share_devices: true)",
-                     Level::error, ExitCode::unavailable};
+                         std::to_string(count) + " visible",
+                     Level::error, ExitCode::unavailable, "parallel.device",
+                     "start fewer ranks, or let them share devices "
+                     "(parallel.share_devices: true)"};
     }
     CudaDeviceProperties smallest = cuda.properties(0);
     for (int device = 0; device < std::min<std::int64_t>(count, input.ranks_here); ++device) {
@@ -176,12 +184,14 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
                              format_bytes(smallest.memory_bytes) + " (" + smallest.name + ")";
     if (least > smallest.memory_bytes) {
       return Finding{text + "; " + format_bytes(least) + " of that are tensors, which do not fit",
-                     Level::error, ExitCode::unavailable};
+                     Level::error, ExitCode::unavailable, "train.micro_batch_size",
+                     "set train.micro_batch_size lower, or recompute.enable to true"};
     }
     const bool tight = planned > smallest.memory_bytes;
     return Finding{text, tight ? Level::warning : Level::fine};
   } catch (const Error& error) {
-    return Finding{std::string("devices: ") + error.what(), Level::error, error.code()};
+    return Finding{std::string("devices: ") + error.what(), Level::error, error.code(),
+                   "parallel.device", "set parallel.device to cpu (--device cpu), or to auto"};
   }
 }
 
@@ -195,7 +205,7 @@ Finding check_files(const PreflightInput& input) {
   const std::string text =
       "open files: up to " + format_grouped(needed) + ", the limit is " + format_grouped(limit);
   if (needed <= limit) return {text};
-  return {text + "; raise it with ulimit -n", Level::error, ExitCode::unavailable};
+  return {text, Level::error, ExitCode::unavailable, "", "raise it with ulimit -n"};
 }
 
 std::optional<Finding> check_shared_memory(const PreflightInput& input) {
@@ -212,11 +222,10 @@ std::optional<Finding> check_shared_memory(const PreflightInput& input) {
 constexpr std::int64_t most_tried = 4096;  // threads, which takes a tenth of a second
 
 Finding check_threads(const PreflightInput& input) {
-  const int cores = usable_cores();
-  const int threads = input.ranks_here * input.plan.threads_per_rank;
+  const std::int64_t threads = std::int64_t{input.ranks_here} * input.plan.threads_per_rank;
   const std::string text = "threads: " + count_of(input.ranks_here, "rank") + " x " +
                            count_of(input.plan.threads_per_rank, "thread") + " on " +
-                           count_of(cores, "core");
+                           count_of(input.cores, "core");
   const int wanted = static_cast<int>(std::min<std::int64_t>(threads_of(input), most_tried));
   const int started = startable_threads(wanted);
   if (started < wanted) {
@@ -225,7 +234,7 @@ Finding check_threads(const PreflightInput& input) {
                 " more; raise the limit with ulimit -u, or that of the container",
             Level::error, ExitCode::unavailable};
   }
-  if (threads <= cores) return {text};
+  if (threads <= input.cores) return {text};
   return {text + "; ranks that share cores wait for each other", Level::warning};
 }
 
@@ -259,17 +268,25 @@ std::vector<Finding> preflight(const PreflightInput& input) {
   return findings;
 }
 
-ExitCode tell_findings(const std::vector<Finding>& findings) {
-  ExitCode code = ExitCode::ok;
+ExitCode tell_findings(const std::string& refusal, const SourceMap& sources,
+                       const std::vector<Finding>& findings) {
+  std::vector<const Finding*> errors;
   for (const Finding& finding : findings) {
-    const bool error = finding.level == Level::error;
-    log(error                             ? LogLevel::error
-        : finding.level == Level::warning ? LogLevel::warning
-                                          : LogLevel::info,
-        finding.text);
-    if (error && code == ExitCode::ok) code = finding.code;
+    if (finding.level == Level::error) {
+      errors.push_back(&finding);
+    } else {
+      log(finding.level == Level::warning ? LogLevel::warning : LogLevel::info, finding.text);
+    }
   }
-  return code;
+  if (errors.empty()) return ExitCode::ok;
+  log_error(refusal + ": " + count_of(std::ssize(errors), "error"));
+  for (const Finding* error : errors) {
+    const Place place = error->path.empty() ? Place{} : sources.find(error->path);
+    const bool placed = place.origin != Place::Origin::defaulted;
+    log_error((placed ? place.to_string() + ": " : "") + error->text +
+              (error->help.empty() ? "" : "\n     help: " + error->help));
+  }
+  return errors.front()->code;
 }
 
 }  // namespace trainctl

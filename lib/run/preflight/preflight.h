@@ -17,6 +17,8 @@ struct Finding {
   std::string text;  // "memory: 1.2 GiB planned for 2 ranks, 14.0 GiB free"
   Level level = Level::fine;
   ExitCode code = ExitCode::ok;  // of an error
+  std::string path{};            // the key that an error is about; may be empty
+  std::string help{};            // what to do about an error; may be empty
 };
 
 struct PreflightInput {
@@ -24,6 +26,7 @@ struct PreflightInput {
   const Plan& plan;
   std::filesystem::path directory;  // of the run
   int ranks_here = 1;               // on this machine
+  std::int64_t cores = 1;           // that they can use
   int ranks_in_process = 1;
   bool over_mpi = false;
   bool whole_data = false;  // read token files to their end, to see that the vocabulary holds them
@@ -34,7 +37,10 @@ struct PreflightInput {
 /// does not apply has no line.
 std::vector<Finding> preflight(const PreflightInput& input);
 
-/// Shows each as a message. Returns the code of the first error, or ok.
-ExitCode tell_findings(const std::vector<Finding>& findings);
+/// Shows each as a message. Errors come last, after `refusal` ("the run does not start") and their
+/// number, each with the place of its key in `sources` and its help. Returns the code of the first
+/// error, or ok.
+ExitCode tell_findings(const std::string& refusal, const SourceMap& sources,
+                       const std::vector<Finding>& findings);
 
 }  // namespace trainctl

@@ -24,7 +24,9 @@ std::string number(const char* format, double value) {
   return std::isfinite(value) ? printed(format, value) : "-";
 }
 
-std::string eta_text(const RunFiles& run) {
+/// Of a run that goes on: one that has ended or hangs has none.
+std::string eta_text(const RunFiles& run, double now) {
+  if (state_of(run, now).kind != RunState::Kind::running) return "";
   const std::int64_t left = run.steps - run.last_step();
   const double each = seconds_per_step(run);
   return left > 0 && each > 0 ? format_seconds(each * static_cast<double>(left)) : "";
@@ -50,12 +52,12 @@ std::string head_line(const RunFiles& run, const WatchSpace& space, double now) 
   return shown + "  " + colored(state.text, state.kind, space.color);
 }
 
-std::string progress_line(const RunFiles& run, int width) {
+std::string progress_line(const RunFiles& run, int width, double now) {
   std::string text = "step " + step_text(run);
   if (run.steps <= 0) return text;
   const double share =
       std::clamp(static_cast<double>(run.last_step()) / static_cast<double>(run.steps), 0.0, 1.0);
-  const std::string eta = eta_text(run);
+  const std::string eta = eta_text(run, now);
   const std::string behind = "  " + percent(share) + (eta.empty() ? "" : "  ETA " + eta);
   const int room = std::clamp(width - static_cast<int>(text.size() + behind.size()) - 4, 0, 50);
   if (room < 8) return text + behind;
@@ -144,7 +146,7 @@ std::string checkpoint_line(const RunFiles& run, double now) {
 }  // namespace
 
 std::vector<std::string> watch_lines(const RunFiles& run, const WatchSpace& space, double now) {
-  std::vector<std::string> lines{head_line(run, space, now), progress_line(run, space.width)};
+  std::vector<std::string> lines{head_line(run, space, now), progress_line(run, space.width, now)};
   if (run.at_step.empty()) return lines;
   std::vector<std::string> below{rate_line(run), speed_line(run)};
   if (!run.mfu_source.empty()) below.push_back(peak_line(run));
@@ -178,7 +180,7 @@ std::string watch_line(const RunFiles& run, double now) {
           number("%.2e", run.last("lr")) + "  " +
           format_count(std::max(0.0, run.last("tokens_per_second"))) + " tok/s";
   if (run.last("mfu") > 0) text += "  MFU " + printed("%.0f %%", 100 * run.last("mfu"));
-  const std::string eta = eta_text(run);
+  const std::string eta = eta_text(run, now);
   return text + (eta.empty() ? "" : "  ETA " + eta);
 }
 

@@ -175,6 +175,8 @@ TEST_CASE("a tokenizer.json that cannot be read says where") {
   CHECK(missing_in(open_error(deep + "}"), {"65 ", "sequences nest more than 16 deep"}) == "");
   const auto none = error_of([&] { Tokenizer::open("hf:" + (folder / "none").string()); });
   CHECK(missing_in(none, {"66 ", "none"}) == "");
+  const auto hub = error_of([&] { Tokenizer::open("hf:openai-community/gpt2"); });
+  CHECK(missing_in(hub, {"66 ", "hf download openai-community/gpt2 --local-dir gpt2"}) == "");
   std::filesystem::create_directory(folder / "empty");
   const auto empty = error_of([&] { Tokenizer::open("hf:" + (folder / "empty").string()); });
   CHECK(missing_in(empty, {"66 ", "empty/tokenizer.json"}) == "");

@@ -9,6 +9,7 @@
 
 #include "base/parallel_for.h"
 #include "base/scratch.h"
+#include "ops/attention.h"
 #include "ops/context.h"
 #include "ops/cpu/attention/dot.h"
 
@@ -48,12 +49,22 @@ class Arena {
   std::byte* next_;
 };
 
+/// Multiplications of all scores of an operation, masked ones too, and of as many sums of values.
+inline std::int64_t products_of(const AttentionShape& shape) {
+  return 2 * shape.sequences * shape.heads * shape.query_length * shape.key_length * shape.head_dim;
+}
+
 /// Calls body(item, arena) for each item in [0, count) on whichever thread is free; early items
-/// should be the long ones. An item's result may not depend on the thread.
+/// should be the long ones. An item's result may not depend on the thread. `products`: what there
+/// is to multiply, since a thread should have some microseconds of it.
 template <class Body>
-void run_items(const OpContext& context, std::int64_t count, const Body& body) {
+void run_items(const OpContext& context, std::int64_t count, std::int64_t products,
+               const Body& body) {
+  constexpr std::int64_t products_per_thread = 100'000;
+  const std::int64_t worth =
+      std::min(count, std::max<std::int64_t>(1, products / products_per_thread));
   std::atomic<std::int64_t> next{0};
-  parallel_for(std::min<std::int64_t>(count, thread_count()), 1,
+  parallel_for(std::min<std::int64_t>(worth, thread_count()), 1,
                [&](std::int64_t thread, std::int64_t) {
                  for (std::int64_t item = next++; item < count; item = next++) {
                    body(item, Arena(context.scratch + thread * scratch_bytes_per_thread));

@@ -1,6 +1,13 @@
 #include "ops/cpu/matmul/library.h"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,16 +15,48 @@
 
 #include "base/error.h"
 #include "base/parallel_for.h"
+#include "base/round_up.h"
 #include "ops/cpu/matmul/onednn.h"
 
 namespace trainctl {
 
 namespace {
 
+/// How a product is divided among threads: into strips of rows or of columns, `width` wide but for
+/// the last.
+struct Cut {
+  std::int64_t strips = 1;
+  std::int64_t width = 0;
+  bool by_rows = true;
+  friend bool operator==(const Cut&, const Cut&) = default;
+};
+
 struct Key {
   MatmulShape shape;
-  int threads;
+  Cut cut;
   friend bool operator==(const Key&, const Key&) = default;
+};
+
+/// As many strips as have some microseconds of work each: by the operations of the product, and by
+/// the bytes that it reads, which decide where it has few rows.
+Cut cut_of(const Matmul& args, const MatmulShape& shape) {
+  constexpr std::int64_t flops_per_strip = 1'000'000;
+  constexpr std::int64_t bytes_per_strip = 128 << 10;
+  constexpr std::int64_t multiple = 16;  // the elements of a vector
+  const std::int64_t worth = std::max(2 * shape.m * shape.n * shape.k / flops_per_strip,
+                                      (args.a.bytes() + args.b.bytes()) / bytes_per_strip);
+  const bool by_rows = shape.m >= shape.n;
+  const std::int64_t length = by_rows ? shape.m : shape.n;
+  const std::int64_t most = std::clamp<std::int64_t>(worth, 1, thread_count());
+  const std::int64_t width = round_up((length + most - 1) / most, multiple);
+  const std::int64_t strips = (length + width - 1) / width;
+  return {strips, strips == 1 ? length : width, by_rows};
+}
+
+/// One strip: its extents, and elements from one row in memory to the next.
+struct StripShape {
+  MatmulShape shape;
+  std::int64_t a_step, b_step, c_step;
 };
 
 void require_success(dnnl_status_t status, const char* call) {
@@ -27,13 +66,15 @@ void require_success(dnnl_status_t status, const char* call) {
                                       std::to_string(static_cast<int>(status)));
 }
 
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType type, bool transposed) {
-  return {{rows, columns},
-          onednn::type_of(type),
-          transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType type, bool transposed,
+                          std::int64_t step) {
+  const dnnl::memory::dims steps =
+      transposed ? dnnl::memory::dims{1, step} : dnnl::memory::dims{step, 1};
+  return {{rows, columns}, onednn::type_of(type), steps};
 }
 
-dnnl::matmul::primitive_desc describe(const MatmulShape& shape) {
+dnnl::matmul::primitive_desc describe(const StripShape& strip) {
+  const MatmulShape& shape = strip.shape;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (shape.accumulate) {
@@ -42,33 +83,55 @@ dnnl::matmul::primitive_desc describe(const MatmulShape& shape) {
     attributes.set_post_ops(sum);
   }
   return onednn::describe(
-      {.a = matrix(shape.m, shape.k, shape.operand, shape.transpose_a),
-       .b = matrix(shape.k, shape.n, shape.operand, shape.transpose_b),
-       .bias = shape.bias ? matrix(1, shape.n, DType::f32, false) : dnnl::memory::desc(),
-       .c = matrix(shape.m, shape.n, shape.result, false)},
+      {.a = matrix(shape.m, shape.k, shape.operand, shape.transpose_a, strip.a_step),
+       .b = matrix(shape.k, shape.n, shape.operand, shape.transpose_b, strip.b_step),
+       .bias = shape.bias ? matrix(1, shape.n, DType::f32, false, shape.n) : dnnl::memory::desc(),
+       .c = matrix(shape.m, shape.n, shape.result, false, strip.c_step)},
       attributes);
 }
 
-/// A primitive with the memory objects that it runs on; only their addresses change from call to
-/// call, so that running it allocates nothing of ours.
+std::byte* moved(const Tensor& tensor, std::int64_t elements) {
+  return static_cast<std::byte*>(tensor.data) + elements * size_of(tensor.dtype);
+}
+
+/// The primitive of a strip with the memory objects that it runs on; only their addresses change
+/// from call to call, so that running it allocates nothing of ours. Whichever thread takes the
+/// strip runs it.
 class Prepared {
  public:
-  explicit Prepared(const MatmulShape& shape) : Prepared(describe(shape)) {}
+  /// Rows or columns [begin, end).
+  Prepared(const Key& key, std::int64_t begin, std::int64_t end)
+      : Prepared(strip_of(key, begin, end)) {
+    row_ = key.cut.by_rows ? begin : 0;
+    column_ = key.cut.by_rows ? 0 : begin;
+  }
 
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  void run(dnnl_stream_t stream, const Matmul& args, void* scratch) {
-    point(0, args.a.data);
-    point(1, args.b.data);
-    point(2, args.c.data);
+  void run(const Matmul& args, std::byte* scratch) {
+    // oneDNN's own threads would wait as the environment says before the program begins.
+    omp_set_num_threads(1);
+    point(0, moved(args.a, args.transpose_a ? row_ : row_ * steps_.a_step));
+    point(1, moved(args.b, args.transpose_b ? column_ * steps_.b_step : column_));
+    point(2, moved(args.c, row_ * steps_.c_step + column_));
     point(3, scratch);
-    if (!args.bias.empty()) point(4, args.bias.data);
-    require_success(dnnl_primitive_execute(primitive_.get(), stream, args.bias.empty() ? 4 : 5,
-                                           operands_.data()),
+    if (!args.bias.empty()) point(4, moved(args.bias, column_));
+    require_success(dnnl_primitive_execute(primitive_.get(), stream_.get(),
+                                           args.bias.empty() ? 4 : 5, operands_.data()),
                     "execution");
   }
 
  private:
+  static StripShape strip_of(const Key& key, std::int64_t begin, std::int64_t end) {
+    const MatmulShape& whole = key.shape;
+    StripShape strip{whole, whole.transpose_a ? whole.m : whole.k,
+                     whole.transpose_b ? whole.k : whole.n, whole.n};
+    (key.cut.by_rows ? strip.shape.m : strip.shape.n) = end - begin;
+    return strip;
+  }
+
+  explicit Prepared(const StripShape& strip) : Prepared(describe(strip)) { steps_ = strip; }
+
   explicit Prepared(const dnnl::matmul::primitive_desc& description)
       : primitive_(description),
         scratch_bytes_(static_cast<std::int64_t>(description.scratchpad_desc().get_size())) {
@@ -89,42 +152,87 @@ class Prepared {
   }
 
   dnnl::matmul primitive_;
+  dnnl::stream stream_{onednn::engine()};
   std::int64_t scratch_bytes_;
+  StripShape steps_{};
+  std::int64_t row_ = 0;
+  std::int64_t column_ = 0;
   std::vector<dnnl::memory> memories_;
   std::array<dnnl_exec_arg_t, 5> operands_{};
 };
 
-/// What a thread keeps between products. Each rank of a process has a thread of its own, so nothing
-/// here is shared.
+/// What a thread keeps between products, for itself and for those that help it. Each rank of a
+/// process has a thread of its own, so nothing here is shared with another rank.
 class Products {
  public:
   void run(const Key& key, const OpContext& context, const Matmul& args) {
-    Prepared& product = prepared(key);
-    void* scratch = context.scratch;
-    if (product.scratch_bytes() > context.scratch_bytes) {
-      grow(static_cast<std::size_t>(product.scratch_bytes()));
-      scratch = own_scratch_.data();
-    }
-    product.run(stream_.get(), args, scratch);
+    const std::vector<std::unique_ptr<Prepared>>& strips = prepared(key);
+    const auto count = std::ssize(strips);
+    std::int64_t needed = 0;
+    for (const auto& strip : strips)
+      needed = std::max(needed, round_up(strip->scratch_bytes(), 64));
+    std::byte* scratch = context.scratch;
+    if (needed * count > context.scratch_bytes) scratch = own_room(needed * count);
+    Failure failure;
+    parallel_for(count, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t at = first; at < last; ++at) {
+        failure.keep(
+            [&] { strips[static_cast<std::size_t>(at)]->run(args, scratch + at * needed); });
+      }
+    });
+    failure.rethrow();
   }
 
  private:
   static constexpr std::size_t most_kept = 512;
 
-  Prepared& prepared(const Key& key) {
-    for (auto& [known, product] : kept_) {
-      if (known == key) return *product;
+  /// The first exception of several threads.
+  class Failure {
+   public:
+    template <class Body>
+    void keep(const Body& body) {
+      try {
+        body();
+      } catch (...) {
+        if (!taken_.exchange(true)) first_ = std::current_exception();
+      }
+    }
+    void rethrow() const {
+      if (first_) std::rethrow_exception(first_);
+    }
+
+   private:
+    std::atomic<bool> taken_{false};
+    std::exception_ptr first_;
+  };
+
+  struct Kept {
+    Key key;
+    std::vector<std::unique_ptr<Prepared>> strips;
+  };
+
+  const std::vector<std::unique_ptr<Prepared>>& prepared(const Key& key) {
+    for (const auto& one : kept_) {
+      if (one->key == key) return one->strips;
     }
     if (kept_.size() == most_kept) kept_.erase(kept_.begin());
-    return *kept_.emplace_back(key, std::make_unique<Prepared>(key.shape)).second;
+    omp_set_num_threads(1);  // a primitive is made for so many threads
+    auto made = std::make_unique<Kept>(Kept{key, {}});
+    const std::int64_t length = key.cut.by_rows ? key.shape.m : key.shape.n;
+    for (std::int64_t begin = 0; begin < length; begin += key.cut.width) {
+      const std::int64_t end = std::min(begin + key.cut.width, length);
+      made->strips.push_back(std::make_unique<Prepared>(key, begin, end));
+    }
+    return kept_.emplace_back(std::move(made))->strips;
   }
 
-  void grow(std::size_t bytes) {
-    if (own_scratch_.size() < bytes) own_scratch_ = std::vector<std::byte>(bytes);
+  std::byte* own_room(std::int64_t bytes) {
+    const auto size = static_cast<std::size_t>(bytes);
+    if (own_scratch_.size() < size) own_scratch_ = std::vector<std::byte>(size);
+    return own_scratch_.data();
   }
 
-  dnnl::stream stream_{onednn::engine()};
-  std::vector<std::pair<Key, std::unique_ptr<Prepared>>> kept_;
+  std::vector<std::unique_ptr<Kept>> kept_;
   std::vector<std::byte> own_scratch_;
 };
 
@@ -133,7 +241,8 @@ class Products {
 void matmul_library(const OpContext& context, const Matmul& args) {
   thread_local Products products;
   try {
-    products.run({shape_of(args), thread_count()}, context, args);
+    const MatmulShape shape = shape_of(args);
+    products.run({shape, cut_of(args, shape)}, context, args);
   } catch (const dnnl::error& failure) {
     throw Error(ExitCode::internal, std::string("[matmul] oneDNN: ") + failure.what() + " for a " +
                                         args.a.shape.to_string() + ", b " +
