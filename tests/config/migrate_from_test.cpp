@@ -606,4 +606,23 @@ TEST_CASE("any text migrates or is refused") {
   }
 }
 
+TEST_CASE("a factor of Megatron's RoPE scaling belongs to its switch") {
+  const std::string llama =
+      "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear ";
+  const auto with = [&](const std::string& more) {
+    return migrate_from(Project::megatron, llama + more + "\n", "run.sh");
+  };
+  CHECK(contains(with("--use-rope-scaling --rope-scaling-factor 32").text, "factor: 32"));
+  CHECK(contains(with("--use-rope-scaling").text, "factor: 8"));
+  CHECK_FALSE(contains(with("--rope-scaling-factor 32").text, "factor: 32"));
+  for (const char* other :
+       {"--multi-latent-attention", "--mtp-num-layers 1", "--squared-relu", "--window-size 128 0",
+        "--apply-layernorm-1p", "--softmax-type learnable", "--rotary-interleaved"}) {
+    CAPTURE(other);
+    CHECK_FALSE(with(other).ok);
+  }
+  CHECK(with("--mtp-num-layers 0 --softmax-type vanilla").ok);
+}
+
 }  // namespace trainctl::test

@@ -15,6 +15,49 @@ constexpr Default megatron_defaults[] = {
     {"train.validate_every", "1000"},   {"log.every", "100"},
 };
 
+/// Arguments for another model than the two families, whatever the others are; the values after
+/// them ask for nothing.
+constexpr std::pair<const char*, std::string_view> of_other_models[] = {
+    {"multi-latent-attention", ""},
+    {"q-lora-rank", ""},
+    {"mtp-num-layers", "0"},
+    {"window-size", ""},
+    {"softmax-type", "vanilla"},
+    {"apply-layernorm-1p", ""},
+    {"rotary-interleaved", ""},
+    {"apply-residual-connection-post-layernorm", ""},
+    {"rotary-seq-len-interpolation-factor", "1"},
+    {"squared-relu", ""},
+    {"openai-gelu", ""},
+    {"no-rope-freq", ""},
+    {"moe-latent-size", ""},
+    {"experimental-attention-variant", ""},
+    {"attention-output-gate", ""},
+    {"heterogeneous-layers-config-path", ""},
+    {"is-hybrid-model", ""},
+    {"hybrid-override-pattern", ""},
+    {"glu-linear-offset", "0.0"},
+    {"qk-l2-norm", ""},
+};
+
+void refuse_other_models(Migration& m) {
+  for (const auto& [argument, plain] : of_other_models) {
+    if (m.given(argument) == nullptr || !m.flag(argument)) continue;
+    if (!plain.empty() && m.text(argument) == plain) continue;
+    m.refuse("model.family", "--" + std::string(argument) + ": such a model is not built",
+             "built are the models of the GPT-2 and Llama families", "not-built");
+  }
+}
+
+/// The switch has the factor 8 unless another is given; the factor alone does nothing.
+void settle_rope_scaling(Migration& m) {
+  if (m.flag("use-rope-scaling")) {
+    m.put("model.rope_scaling.factor", m.text("rope-scaling-factor", "8"), "use-rope-scaling");
+  } else if (m.given("rope-scaling-factor") != nullptr) {
+    m.not_carried("rope-scaling-factor", "it needs --use-rope-scaling");
+  }
+}
+
 /// Both families at once would be another model.
 void settle_megatron_family(Migration& m) {
   m.put_default("model.family", "gpt2");
@@ -191,6 +234,8 @@ void settle_megatron(Migration& m) {
   } else {
     m.remove("log.barrier_with_timers");
   }
+  refuse_other_models(m);
+  settle_rope_scaling(m);
   settle_megatron_experts(m);
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");

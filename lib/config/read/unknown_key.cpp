@@ -23,9 +23,9 @@ bool takes(const YamlTree& tree, const std::string& path, int node) {
   return !problem_at(path, tree, node);
 }
 
-class Helper {
+class KeyGuess {
  public:
-  explicit Helper(const UnknownKey& unknown) : unknown_(unknown), entry_(unknown.entry) {}
+  explicit KeyGuess(const UnknownKey& unknown) : unknown_(unknown), entry_(unknown.entry) {}
 
   UnknownKeyHelp run() {
     if (dotted() || section_renamed() || hint_here() || elsewhere() || hint_of_key() ||
@@ -189,6 +189,6 @@ class Helper {
 
 }  // namespace
 
-UnknownKeyHelp help_for(const UnknownKey& unknown) { return Helper(unknown).run(); }
+UnknownKeyHelp help_for(const UnknownKey& unknown) { return KeyGuess(unknown).run(); }
 
 }  // namespace trainctl
