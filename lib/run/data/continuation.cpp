@@ -32,7 +32,7 @@ Progress progress_of(const Manifest& manifest) {
   const TrainState& state = manifest.state;
   return {.steps = state.step,
           .samples = state.samples,
-          .positions = state.tokens,
+          .positions = state.positions,
           .updates = state.updates,
           .planned_steps = manifest.steps,
           .planned = manifest.length};
