@@ -203,7 +203,8 @@ class Lengths {
     const std::string arithmetic =
         named("lr_schedule.warmup_ratio", number(*schedule.warmup_ratio)) + " x " +
         named("train.steps", steps) + " = " + std::to_string(warmup);
-    if (!check_.given("lr_schedule.warmup_steps")) {
+    // A written configuration has each key, also where the ratio alone was given.
+    if (!check_.given("lr_schedule.warmup_steps") || schedule.warmup_steps == 0) {
       schedule.warmup_steps = warmup;
       record("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio", arithmetic);
     } else if (schedule.warmup_steps != warmup) {
