@@ -62,6 +62,13 @@ TEST_CASE("RoPE is read in both spellings") {
     CHECK(model.rope_scaling.factor == 8.0);
     CHECK(model.rope_scaling.original_max_position_embeddings == 64);
   }
+  // transformers takes the positions of the model where the scaling does not say how many it had.
+  for (Json config : {old_way, new_way}) {
+    config["max_position_embeddings"] = 48;
+    config[config.contains("rope_scaling") ? "rope_scaling" : "rope_parameters"].erase(
+        "original_max_position_embeddings");
+    CHECK(model_of(config).rope_scaling.original_max_position_embeddings == 48);
+  }
   both["rope_parameters"]["rope_theta"] = 1;
   CHECK(contains(problem_of(both), "rope_parameters.rope_theta is 1; rope_theta says otherwise"));
   new_way["rope_parameters"].erase("factor");
