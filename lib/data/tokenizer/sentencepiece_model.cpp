@@ -52,6 +52,21 @@ std::string SentencePieceModel::decode(const std::vector<std::int32_t>& tokens) 
   return text;
 }
 
+std::int64_t SentencePieceModel::bytes_of(std::int32_t token) const {
+  const sentencepiece::SentencePieceProcessor& processor = impl_->processor;
+  if (token < 0 || token >= processor.GetPieceSize()) token = processor.unk_id();
+  if (processor.IsByte(token)) return 1;
+  if (processor.IsControl(token) || processor.IsUnknown(token)) return std::ssize(decode({token}));
+  constexpr std::string_view space = "\u2581";
+  const std::string& piece = processor.IdToPiece(token);
+  auto bytes = std::ssize(piece);
+  for (std::size_t at = piece.find(space); at != std::string::npos;
+       at = piece.find(space, at + space.size())) {
+    bytes -= std::ssize(space) - 1;
+  }
+  return bytes;
+}
+
 std::int64_t SentencePieceModel::vocab_size() const { return impl_->processor.GetPieceSize(); }
 
 std::optional<std::int32_t> SentencePieceModel::begin_token() const {

@@ -21,6 +21,9 @@ class SentencePieceModel {
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   /// Tokens outside the vocabulary become the unknown token.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
+  /// Of the text that a token stands for: a space for each mark of one, also where the decoder
+  /// leaves out the first; one byte for a byte; none for what only controls.
+  std::int64_t bytes_of(std::int32_t token) const;
   std::int64_t vocab_size() const;
   /// Nothing where the model has none.
   std::optional<std::int32_t> begin_token() const;

@@ -90,6 +90,12 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& tokens) const {
   return decode_bytes(tokens);
 }
 
+std::int64_t Tokenizer::bytes_of(std::int32_t token) const {
+  if (const auto* model = impl_->sentencepiece()) return model->bytes_of(token);
+  if (const auto* model = impl_->hf()) return std::ssize(model->bytes_of(token));
+  return std::ssize(decode_bytes({token}));
+}
+
 std::int64_t Tokenizer::vocab_size() const {
   if (const auto* model = impl_->sentencepiece()) return model->vocab_size();
   if (const auto* model = impl_->hf()) return model->vocab_size();

@@ -27,6 +27,9 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<std::int32_t>& out,
               TextKind kind = TextKind::whole) const;
   std::string decode(const std::vector<std::int32_t>& tokens) const;
+  /// How many bytes of text a token stands for by itself, wherever it is: it may be a part of a
+  /// character. Special tokens count as they are decoded.
+  std::int64_t bytes_of(std::int32_t token) const;
   /// One more than the largest token.
   std::int64_t vocab_size() const;
 

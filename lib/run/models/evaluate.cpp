@@ -120,7 +120,8 @@ std::string choose_data(const EvaluateRequest& request, DataConfig& data) {
   return "the held-out part of data.train";
 }
 
-/// What the scored tokens of the windows are as text; none if some token has no text.
+/// The scored tokens of the windows, and the bytes that they stand for one by one, so that it does
+/// not matter where a window begins; none if some token has no text.
 struct Scored {
   std::int64_t tokens = 0;
   std::optional<std::int64_t> bytes = 0;
@@ -138,7 +139,9 @@ Scored count_scored(const Dataset& data, const Tokenizer& tokenizer, std::int64_
       return token >= 0 && token < tokenizer.vocab_size();
     });
     if (!has_text) scored.bytes.reset();
-    if (scored.bytes) *scored.bytes += std::ssize(tokenizer.decode(labels));
+    for (const std::int32_t token : labels) {
+      if (scored.bytes) *scored.bytes += tokenizer.bytes_of(token);
+    }
   }
   return scored;
 }
