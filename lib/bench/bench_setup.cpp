@@ -78,6 +78,7 @@ std::vector<Batch> random_batches(const Plan& plan) {
     }
     batch.weight_sum = static_cast<double>(tokens);
     batch.length = plan.model.seq_length;
+    batch.real.assign(static_cast<std::size_t>(plan.micro_batch_size), batch.length);
   }
   return batches;
 }

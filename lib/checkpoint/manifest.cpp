@@ -56,6 +56,8 @@ Json to_json(const TrainState& state) {
   return {{"step", state.step},
           {"samples", state.samples},
           {"tokens", state.tokens},
+          {"positions", state.positions},
+          {"labels", state.labels},
           {"updates", state.updates},
           {"loss_scale", state.loss_scale},
           {"good_steps", state.good_steps},

@@ -45,6 +45,7 @@ class Node {
   Node(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}
 
   Node operator[](const char* key) const;
+  bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
   std::vector<Node> list() const;
   std::int64_t count(std::int64_t most = std::int64_t{1} << 62) const;
   double real() const;
@@ -194,10 +195,17 @@ SavedFile read_file(const Node& node) {
   return file;
 }
 
+/// Older ones count positions alone.
 TrainState read_state(const Node& node) {
+  const std::int64_t tokens = node["tokens"].count();
+  const auto counted = [&](const char* key) {
+    return node.has(key) ? node[key].count() : tokens;
+  };
   return {.step = node["step"].count(),
           .samples = node["samples"].count(),
-          .tokens = node["tokens"].count(),
+          .tokens = tokens,
+          .positions = counted("positions"),
+          .labels = counted("labels"),
           .updates = node["updates"].count(),
           .loss_scale = node["loss_scale"].real(),
           .good_steps = node["good_steps"].count(),

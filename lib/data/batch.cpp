@@ -15,8 +15,17 @@ void resize(Batch& out, std::int64_t sequences, std::int64_t length) {
   out.position.resize(size);
   out.document.resize(size);
   out.global_token.resize(size);
+  out.real.assign(static_cast<std::size_t>(sequences), length);
   out.weight_sum = 0;
   out.length = length;
+}
+
+std::int64_t real_positions(const Batch& batch) {
+  return std::accumulate(batch.real.begin(), batch.real.end(), std::int64_t{0});
+}
+
+std::int64_t counted_labels(const Batch& batch) {
+  return std::ranges::count_if(batch.loss_weight, [](float weight) { return weight > 0; });
 }
 
 namespace {
@@ -31,21 +40,11 @@ void keep_prefixes(std::vector<T>& values, std::int64_t sequences, std::int64_t 
   values.resize(static_cast<std::size_t>(sequences * length));
 }
 
-/// One more than the place of the last token of a row whose label counts, over all rows.
-std::int64_t counted_length(const Batch& batch) {
-  std::int64_t length = 0;
-  for (std::size_t i = 0; i < batch.loss_weight.size(); ++i) {
-    if (batch.loss_weight[i] == 0) continue;
-    length = std::max(length, static_cast<std::int64_t>(i) % batch.length + 1);
-  }
-  return length;
-}
-
 }  // namespace
 
 void shorten(Batch& batch, std::int64_t step) {
   const std::int64_t sequences = std::ssize(batch.tokens) / batch.length;
-  const std::int64_t least = std::max<std::int64_t>(1, counted_length(batch));
+  const std::int64_t least = std::max<std::int64_t>(1, *std::ranges::max_element(batch.real));
   const std::int64_t length = std::min(batch.length, round_up(least, step));
   if (length == batch.length) return;
   batch.length = length;
@@ -67,6 +66,7 @@ void put_sample(const Dataset::Sample& sample, const BatchRule& rule, std::int64
   const std::size_t base = static_cast<std::size_t>(row) * length;
   std::int32_t document = 0;
   std::int32_t position = 0;
+  out.real[static_cast<std::size_t>(row)] = sample.scored;
   for (std::size_t i = 0; i < length; ++i) {
     const std::int32_t token = sample.tokens[i];
     const bool starts_document = i > 0 && (sample.document[i] != sample.document[i - 1] ||

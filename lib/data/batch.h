@@ -10,8 +10,9 @@
 
 namespace trainctl {
 
-/// T = sequences x seq_length tokens, row by row; fewer of each row where rows end together earlier
-/// (shorten).
+/// T = sequences x seq_length positions, row by row; fewer of each row where rows end together
+/// earlier (shorten). A position is real if its label is a token of the data, whatever its weight:
+/// a row begins with those, and the rest of it is padding.
 struct Batch {
   std::vector<std::int32_t> tokens;        // [T] inputs
   std::vector<std::int32_t> labels;        // [T] the token after each
@@ -19,11 +20,12 @@ struct Batch {
   std::vector<std::int32_t> position;      // [T]
   std::vector<std::int32_t> document;      // [T] running number of the document within its sequence
   std::vector<std::int64_t> global_token;  // [T] sample index * seq_length + place in the sequence
+  std::vector<std::int64_t> real;          // [sequences] real positions of each row
   double weight_sum = 0;                   // sum of loss_weight
   std::int64_t length = 0;                 // tokens of each row, at least 1
 };
 
-/// Room for rows of `length` tokens; weight_sum becomes 0.
+/// Room for rows of `length` tokens, all of them real; weight_sum becomes 0.
 void resize(Batch& out, std::int64_t sequences, std::int64_t length);
 
 struct BatchRule {
@@ -34,8 +36,12 @@ struct BatchRule {
   std::int64_t eod_token = -1;
 };
 
-/// Cuts what no label counts in off the end of all rows: each keeps as many tokens as the longest
-/// needs, rounded up to a multiple of `step`, or all. Values of kept tokens stay as they are.
+/// Real positions of all rows, and of them those whose label has a weight above 0.
+std::int64_t real_positions(const Batch& batch);
+std::int64_t counted_labels(const Batch& batch);
+
+/// Cuts what is padding in all rows off their end: each keeps as many tokens as the longest needs,
+/// rounded up to a multiple of `step`, or all. Values of kept tokens stay as they are.
 void shorten(Batch& batch, std::int64_t step);
 
 /// Fills `out` (reusing its memory) from `rule.sequences` samples starting at `first_sample`.

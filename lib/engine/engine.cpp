@@ -95,6 +95,7 @@ Engine::Engine(const EngineInput& input, World& world)
   state.loss_scale = input_.loss_scaling.initial;
   state.hysteresis = input_.loss_scaling.hysteresis;
   shared_.resize(static_cast<std::size_t>(world.size()));
+  counted_.resize(shared_.size());
   const Mesh& mesh = plan_.mesh;
   owns_batch_ = reads_first(mesh, world.rank()) && mesh.coordinate(world.rank(), Axis::pp) == 0;
   if (input_.hooks.timers && input_.trace == nullptr) {
@@ -181,6 +182,8 @@ void Engine::resume(const TrainState& state) {
   use(plan_.after(completed_));
   samples_ = state.samples;
   tokens_ = state.tokens;
+  positions_ = state.positions;
+  labels_ = state.labels;
   skipped_in_row_ = state.skipped_in_row;
   StepState& values = state_.host();
   values.updates = state.updates;
@@ -195,6 +198,8 @@ TrainState Engine::train_state() const {
   return {.step = completed_,
           .samples = samples_,
           .tokens = tokens_,
+          .positions = positions_,
+          .labels = labels_,
           .updates = state.updates,
           .loss_scale = state.loss_scale,
           .good_steps = state.good_steps,
@@ -264,7 +269,8 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
 void Engine::begin_step(const std::vector<Batch>& batches) {
   assert(static_cast<std::int64_t>(batches.size()) == now_->microbatches);
   assert(std::ranges::all_of(batches, [](const Batch& batch) { return batch.length > 0; }));
-  weight_sum_ = static_cast<double>(now_->tokens_per_step());
+  tokens_now_ = labels_now_ = now_->tokens_per_step();
+  weight_sum_ = static_cast<double>(tokens_now_);
   flops_ = now_->flops.total();
   if (input_.count_loss_weights) count_batches(batches);
   StepState& state = state_.host();
@@ -275,7 +281,8 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   state.loss_sum = 0;
   const auto factor = static_cast<double>(plan_.gradient.factor);
   state.loss_factor = weight_sum_ > 0 ? static_cast<float>(factor / weight_sum_) : 0.0F;
-  state.token_factor = static_cast<float>(factor / static_cast<double>(now_->tokens_per_step()));
+  state.token_factor =
+      tokens_now_ > 0 ? static_cast<float>(factor / static_cast<double>(tokens_now_)) : 0.0F;
   state.learning_rate =
       static_cast<float>(learning_rate(input_.lr_schedule, input_.train.steps, updates_));
   state.weight_decay =
@@ -340,18 +347,22 @@ StepReport Engine::finish_step(double seconds) {
   const bool overflow = std::isfinite(total) && scale_explains_overflow();
   if (bad && !overflow && input_.train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   ++completed_;
-  const std::int64_t tokens = now_->tokens_per_step();
-  const std::int64_t batch = tokens / plan_.model.seq_length;
+  const std::int64_t positions = now_->tokens_per_step();
+  const std::int64_t batch = positions / plan_.model.seq_length;
   samples_ += batch;
-  tokens_ += tokens;
+  positions_ += positions;
+  tokens_ += tokens_now_;
+  labels_ += labels_now_;
   return {.step = completed_,
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
           .grad_norm = state.grad_norm,
           .lr = learning_rate(input_.lr_schedule, input_.train.steps, updates_),
           .tokens = tokens_,
+          .positions = positions_,
+          .labels = labels_,
           .batch_size = plan_.ramp.size() > 1 ? std::optional(batch) : std::nullopt,
-          .tokens_per_second = static_cast<double>(tokens) / seconds,
+          .tokens_per_second = static_cast<double>(tokens_now_) / seconds,
           .step_seconds = seconds,
           .flops_per_second = flops_ / seconds,
           .val_loss = std::nullopt,

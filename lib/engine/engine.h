@@ -77,6 +77,7 @@ class Engine {
 
  private:
   using Pair = std::array<double, 2>;
+  using Counts = std::array<double, 4>;  // loss weights, real positions, labels, FLOPs
   using RowHook = std::function<void(const Action& row, int unit, int view)>;
   /// Takes places and rows of `plan`, the run's or one of Plan::smaller, from the next step on.
   void use(const Plan& plan);
@@ -138,9 +139,11 @@ class Engine {
   std::vector<int> feed_places_;      // ExecutorParts
   std::unique_ptr<StepGraph> graph_;  // of now_; null: steps are enqueued row by row
   std::vector<Pair> shared_;          // by rank
+  std::vector<Counts> counted_;       // the same
   bool owns_batch_ = false;           // of the ranks with the same data, the one that counts it
-  std::int64_t completed_ = 0, samples_ = 0, tokens_ = 0;
+  std::int64_t completed_ = 0, samples_ = 0, positions_ = 0, tokens_ = 0, labels_ = 0;
   double weight_sum_ = 0, flops_ = 0, scale_ = 1;  // of the running step, all ranks; of its loss
+  std::int64_t tokens_now_ = 0, labels_now_ = 0;   // the same
   std::int64_t updates_ = 0, skipped_in_row_ = 0;  // before it
 };
 

@@ -19,7 +19,8 @@ struct EngineInput {
   LossScaling loss_scaling{};
   double deadline_seconds = 300;
   bool separate_documents = false;  // attention stays within a document
-  bool count_loss_weights = false;  // sum the weights over the ranks; else every token counts 1
+  // Sum the loss weights and real positions over the ranks; else every token is real and counts 1.
+  bool count_loss_weights = false;
   // Asked on each rank after a step; the step's report has the greatest answer of all ranks.
   std::function<int()> request{};
   Hooks hooks{};

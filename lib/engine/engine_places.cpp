@@ -35,6 +35,12 @@ std::vector<int> places_in_views(const std::vector<int>& view_of) {
   return places;
 }
 
+/// Of a sequence whose first `tokens` positions are real.
+double flops_of_row(ModelShape model, std::int64_t tokens) {
+  model.seq_length = tokens;
+  return estimate_flops(model, tokens).total();
+}
+
 }  // namespace
 
 void Engine::use(const Plan& plan) {
@@ -152,14 +158,16 @@ Pass Engine::make_pass(int view, int chunk) const {
       .global_token = row("global_token"),
       .loss_weight = row("loss_weight"),
       .first_position = input_.separate_documents ? row("first_position") : Tensor{},
-      .query_token = row("query_token")};
+      .query_token = row("query_token"),
+      .real = row("real")};
   const BatchTensors share{.tokens = own(all.tokens),
                            .labels = own(all.labels),
                            .position = own(all.position),
                            .global_token = own(all.global_token),
                            .loss_weight = own(all.loss_weight),
                            .first_position = {},
-                           .query_token = {}};
+                           .query_token = {},
+                           .real = {}};
   // Ranks along tp and cp route the same tokens: one of them counts.
   const bool counted = reads_first(plan_.mesh, world_.rank());
   return {
@@ -188,24 +196,27 @@ MemoryEstimate Engine::memory() const {
 }
 
 void Engine::count_batches(const std::vector<Batch>& batches) {
-  Pair mine{};
-  for (const Batch& batch : batches) mine[0] += batch.weight_sum;
-  if (plan_.length_step > 0) {
-    ModelShape model = plan_.model;
+  Counts mine{};
+  if (owns_batch_ || plan_.full_batch) {
     for (const Batch& batch : batches) {
-      model.seq_length = batch.length;
-      mine[1] += estimate_flops(model, std::ssize(batch.tokens)).total();
+      mine[0] += batch.weight_sum;
+      mine[1] += static_cast<double>(real_positions(batch));
+      mine[2] += static_cast<double>(counted_labels(batch));
+      for (const std::int64_t tokens : batch.real) mine[3] += flops_of_row(plan_.model, tokens);
     }
   }
-  Pair sums = plan_.full_batch ? mine : Pair{};
+  Counts sums = plan_.full_batch ? mine : Counts{};
   if (!plan_.full_batch) {
-    for (const Pair& other : share(owns_batch_ ? mine : Pair{})) {
-      sums[0] += other[0];
-      sums[1] += other[1];
+    gather_values(everyone_->on_host(), mine, {counted_.front().data(), 4 * counted_.size()},
+                  host_);
+    for (const Counts& other : counted_) {
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += other[i];
     }
   }
   weight_sum_ = sums[0];
-  if (plan_.length_step > 0) flops_ = sums[1];
+  tokens_now_ = static_cast<std::int64_t>(sums[1]);
+  labels_now_ = static_cast<std::int64_t>(sums[2]);
+  flops_ = sums[3];
 }
 
 std::optional<RouterReport> Engine::share_router() {
@@ -233,7 +244,7 @@ std::optional<RouterReport> Engine::share_router() {
   report.loads = loads_;
   report.load = *std::ranges::max_element(loads_);
   const std::int64_t layers = std::ssize(loads_) / experts;
-  const double tokens = static_cast<double>(layers * now_->tokens_per_step());
+  const double tokens = static_cast<double>(layers * tokens_now_);
   report.balance_loss /= tokens;
   report.z_loss /= tokens;
   report.entropy /= tokens;

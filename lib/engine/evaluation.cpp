@@ -8,12 +8,15 @@ namespace trainctl {
 
 namespace {
 
-/// Takes all but the first `kept` sequences out of the loss.
+/// Makes padding of all but the first `kept` sequences.
 void drop_sequences(Batch& batch, std::int64_t kept) {
   for (std::size_t i = static_cast<std::size_t>(kept * batch.length); i < batch.loss_weight.size();
        ++i) {
     batch.weight_sum -= static_cast<double>(batch.loss_weight[i]);
     batch.loss_weight[i] = 0;
+  }
+  for (std::size_t row = static_cast<std::size_t>(kept); row < batch.real.size(); ++row) {
+    batch.real[row] = 0;
   }
 }
 

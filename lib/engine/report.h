@@ -11,8 +11,8 @@ namespace trainctl {
 /// Of a model with experts (ops/router.h).
 struct RouterReport {
   double balance_loss = 0;  // mean over layers and routing groups; 1 if even
-  double z_loss = 0;        // mean over layers and tokens
-  double entropy = 0;       // of the router's probabilities, nats; mean over layers and tokens
+  double z_loss = 0;        // mean over layers and real tokens, as what follows
+  double entropy = 0;       // of the router's probabilities, nats
   double load = 0;          // choices of the expert with most over the mean, of the worst layer
   double dropped = 0;       // choices that found their expert full, all layers
   // [layers with experts, experts] choices of each over the mean of its layer; valid until the next
@@ -27,11 +27,13 @@ struct StepReport {
   double loss = 0;         // weighted mean over the global batch, nats per token
   double grad_norm = 0;    // before clipping
   double lr = 0;
-  std::int64_t tokens = 0;                   // seen since the start of the run, all ranks
+  // Seen since the start of the run, all ranks: real positions (data/batch.h), all positions, and
+  // labels with a weight above 0.
+  std::int64_t tokens = 0, positions = 0, labels = 0;
   std::optional<std::int64_t> batch_size{};  // sequences of this step, in a run with a ramp
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;  // real ones
   double step_seconds = 0;
-  double flops_per_second = 0;  // of the model (causal attention), all ranks
+  double flops_per_second = 0;  // of the model (causal attention, real positions), all ranks
   std::optional<double> val_loss;
   std::optional<double> loss_scale;  // of this step's backward, if there is loss scaling
   bool skipped = false;  // a loss or gradient was not finite; nothing was updated for the latter

@@ -9,7 +9,8 @@ namespace trainctl {
 struct TrainState {
   std::int64_t step = 0;     // completed
   std::int64_t samples = 0;  // seen: the index of the next one
-  std::int64_t tokens = 0;   // seen
+  // Seen: real positions, all positions, labels with a weight above 0 (StepReport).
+  std::int64_t tokens = 0, positions = 0, labels = 0;
   std::int64_t updates = 0;  // steps that changed the parameters
   double loss_scale = 1;     // of the next backward
   std::int64_t good_steps = 0;

@@ -28,12 +28,20 @@ std::array<ExpertWay, 2> to_experts(const Tensor& x, const RoutedRows& routed) {
 
 }  // namespace
 
-std::int64_t Experts::group_of(const Saved& saved) const {
-  return rule.group > 0 ? rule.group : saved.routed.all_logits.shape[0];
+RowOrder Experts::order_of(const Saved& saved) const {
+  RowOrder order = groups.order;
+  order.tokens.seq_length = saved.routed.all_logits.shape[0] / order.sequences;
+  return order;
+}
+
+/// Tokens of a group of `size` in the sequences of this pass.
+std::int64_t Experts::group_of(const Saved& saved, std::int64_t size) const {
+  if (size == 0) return saved.routed.all_logits.shape[0];
+  return group_at_length(size, groups.order.tokens.seq_length, order_of(saved).tokens.seq_length);
 }
 
 Tensor Experts::choices(const Saved& saved) const {
-  const std::int64_t groups = saved.routed.all_logits.shape[0] / group_of(saved);
+  const std::int64_t groups = saved.routed.all_logits.shape[0] / group_of(saved, rule.group);
   return saved.routed.choices.slice(0, groups * rule.choice.counted(saved.routed.chosen.shape[1]));
 }
 
@@ -92,11 +100,14 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   const ExpertExchange parts = exchange(pass, saved);
   const RowRange sent = parts.sent();
   const Tensor own_counts = parts.own_counts();
+  RouterCapacity capacity = rule.capacity;
+  capacity.group = group_of(saved, capacity.group);
   router_forward(*pass.ops, {.logits = routed.all_logits,
-                             .order = groups.order,
+                             .real = pass.batch.real,
+                             .order = order_of(saved),
                              .bias = bias.value,
-                             .group = group_of(saved),
-                             .capacity = rule.capacity,
+                             .group = group_of(saved, rule.group),
+                             .capacity = capacity,
                              .choice = rule.choice,
                              .chosen = routed.all_chosen,
                              .weight = routed.all_weight,
@@ -178,8 +189,9 @@ void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
   router_statistics(*pass.ops, {.logits = saved.routed.all_logits,
                                 .chosen = saved.routed.all_chosen,
                                 .choices = choices(saved),
-                                .order = groups.order,
-                                .group = group_of(saved),
+                                .real = pass.batch.real,
+                                .order = order_of(saved),
+                                .group = group_of(saved, rule.group),
                                 .choice = rule.choice,
                                 .sums = sums.view({sums.numel()})});
 }
@@ -284,9 +296,10 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
   const std::int64_t within = part ? enter.group->rank() * own.rows() : 0;
   router_losses(*pass.ops, {.logits = own,
                             .chosen = own_rows(saved, routed.chosen),
-                            .order = groups.order,
+                            .real = pass.batch.real,
+                            .order = order_of(saved),
                             .first = first_row(saved) + within,
-                            .group = group_of(saved),
+                            .group = group_of(saved, rule.group),
                             .choice = rule.choice,
                             .choices = choices(saved),
                             .balance_factor = rule.balance_factor,

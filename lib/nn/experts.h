@@ -43,7 +43,8 @@ struct Experts {
                           ExpertPass direction = ExpertPass::forward) const {
     return {pass, groups, saved.routed, direction};
   }
-  std::int64_t group_of(const Saved& saved) const;
+  RowOrder order_of(const Saved& saved) const;
+  std::int64_t group_of(const Saved& saved, std::int64_t size) const;
   std::int64_t first_row(const Saved& saved) const;
   Tensor choices(const Saved& saved) const;
   Tensor routed_x(const Saved& saved) const { return groups.by_stream ? saved.x : saved.all_x; }

@@ -55,6 +55,13 @@ void check_choice(std::string_view op, const RouterForward& args) {
         op, "the groups that share places must divide the tokens", {{"logits", args.logits}});
 }
 
+/// `tokens` are those of all groups.
+void check_real(std::string_view op, const Tensor& real, std::int64_t tokens,
+                const Tensor& logits) {
+  check(real.empty() || is_vector(real, tokens, DType::u8), op,
+        "real must be [tokens of all groups] u8", {{"logits", logits}, {"real", real}});
+}
+
 void check_order(std::string_view op, const RowOrder& order, std::int64_t rows,
                  const Tensor& logits) {
   const TokenLayout& tokens = order.tokens;
@@ -75,6 +82,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   const std::int64_t topk = args.chosen.shape[1];
   check_groups(op, args.choices, args.group, tokens, args.logits, args.choice.counted(topk));
   check_order(op, args.order, tokens, args.logits);
+  check_real(op, args.real, tokens, args.logits);
   check(args.first >= 0 && args.count >= 0 && args.first + args.count <= tokens, op,
         "the rows from first on must be there", {{"logits", args.logits}});
   check(args.chunks > 0, op, "there must be a chunk", {{"slot", args.slot}});
@@ -111,7 +119,9 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
             args.first + args.logits.shape[0] <= args.choices.shape[0] / counted * args.group,
         op, "choices must be [groups x counted, experts] i32 and cover the tokens",
         {{"logits", args.logits}, {"choices", args.choices}});
-  check_order(op, args.order, args.choices.shape[0] / counted * args.group, args.logits);
+  const std::int64_t tokens = args.choices.shape[0] / counted * args.group;
+  check_order(op, args.order, tokens, args.logits);
+  check_real(op, args.real, tokens, args.logits);
   check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
         "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
   dispatch(context, &Kernels::router_losses, args, "router_losses");
@@ -124,6 +134,7 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
   check_groups(op, args.choices, args.group, args.logits.shape[0], args.logits,
                args.choice.counted(args.chosen.shape[1]));
   check_order(op, args.order, args.logits.shape[0], args.logits);
+  check_real(op, args.real, args.logits.shape[0], args.logits);
   check(is_vector(args.sums, router_sums + args.logits.shape[1], DType::f32), op,
         "sums must be [4 + experts] fp32", {{"logits", args.logits}, {"sums", args.sums}});
   dispatch(context, &Kernels::router_statistics, args, "router_statistics");

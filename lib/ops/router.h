@@ -31,6 +31,9 @@ namespace trainctl {
 //   the sum over them of E / G sum over e of c_je mean over t of p_te m_te / S_t, with
 //   S_t = 1e-9 + sum over e of p_te m_te; what c counts and m are constants.
 // z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
+// Tokens that are not real choose nothing and are in no count and loss: G and the tokens that share
+// places are the real ones of a group. `real` is [tokens of all groups] u8 in the order of the data,
+// 0 where a token is not; empty: all are.
 
 enum class RouterScore { softmax, sigmoid };
 /// What the score of a choice is divided by for its weight: 1, or a sum.
@@ -66,18 +69,20 @@ struct RouterCapacity {
 
 struct RouterForward {
   Tensor logits;  // [T, E] fp32
+  Tensor real{};
   RowOrder order{};
   Tensor bias{};           // [E] fp32, with sigmoid; or empty
   std::int64_t group = 0;  // G, divides T
   RouterCapacity capacity{};
   RouterChoice choice{};
-  Tensor chosen;           // [T, k] i32, the largest first: the expert, or ~expert where it is full
+  Tensor chosen;           // [T, k] i32, the largest first: the expert, or ~expert where it is full;
+                           // ~0 of a token that is not real
   Tensor weight;           // [T, k] fp32
   std::int64_t first = 0;  // with `count` rows from it on: the tokens of this rank
   std::int64_t count = 0;  // 0: all
   std::int64_t chunks = 1;  // RowChunking of their slots
   Tensor slot;     // [T, k] i32, of those rows: the row of the choice among theirs for all experts:
-                   // expert after expert, in each in the order of the rows; -1 where it is full
+                   // expert after expert, in each in the order of the rows; -1 where it is dropped
   Tensor choices;  // [T / G x counted, E] i32: c_e of each group
   Tensor counts;   // [E] i64: rows of each expert
 };
@@ -95,6 +100,7 @@ struct RouterBackward {
 /// of each over the batch.
 struct RouterLosses {
   Tensor logits, chosen;  // [S, E] fp32, [S, k] i32: some of the rows of `choices`
+  Tensor real{};
   RowOrder order{};
   std::int64_t first = 0;  // the first of them
   std::int64_t group = 0;
@@ -112,6 +118,7 @@ inline constexpr std::int64_t router_sums = 4;               // choices that wer
 
 struct RouterStatistics {
   Tensor logits, chosen, choices;  // of all rows
+  Tensor real{};
   RowOrder order{};
   std::int64_t group = 0;
   RouterChoice choice{};

@@ -29,6 +29,13 @@ struct RowOrder {
   }
 };
 
+/// Which tokens routers count, by their number in the order of the data: all but padding.
+struct RealTokens {
+  const std::uint8_t* marks = nullptr;  // null: all
+
+  constexpr bool has(std::int64_t token) const { return marks == nullptr || marks[token] != 0; }
+};
+
 /// In which order the rows of the experts lie on their way: of an expert's n rows chunk c has those
 /// from n c / chunks to n (c + 1) / chunks; chunk after chunk, in each expert after expert.
 struct RowChunking {

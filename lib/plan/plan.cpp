@@ -15,7 +15,7 @@ Plan Plan::at_length(std::int64_t length) const {
   Plan plan = *this;
   plan.smaller.clear();
   plan.length_step = 0;
-  plan.model.seq_length = length;
+  plan.model = model.of_length(length);
   plan.tokens.seq_length = length;
   plan.local = plan.local_of(0);
   return plan;

@@ -288,7 +288,8 @@ class Training::Impl {
              std::to_string(world_.size()) + " rank(s) x " +
              std::to_string(plan_.threads_per_rank) + " thread(s), " +
              (plan_.ramp.size() > 1 ? "up to " : "") + format_grouped(plan_.tokens_per_step()) +
-             " tokens per step, " + std::string(name_of(plan_.compute)) + ", CPU level " +
+             (config_.data.packing ? " tokens" : " positions") + " per step, " +
+             std::string(name_of(plan_.compute)) + ", CPU level " +
              std::string(name_of(cpu_level())) + ", about " +
              format_bytes(plan_.most_memory().device()) + " per rank; writing to " +
              directory_.string());

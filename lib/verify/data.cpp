@@ -24,12 +24,12 @@ void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batc
     const std::uint32_t bits = tokens.bits(first + static_cast<std::uint64_t>(place));
     return static_cast<std::int32_t>(bits % vocabulary);
   };
-  // Without packing the rest of a sequence is padding.
-  const Philox ends(config.train.seed, end_stream);
-  const std::int64_t end =
-      config.data.packing
-          ? length
-          : 1 + static_cast<std::int64_t>(ends.bits(static_cast<std::uint64_t>(sample))) % length;
+  // The rest of a sequence is padding: without packing, and in a validation's last windows.
+  const std::uint32_t drawn =
+      Philox(config.train.seed, end_stream).bits(static_cast<std::uint64_t>(sample));
+  const bool ends = !config.data.packing || (drawn >> 16) % 4 == 0;
+  const std::int64_t end = ends ? 1 + static_cast<std::int64_t>(drawn) % length : length;
+  batch.real[row] = end;
   std::int32_t document = 0;
   std::int32_t position = 0;
   for (std::int64_t i = 0; i < length; ++i) {

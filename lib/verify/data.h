@@ -19,8 +19,8 @@ std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64
 
 /// The micro-batches of a rank in a step of `plan` that begins with sample `first_sample`, in the
 /// order of BatchLoader. Tokens are uniform; of the loss weights an eighth are 0 and an eighth 1/4,
-/// the others 1; a document starts at every eighth token on average. Without data.packing a
-/// sequence ends anywhere, and weights after its end are 0.
+/// the others 1; a document starts at every eighth token on average. One sequence in four, and
+/// without data.packing each, ends anywhere: the rest is padding, whose weights are 0.
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
                                    std::int64_t first_sample);
 

@@ -28,6 +28,12 @@ struct Once {
   const FreeNumbers* routes = nullptr;  // by whose routers tokens go; null: by its own
 };
 
+/// The single rank adds up for itself what it divides by: the layout takes the sums of the loader.
+void count_again(Batch& batch) {
+  batch.weight_sum = 0;
+  for (const float weight : batch.loss_weight) batch.weight_sum += static_cast<double>(weight);
+}
+
 std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
   BatchRule rule = once.corpus.rule;
   rule.sequences = once.plan.micro_batch_size;
@@ -37,6 +43,7 @@ std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
     resize(batch, rule.sequences, once.plan.model.seq_length);
     const std::int64_t first = first_sequence(once.plan, 0, microbatch++);
     make_train_batch(once.corpus.train, rule, samples_in(once.plan.ramp, step) + first, batch);
+    count_again(batch);
   }
   return batches;
 }
@@ -75,6 +82,7 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
   for (Batch& batch : batches) {
     resize(batch, sequences, plan.model.seq_length);
     make_window_batch(windows, rule, window, batch);
+    count_again(batch);
     window += sequences;
   }
   EngineInput input = input_of({config, plan, once.corpus, once.rules, once.scaling, once.change});

@@ -144,6 +144,9 @@ class BitComparison {
         {"grad norm", found.grad_norm, expected.grad_norm},
         {"learning rate", found.lr, expected.lr},
         {"tokens", static_cast<double>(found.tokens), static_cast<double>(expected.tokens)},
+        {"positions", static_cast<double>(found.positions),
+         static_cast<double>(expected.positions)},
+        {"labels", static_cast<double>(found.labels), static_cast<double>(expected.labels)},
         {"loss scale", found.loss_scale.value_or(0), expected.loss_scale.value_or(0)}};
     for (const Figure& row : figures) {
       if (same_bits(row.found, row.expected)) continue;

@@ -233,12 +233,16 @@ TEST_CASE("a batch is as long as its longest row needs") {
   CHECK(batch.tokens == Ints{0, 1, 2, 0, 0, 0, 0, 0, 3, 4, 5, 6, 7, 8, 0, 0});
   CHECK(batch.labels == Ints{1, 2, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 0, 0, 0});
   CHECK(batch.weight_sum == 7);
+  CHECK(batch.real == std::vector<std::int64_t>{2, 5});
+  CHECK(real_positions(batch) == 7);
+  CHECK(counted_labels(batch) == 7);
   CHECK(batch.position == Ints{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(batch.global_token[7] == 7);  // places are those of the whole rows
   CHECK(batch.global_token[8] == 10);
   make_train_batch(data, rule, 2, batch);
   CHECK(batch.length == 10);  // never longer than a row
   make_window_batch(data, rule, 4, batch);
-  CHECK(batch.length == 4);  // nothing counts: the least
+  CHECK(batch.length == 4);  // nothing is real: the least
   CHECK(batch.weight_sum == 0);
+  CHECK(real_positions(batch) == 0);
 }

@@ -40,6 +40,7 @@ std::int32_t token_of(std::int64_t sample, std::int64_t place) {
 Batch make_batch(const Plan& plan, std::int64_t first_sample) {
   Batch batch;
   batch.length = plan.model.seq_length;
+  batch.real.assign(static_cast<std::size_t>(plan.fed_sequences()), batch.length);
   for (std::int64_t s = first_sample; s < first_sample + plan.fed_sequences(); ++s) {
     for (std::int64_t i = 0; i < plan.model.seq_length; ++i) {
       batch.tokens.push_back(token_of(s, i));

@@ -21,12 +21,22 @@ struct Sizes {
   std::int64_t first = 0, count = 0;
   std::int64_t chunks = 1;
   std::int64_t place_group = 0;  // 0: group
+  std::vector<std::uint8_t> real{};  // empty: all are
+
+  Tensor marks() const {
+    if (real.empty()) return {};
+    auto* data = const_cast<std::uint8_t*>(real.data());
+    return {data, Shape{std::ssize(real)}, DType::u8, DeviceKind::cpu};
+  }
+
+  double factor = 0;  // of the capacity, as it is given
 
   RouterCapacity limit() const {
     const std::int64_t of = place_group > 0 ? place_group : group;
+    if (factor > 0) return {of, factor, overflow};
     const double choices = static_cast<double>(topk * of);
-    const double factor = (static_cast<double>(capacity) - 0.5) * static_cast<double>(experts);
-    return {of, capacity > 0 ? factor / choices : 0, overflow};
+    const double places = (static_cast<double>(capacity) - 0.5) * static_cast<double>(experts);
+    return {of, capacity > 0 ? places / choices : 0, overflow};
   }
 };
 
@@ -51,6 +61,7 @@ Routed route(Values& logits, const Sizes& s, const Tensor& bias = {},
   const Host host(kernels);
   Routed routed(s);
   router_forward(host.context(), {.logits = logits.tensor(),
+                                  .real = s.marks(),
                                   .order = s.order,
                                   .bias = bias,
                                   .group = s.group,
@@ -500,6 +511,10 @@ TEST_CASE("token after token, an expert that is full at a second choice has no p
 TEST_CASE("kernels route, weigh and count as the plain ones do") {
   StepState state;
   state.token_factor = 1.0F / 48;
+  std::vector<std::uint8_t> marks;  // a group has none that is real
+  for (int i = 0; i < 48; ++i) marks.push_back(i % 5 != 2 && i / 12 != 2 ? 1 : 0);
+  const bool padded = GENERATE(false, true);
+  if (!padded) marks.clear();
   for (RouterChoice choice : all_choices()) {
     for (const RouterOverflow overflow : all_overflows) {
       if (choice.rounds && overflow != RouterOverflow::position) continue;
@@ -512,7 +527,8 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
                         .overflow = overflow,
                         .choice = choice,
                         .order = {{24, 2, true}, 2},
-                        .place_group = 24};
+                        .place_group = 24,
+                        .real = marks};
       Values logits = random_logits(sizes);
       Values d_weight = Values::random({48, 3}, DType::f32, 9);
       Values d_logits[2] = {Values({48, 6}, DType::f32), Values({48, 6}, DType::f32)};
@@ -528,6 +544,7 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
                                          .d_logits = d_logits[i].tensor()});
         router_losses(host.context(), {.logits = logits.tensor(),
                                        .chosen = routed[i].chosen.tensor(),
+                                       .real = sizes.marks(),
                                        .order = sizes.order,
                                        .group = 12,
                                        .choice = choice,
@@ -539,6 +556,7 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
         router_statistics(host.context(), {.logits = logits.tensor(),
                                            .chosen = routed[i].chosen.tensor(),
                                            .choices = routed[i].choices.tensor(),
+                                           .real = sizes.marks(),
                                            .order = sizes.order,
                                            .group = 12,
                                            .choice = choice,
@@ -551,6 +569,133 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
       CHECK(difference(routed[0].weight, routed[1].weight) < 1e-6);
       CHECK(difference(d_logits[0], d_logits[1]) < 2e-6);
       CHECK(difference(sums[0], sums[1]) < 2e-6);
+    }
+  }
+}
+
+namespace {
+
+/// What a router makes of tokens.
+struct Whole {
+  Routed routed;
+  Values d_logits, sums;
+  Whole(Values& logits, Values& d_weight, const Sizes& s)
+      : routed(route(logits, s)),
+        d_logits(logits.tensor().shape, DType::f32),
+        sums({router_sums + s.experts}, DType::f32) {
+    StepState state;
+    const Host host(tested_kernels());
+    router_backward(host.context(), {.logits = logits.tensor(),
+                                     .chosen = routed.chosen.tensor(),
+                                     .choice = s.choice,
+                                     .d_weight = d_weight.tensor(),
+                                     .d_logits = d_logits.tensor()});
+    router_losses(host.context(), {.logits = logits.tensor(),
+                                   .chosen = routed.chosen.tensor(),
+                                   .real = s.marks(),
+                                   .order = s.order,
+                                   .group = s.group,
+                                   .choice = s.choice,
+                                   .choices = routed.choices.tensor(),
+                                   .balance_factor = 0.5F,
+                                   .z_factor = 0.1F,
+                                   .d_logits = d_logits.tensor(),
+                                   .state = &state});
+    router_statistics(host.context(), {.logits = logits.tensor(),
+                                       .chosen = routed.chosen.tensor(),
+                                       .choices = routed.choices.tensor(),
+                                       .real = s.marks(),
+                                       .order = s.order,
+                                       .group = s.group,
+                                       .choice = s.choice,
+                                       .sums = sums.tensor()});
+  }
+};
+
+/// The rows of tokens [begin, end) that are real.
+Values real_rows(const Values& values, std::int64_t columns, const std::vector<std::uint8_t>& real,
+                 std::int64_t begin, std::int64_t end) {
+  std::vector<float> kept;
+  for (std::int64_t i = begin * columns; i < end * columns; ++i) {
+    if (real[static_cast<std::size_t>(i / columns)] != 0) {
+      kept.push_back(static_cast<float>(values.at(i)));
+    }
+  }
+  return matrix(kept, columns);
+}
+
+std::vector<std::int32_t> real_choices(const Values& chosen, std::int64_t topk,
+                                       const std::vector<std::uint8_t>& real, std::int64_t begin,
+                                       std::int64_t end) {
+  const std::vector<std::int32_t> all = list_of<std::int32_t>(chosen);
+  std::vector<std::int32_t> kept;
+  for (std::int64_t i = begin * topk; i < end * topk; ++i) {
+    if (real[static_cast<std::size_t>(i / topk)] != 0) {
+      kept.push_back(all[static_cast<std::size_t>(i)]);
+    }
+  }
+  return kept;
+}
+
+void check_same(const Values& found, const Values& expected, double most = 1e-6) {
+  REQUIRE(found.numel() == expected.numel());
+  for (std::int64_t i = 0; i < found.numel(); ++i) {
+    CHECK(std::abs(found.at(i) - expected.at(i)) <= most);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a group with padding is routed as its real tokens alone, which have fewer places") {
+  const std::vector<std::uint8_t> real{1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1,   // 8 of them
+                                       1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0};  // 3
+  for (const RouterChoice& choice : all_choices()) {
+    for (const RouterOverflow overflow : all_overflows) {
+      if (choice.rounds && overflow != RouterOverflow::position) continue;
+      Sizes padded{.tokens = 24, .experts = 4, .topk = 2, .group = 12};
+      padded.overflow = overflow;
+      padded.choice = choice;
+      padded.factor = 1.1;
+      Values logits = random_logits(padded);
+      Values d_weight = Values::random({24, 2}, DType::f32, 9);
+      Sizes marked = padded;
+      marked.real = real;
+      Whole all(logits, d_weight, marked);
+      Values sums({router_sums + 4}, DType::f32);
+      for (const std::int64_t group : {0, 1}) {
+        const std::int64_t begin = group * 12;
+        const auto alone = [&](const Values& values, std::int64_t columns) {
+          return real_rows(values, columns, real, begin, begin + 12);
+        };
+        Values own_logits = alone(logits, 4);
+        Values own_d_weight = alone(d_weight, 2);
+        Sizes own = padded;
+        own.tokens = own.group = own_logits.numel() / 4;
+        Whole one(own_logits, own_d_weight, own);
+        CHECK(real_choices(all.routed.chosen, 2, real, begin, begin + 12) ==
+              list_of<std::int32_t>(one.routed.chosen));
+        check_same(alone(all.routed.weight, 2), one.routed.weight);
+        check_same(alone(all.d_logits, 4), one.d_logits);
+        const std::int64_t counted = choice.counted(2) * 4;
+        const auto choices = list_of<std::int32_t>(all.routed.choices);
+        CHECK(std::vector(choices.begin() + group * counted,
+                          choices.begin() + (group + 1) * counted) ==
+              list_of<std::int32_t>(one.routed.choices));
+        for (std::int64_t i = 0; i < sums.numel(); ++i) {
+          sums.set(i, static_cast<float>(sums.at(i) + one.sums.at(i)));
+        }
+      }
+      check_same(all.sums, sums, 1e-4);
+      const auto chosen = list_of<std::int32_t>(all.routed.chosen);
+      const auto slot = list_of<std::int32_t>(all.routed.slot);
+      for (std::int64_t i = 0; i < 48; ++i) {
+        if (real[static_cast<std::size_t>(i / 2)] != 0) continue;
+        CHECK(chosen[static_cast<std::size_t>(i)] == ~0);
+        CHECK(slot[static_cast<std::size_t>(i)] == -1);
+        CHECK(all.routed.weight.at(i) == 0);
+        CHECK(all.d_logits.at(2 * i) == 0);
+        CHECK(all.d_logits.at(2 * i + 1) == 0);
+      }
     }
   }
 }
@@ -572,6 +717,9 @@ TEST_CASE("a router's front door names what does not fit") {
   CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }),
                     "[router] the groups that share places"));
   args.capacity = {};
+  args.real = routed.counts.tensor();
+  CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] real"));
+  args.real = {};
   args.counts = routed.slot.tensor();
   CHECK(starts_with(failure_of([&] { router_forward(host.context(), args); }), "[router] counts"));
 }

@@ -118,8 +118,8 @@ void visit(EmbeddingBackward& a, const Place& place) {
 }
 template <class Place>
 void visit(RouterForward& a, const Place& place) {
-  place(a.logits), place(a.bias), place(a.chosen), place(a.weight), place(a.slot);
-  place(a.choices), place(a.counts);
+  place(a.logits), place(a.real), place(a.bias), place(a.chosen), place(a.weight);
+  place(a.slot), place(a.choices), place(a.counts);
 }
 template <class Place>
 void visit(RouterBackward& a, const Place& place) {
@@ -127,11 +127,12 @@ void visit(RouterBackward& a, const Place& place) {
 }
 template <class Place>
 void visit(RouterLosses& a, const Place& place) {
-  place(a.logits), place(a.chosen), place(a.choices), place(a.d_logits), place(a.state);
+  place(a.logits), place(a.chosen), place(a.real), place(a.choices), place(a.d_logits);
+  place(a.state);
 }
 template <class Place>
 void visit(RouterStatistics& a, const Place& place) {
-  place(a.logits), place(a.chosen), place(a.choices), place(a.sums);
+  place(a.logits), place(a.chosen), place(a.choices), place(a.real), place(a.sums);
 }
 template <class Place>
 void visit(SpreadRows& a, const Place& place) {

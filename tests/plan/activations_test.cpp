@@ -390,6 +390,24 @@ TEST_CASE("chunks of one stage hand over without messages", "[activations]") {
   CHECK(last.count("chunk.1.output") == 1);
 }
 
+TEST_CASE("a shorter micro-batch has room for what longer ones of other replicas send") {
+  Config config = small_config();
+  config.moe.num_experts = 8;
+  config.moe.router_topk = 2;
+  config.moe.capacity_factor = 1.25;
+  const Mesh mesh{.dp = 4, .ep = 4, .edp = 1};
+  const ModelShape model = model_shape(config.model, config.moe).of_length(32);
+  CHECK(moe_capacity(model) == 10);  // of half a group
+  const LocalShape local = local_shape({.model = model, .mesh = mesh, .micro_batch_size = 2});
+  CHECK(local.routed_rows == 128);  // 64 tokens, two choices
+  CHECK(local.routing_groups == 2);
+  CHECK(local.expert_rows == 4 * 2 * 2 * 20);  // as without a shorter one
+  CHECK(model.of_length(16).longest_sequence() == 64);
+  CHECK(group_at_length(128, 64, 32) == 64);  // two sequences
+  CHECK(group_at_length(8, 64, 32) == 8);     // a part of one
+  CHECK(group_at_length(0, 64, 32) == 0);
+}
+
 TEST_CASE("experts' rows", "[activations]") {
   Config config = small_config();
   config.moe.num_experts = 8;
@@ -401,6 +419,8 @@ TEST_CASE("experts' rows", "[activations]") {
   CHECK(moe_capacity(model) == 20);  // 64 x 2 x 1.25 / 8
   const Table rows = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});
   const std::string moe = "layers.0.moe.";  // two sequences of 64 tokens, all of them on each rank
+  check_row(rows, "chunk.0.batch.real", {128}, DType::u8,
+            {Storage::batch, Moment::fetch, Moment::backward});
   check_row(rows, moe + "logits", {128, 8}, DType::f32, for_backward);
   check_row(rows, moe + "slot", {128, 2}, DType::i32, for_backward);
   check_row(rows, moe + "choices", {2, 8}, DType::i32, for_backward);

@@ -68,7 +68,7 @@ TEST_CASE("traffic of tensor parallelism", "[communication]") {
   check_use(stage, "all_gather loss", "world", 1, 2 * 16);
   CHECK(stage.communication.size() == 7);
   config.data.eod_mask_loss = true;
-  check_use(plan_of(config, 2).stages[0], "all_gather loss weights", "world", 1, 2 * 16);
+  check_use(plan_of(config, 2).stages[0], "all_gather loss weights", "world", 1, 2 * 32);
 }
 
 TEST_CASE("traffic of sequence parallelism", "[communication]") {

@@ -4,6 +4,8 @@
 #include "sample_verify.h"
 #include "thorough.h"
 
+#include <algorithm>
+
 using namespace trainctl;
 
 namespace {
@@ -17,6 +19,7 @@ void cut_labels(Batch& batch) {
     const auto last = static_cast<std::size_t>(batch.length - 1);
     const auto row = static_cast<std::size_t>(batch.length);
     for (std::size_t i = last; i < batch.loss_weight.size(); i += row) batch.loss_weight[i] = 0;
+    for (std::int64_t& real : batch.real) real = std::min(real, batch.length - 1);
     shorten(batch, 1);
     batch.weight_sum = before;
     if (batch.length % 2 == 0) return;
@@ -45,6 +48,49 @@ TEST_CASE("micro-batches of different lengths equal padded ones") {
       CHECK(free.equal);
     }
   }
+}
+
+/// Replicas of a group of experts have other lengths: rows come from longer ones.
+TEST_CASE("with experts, micro-batches of different lengths equal padded ones") {
+  const Options experts =
+      with(small_llama, {"moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=24",
+                         "moe.aux_loss_factor=0.2", "moe.z_loss_factor=0.1",
+                         "moe.capacity_factor=1", "data.packing=false"});
+  const Options groups = with(experts, {"moe.expert_group_size=32", "train.micro_batch_size=2"});
+  int number = 0;
+  for (const auto& [options, layout] : std::initializer_list<std::pair<Options, const char*>>{
+           {experts, "dp2+ep2+m4+variable"},
+           {groups, "dp2+ep2+variable"},
+           {with(experts, {"moe.expert_group_size=8"}), "tp2sp+dp2+ep2+m2+variable"},
+           {experts, "tp2sp+dp2+wep4+m2+variable"},
+           {experts, "tp2+dp2+ep2+m2+variable+group_a2a+echunks2"},
+           {experts, "cp2+ep2+m4+variable+p2p"},
+           {experts, "pp2+dp2+ep2+m2+variable"},
+           {experts, "dp2+ep2+m4+variable+ep_overlap"},
+           {experts, "dp2+ep2+m4+variable+recompute"}}) {
+    if (number++ % stride(1) != 0) continue;
+    const LayoutVerdict verdict = compare_sample(options, layout);
+    INFO(layout << ": " << told(verdict));
+    CHECK(verdict.equal);
+    const LayoutVerdict free = run_sample_freely(options, layout);
+    INFO(told(free));
+    CHECK(free.equal);
+  }
+}
+
+TEST_CASE("padding that one rank routes is found") {
+  const Options experts = with(small_llama, {"moe.num_experts=4", "moe.router_topk=2",
+                                             "moe.ffn_hidden_size=24", "moe.aux_loss_factor=0.2",
+                                             "data.packing=false"});
+  const Faults all_real{.batches = [](int rank, std::int64_t, std::vector<Batch>& batches) {
+    if (rank == 1) std::ranges::fill(batches[0].real, batches[0].length);
+  }};
+  check_fault({.name = "padding is routed",
+               .options = experts,
+               .layout = "dp2+ep2+m4",
+               .faults = all_real,
+               .what = "",
+               .tensor = "router"});
 }
 
 TEST_CASE("mistakes in lengths are found") {

@@ -236,6 +236,7 @@ TEST_CASE("training from a directory follows transformers, and its export has it
     batch.weight_sum = 32;
     batch.global_token.resize(32);
     batch.length = 16;
+    batch.real = {16, 16};
     for (std::int32_t i = 0; i < 32; ++i) batch.position.push_back(i % 16);
     const auto losses = all_of<double>(file, "loss");
     for (const double loss : losses) {

@@ -58,6 +58,7 @@ std::vector<Batch> batches_of(const SafetensorsFile& file, std::int64_t micro_ba
     for (float weight : batch.loss_weight) batch.weight_sum += static_cast<double>(weight);
     batch.global_token.resize(batch.tokens.size());
     batch.length = std::ssize(batch.tokens) / micro_batch;
+    batch.real.assign(static_cast<std::size_t>(micro_batch), batch.length);
     batches.push_back(batch);
   }
   return batches;

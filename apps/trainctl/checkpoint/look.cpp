@@ -85,7 +85,8 @@ int run_checkpoint_inspect(const Arguments& arguments) {
   text += "  step        " + std::to_string(state.step) + " of " + std::to_string(manifest.steps) +
           ", " + std::to_string(state.updates) + " updates\n";
   text += "  samples     " + format_grouped(state.samples) + ", " + format_grouped(state.tokens) +
-          " tokens\n";
+          " tokens in " + format_grouped(state.positions) + " positions, " +
+          format_grouped(state.labels) + " labels\n";
   text += "  loss        " + optional_number(manifest.loss) + ", validation " +
           optional_number(manifest.val_loss) + "\n";
   text += "  optimizer   " + manifest.optimizer + ", loss scale " +

@@ -119,12 +119,15 @@ constexpr CodeNote pipeline_notes[] = {
      "parallel: {pipeline: {defer_embedding_wgrad_compute: true}}",
      "parallel: {pipeline_stages: 2, gradient_accumulation_fusion: true, "
      "pipeline: {defer_embedding_wgrad_compute: true}}"},
-    {"variable-lengths", "variable_seq_lengths with experts",
-     "A micro-batch that is as long as its longest document has less padding. Routers of experts "
-     "count padding as tokens, and so would balance other loads.",
-     "model: {add_bias_linear: false}, moe: {num_experts: 4}, data: {packing: false}, parallel: "
+    {"variable-lengths", "routing groups of parts of several sequences, which vary",
+     "A micro-batch is as long as its longest document. What routers of experts count over, "
+     "expert_group_size tokens, must be whole sequences, which get shorter with it, or a part of "
+     "one.",
+     "model: {add_bias_linear: false, seq_length: 16}, moe: {num_experts: 4, expert_group_size: "
+     "24}, train: {micro_batch_size: 3, global_batch_size: 3}, data: {packing: false}, parallel: "
      "{pipeline: {variable_seq_lengths: true}}",
-     "data: {packing: false}, parallel: {pipeline: {variable_seq_lengths: true}}"},
+     "model: {add_bias_linear: false, seq_length: 16}, moe: {num_experts: 4, expert_group_size: "
+     "8}, data: {packing: false}, parallel: {pipeline: {variable_seq_lengths: true}}"},
     {"pipeline-dtype", "pipeline.dtype differs from precision.compute",
      "pipeline.dtype is the type of the messages between stages; it may be left out (Megatron "
      "requires it). A type other than precision.compute rounds activations between stages.",

@@ -64,6 +64,20 @@ void find_first_positions(const std::vector<std::int32_t>& document, std::int64_
   }
 }
 
+/// Of the replica's whole sequences, on each context-parallel rank.
+void mark_real(const Batch& batch, const Share& share, const Tensor& to) {
+  if (to.empty()) return;
+  assert(to.numel() == share.sequences * batch.length);
+  const bool fed_all = std::ssize(batch.real) > share.sequences;
+  const std::int64_t first = fed_all ? share.replica * share.sequences : 0;
+  for (std::int64_t row = 0; row < share.sequences; ++row) {
+    std::uint8_t* const marks = to.as<std::uint8_t>() + row * batch.length;
+    const std::int64_t real = std::min(batch.length, at(batch.real, first + row));
+    std::fill_n(marks, real, std::uint8_t{1});
+    std::fill_n(marks + real, batch.length - real, std::uint8_t{0});
+  }
+}
+
 void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
   for_pieces(share, batch, share.rank, 1, [&](const Piece& piece) {
     copy(batch.tokens, to.tokens, piece);
@@ -77,12 +91,13 @@ void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
     copy(batch.global_token, to.query_token, piece);
     find_first_positions(batch.document, batch.length, to.first_position, piece);
   });
+  mark_real(batch, share, to.real);
 }
 
 constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
                           &BatchTensors::position,    &BatchTensors::global_token,
                           &BatchTensors::loss_weight, &BatchTensors::first_position,
-                          &BatchTensors::query_token};
+                          &BatchTensors::query_token, &BatchTensors::real};
 
 }  // namespace
 

@@ -15,6 +15,7 @@ struct RouterArrays {
   const float* logits;
   const float* bias;  // or null
   RowOrder order;
+  RealTokens real;
   std::int64_t tokens, experts, topk, group;
   RouterCapacity capacity;
   RouterChoice choice;
@@ -24,10 +25,16 @@ struct RouterArrays {
   std::int32_t* choices;
   std::int64_t* counts;
 
-  /// Of an expert, in a group that shares its places.
-  __device__ std::int64_t places() const {
-    return expert_places(capacity.factor, topk, experts, capacity.group);
+  /// Of an expert, in the group from token `first` on that shares its places. All threads of the
+  /// block ask.
+  __device__ std::int64_t places(std::int64_t first) const {
+    int sharing = 0;
+    for (std::int64_t i = threadIdx.x; i < capacity.group; i += block_threads) {
+      if (real.has(first + i)) ++sharing;
+    }
+    return expert_places(capacity.factor, topk, experts, block_sum(sharing));
   }
+  __device__ bool is_real(std::int64_t row) const { return real.has(order.token_of(row)); }
   /// Where the choices that are counted for a row's routing group begin.
   __device__ std::int32_t* counted(std::int64_t row) const {
     return choices + order.token_of(row) / group * choice.counted(topk) * experts;
@@ -133,6 +140,13 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args
   const RouterChoice& choice = args.choice;
   const float* logits = args.logits + t * args.experts;
   std::int32_t* chosen = args.chosen + t * args.topk;
+  if (!args.is_real(t)) {
+    for (std::int64_t j = 0; j < args.topk; ++j) {
+      chosen[j] = ~0;
+      args.weight[t * args.topk + j] = 0;
+    }
+    return;
+  }
   const bool in_groups = choice.group_topk < choice.groups;
   double most = logits[0];
   for (std::int64_t e = 1; in_groups && e < args.experts; ++e) {
@@ -170,6 +184,10 @@ __global__ void __launch_bounds__(block_threads)
   if (t >= args.tokens) return;
   const float* logits = args.logits + t * args.experts;
   std::int32_t* chosen = args.chosen + t * args.topk;
+  if (!args.is_real(t)) {
+    chosen[round] = ~0;
+    return;
+  }
   const Ranking ranking{logits, nullptr, false, false, args.experts, 0};
   std::int32_t best = ranking.best(0, args.experts, chosen, round);
   if (round > 0) {
@@ -194,7 +212,7 @@ __global__ void __launch_bounds__(block_threads)
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t tokens = args.capacity.group;
   const std::int64_t first = blockIdx.y * tokens;
-  const std::int64_t places = args.places();
+  const std::int64_t places = args.places(first);
   const bool by_token = args.capacity.overflow == RouterOverflow::token;
   std::int64_t taken = 0;
   for (std::int64_t begin = 0; begin < tokens * rounds; begin += block_threads) {
@@ -229,7 +247,7 @@ __device__ std::int64_t heavier(const RouterArrays& args, std::int64_t first, st
 __global__ void __launch_bounds__(block_threads) drop_light_kernel(RouterArrays args) {
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t first = blockIdx.y * args.capacity.group;
-  const std::int64_t places = args.places();
+  const std::int64_t places = args.places(first);
   if (heavier(args, first, expert, 0) <= places) return;
   // The largest bits that so many choices reach: those of the last one that is kept.
   unsigned least = 0;
@@ -287,6 +305,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   const RouterArrays all{args.logits.elements<float>(),
                          args.bias.empty() ? nullptr : args.bias.elements<float>(),
                          args.order,
+                         real_tokens(args.real),
                          args.logits.shape[0],
                          args.logits.shape[1],
                          args.chosen.shape[1],

@@ -46,6 +46,14 @@ __device__ RouterBalance balance_of(const RouterChoice& choice, const RouterProb
   return {p, experts, choices + (choice.free_counts ? experts : 0), nullptr, 0};
 }
 
+/// What RouterBalance::mean is multiplied by: experts over the choices that are counted for a term,
+/// which are as many in each of a group. `choices` as in balance_of.
+__device__ double even_share(const std::int32_t* choices, std::int64_t experts) {
+  std::int64_t counted = 0;
+  for (std::int64_t e = 0; e < experts; ++e) counted += choices[e];
+  return static_cast<double>(experts) / static_cast<double>(counted);
+}
+
 struct RouterLossArrays {
   const float* logits;
   const std::int32_t* chosen;
@@ -85,8 +93,8 @@ struct Losses {
   const float* logits;
   const std::int32_t* chosen;
   RowOrder order;
+  RealTokens real;
   std::int64_t first, tokens, experts, topk, group;
-  double even;  // what the mean of the counted choices is multiplied by
   RouterChoice choice;
   const std::int32_t* choices;
   float balance_factor, z_factor;
@@ -98,16 +106,18 @@ __global__ void __launch_bounds__(block_threads) losses_kernel(Losses args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
   const double scale = args.state->loss_scale * double{args.state->token_factor};
+  const std::int64_t token = args.order.token_of(args.first + t);
+  if (!args.real.has(token)) return;
   const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.score);
-  const std::int64_t group = args.order.token_of(args.first + t) / args.group;
   const std::int32_t* choices =
-      args.choices + group * args.choice.counted(args.topk) * args.experts;
+      args.choices + token / args.group * args.choice.counted(args.topk) * args.experts;
+  const double even = even_share(choices, args.experts);
   float* d_logits = args.d_logits + t * args.experts;
   for (std::int64_t j = 0; j < balance_terms(args.choice, args.topk); ++j) {
     const RouterBalance balance =
         balance_of(args.choice, p, args.experts, args.chosen + t * args.topk, choices, j);
     for (std::int64_t e = 0; e < args.experts; ++e) {
-      d_logits[e] += static_cast<float>(scale * args.balance_factor * args.even * balance.slope(e));
+      d_logits[e] += static_cast<float>(scale * args.balance_factor * even * balance.slope(e));
     }
   }
   for (std::int64_t e = 0; args.z_factor != 0 && e < args.experts; ++e) {
@@ -120,8 +130,8 @@ struct Statistics {
   const std::int32_t* chosen;
   const std::int32_t* choices;
   RowOrder order;
+  RealTokens real;
   std::int64_t tokens, experts, topk, group;
-  double even;
   RouterChoice choice;
   double* partial;  // [blocks, router_sums]
   float* sums;
@@ -132,13 +142,15 @@ constexpr unsigned most_partial = 256;  // blocks
 __global__ void __launch_bounds__(block_threads) partial_kernel(Statistics args) {
   double of[router_sums] = {};
   for (std::int64_t t = grid_thread(); t < args.tokens; t += grid_threads()) {
+    const std::int64_t token = args.order.token_of(t);
+    if (!args.real.has(token)) continue;
     const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.score);
-    const std::int64_t group = args.order.token_of(t) / args.group;
     const std::int32_t* choices =
-        args.choices + group * args.choice.counted(args.topk) * args.experts;
+        args.choices + token / args.group * args.choice.counted(args.topk) * args.experts;
+    const double even = even_share(choices, args.experts);
     for (std::int64_t j = 0; j < balance_terms(args.choice, args.topk); ++j) {
       of[static_cast<int>(RouterSum::balance)] +=
-          args.even *
+          even *
           balance_of(args.choice, p, args.experts, args.chosen + t * args.topk, choices, j).mean;
     }
     for (std::int64_t e = 0; e < args.experts; ++e) {
@@ -174,11 +186,6 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-double even_share(const RouterChoice& choice, std::int64_t experts, std::int64_t topk,
-                  std::int64_t group) {
-  return static_cast<double>(experts) / static_cast<double>((choice.rounds ? 1 : topk) * group);
-}
-
 }  // namespace
 
 void router_backward(const OpContext& context, const RouterBackward& args) {
@@ -199,12 +206,12 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
   const Losses all{args.logits.elements<float>(),
                    args.chosen.elements<std::int32_t>(),
                    args.order,
+                   real_tokens(args.real),
                    args.first,
                    args.logits.shape[0],
                    experts,
                    topk,
                    args.group,
-                   even_share(args.choice, experts, topk, args.group),
                    args.choice,
                    args.choices.elements<std::int32_t>(),
                    args.balance_factor,
@@ -221,11 +228,11 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
                        args.chosen.elements<std::int32_t>(),
                        args.choices.elements<std::int32_t>(),
                        args.order,
+                       real_tokens(args.real),
                        args.logits.shape[0],
                        experts,
                        topk,
                        args.group,
-                       even_share(args.choice, experts, topk, args.group),
                        args.choice,
                        reinterpret_cast<double*>(context.scratch),
                        args.sums.elements<float>()};

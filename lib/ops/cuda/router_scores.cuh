@@ -114,4 +114,8 @@ struct RouterProbabilities {
   }
 };
 
+inline RealTokens real_tokens(const Tensor& real) {
+  return {real.empty() ? nullptr : real.elements<std::uint8_t>()};
+}
+
 }  // namespace trainctl::cuda

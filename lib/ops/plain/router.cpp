@@ -132,6 +132,7 @@ struct PlaceGroup {
   }
   /// A choice finds a place, or is dropped.
   void place(std::int64_t at) const {
+    if (chosen[at] < 0) return;  // of a token that is not real
     if (taken[chosen[at]] < places) {
       ++taken[chosen[at]];
     } else {
@@ -150,11 +151,13 @@ void drop_late(const PlaceGroup& g, RouterOverflow overflow) {
 void drop_light(const PlaceGroup& g) {
   std::int64_t* end = g.taken;
   std::fill_n(end, g.experts, 0);
-  for (std::int64_t i = 0; i < g.choices(); ++i) ++end[g.chosen[g.at(i)]];
+  for (std::int64_t i = 0; i < g.choices(); ++i) {
+    if (g.chosen[g.at(i)] >= 0) ++end[g.chosen[g.at(i)]];
+  }
   std::int64_t total = 0;
   for (std::int64_t e = 0; e < g.experts; ++e) total += std::exchange(end[e], total);
   for (std::int64_t i = 0; i < g.choices(); ++i) {
-    g.slot[end[g.chosen[g.at(i)]]++] = static_cast<std::int32_t>(i);
+    if (g.chosen[g.at(i)] >= 0) g.slot[end[g.chosen[g.at(i)]]++] = static_cast<std::int32_t>(i);
   }
   for (std::int64_t e = 0; e < g.experts; ++e) {
     std::int32_t* last = g.slot + end[e];
@@ -186,6 +189,10 @@ void choose_in_rounds(const RouterForward& args, const PlaceGroup& g) {
     const std::int64_t token = g.first + i % g.tokens;
     const std::int64_t row = args.order.row_of(token);
     std::int32_t* chosen = g.chosen + row * g.topk;
+    if (!real_tokens(args.real).has(token)) {
+      chosen[round] = ~0;
+      continue;
+    }
     chosen[round] =
         choose_in_round(args.logits.as<float>() + row * g.experts, g.experts, chosen, round);
     const std::int64_t counted = token / args.group * g.topk + round;
@@ -213,9 +220,14 @@ void choose_for(const RouterForward& args, std::int64_t row) {
   const RouterChoice& choice = args.choice;
   const float* logits = args.logits.as<float>() + row * experts;
   std::int32_t* chosen = args.chosen.as<std::int32_t>() + row * topk;
+  const std::int64_t token = args.order.token_of(row);
+  if (!real_tokens(args.real).has(token)) {
+    std::fill_n(chosen, topk, ~0);
+    return;
+  }
   std::int32_t* slot = args.slot.as<std::int32_t>() + row * topk;
   std::int32_t* counted = args.choices.as<std::int32_t>() +
-                          args.order.token_of(row) / args.group * choice.counted(topk) * experts;
+                          token / args.group * choice.counted(topk) * experts;
   const Ranking ranking(logits, experts, args.bias.empty() ? nullptr : args.bias.as<float>(),
                         choice);
   if (choice.group_topk < choice.groups) {
@@ -236,9 +248,13 @@ void for_place_groups(const RouterForward& args, const Body& body) {
   const std::int64_t topk = args.chosen.shape[1];
   const RouterCapacity& capacity = args.capacity;
   const std::int64_t tokens = capacity.factor > 0 ? capacity.group : args.group;
-  const std::int64_t places =
-      capacity.factor > 0 ? expert_places(capacity.factor, topk, experts, tokens) : topk * tokens;
+  const RealTokens real = real_tokens(args.real);
   for (std::int64_t first = 0; first < args.logits.shape[0]; first += tokens) {
+    std::int64_t sharing = 0;
+    for (std::int64_t token = first; token < first + tokens; ++token) sharing += real.has(token);
+    const std::int64_t places = capacity.factor > 0
+                                    ? expert_places(capacity.factor, topk, experts, sharing)
+                                    : topk * sharing;
     body(PlaceGroup{first, tokens, topk, experts, places, args.order,
                     args.chosen.as<std::int32_t>(), args.weight.as<float>(),
                     args.slot.as<std::int32_t>() + first * topk, args.counts.as<std::int64_t>()});

@@ -1,5 +1,6 @@
 // The router's gradients, and what it adds up.
 #include <algorithm>
+#include <numeric>
 
 #include "ops/plain/kernels.h"
 #include "ops/plain/router_scores.h"
@@ -53,11 +54,11 @@ void for_balance(const RouterChoice& choice, const Probabilities& p, std::int64_
   }
 }
 
-/// What Balance::mean() is multiplied by: experts over the choices that are counted for a term.
-double even_share(const RouterChoice& choice, std::int64_t experts, std::int64_t topk,
-                  std::int64_t group_tokens) {
-  return static_cast<double>(experts) /
-         static_cast<double>((choice.rounds ? 1 : topk) * group_tokens);
+/// What Balance::mean() is multiplied by: experts over the choices that are counted for a term, which
+/// are as many in each of a group. `choices` as in for_balance.
+double even_share(const std::int32_t* choices, std::int64_t experts) {
+  const std::int64_t counted = std::accumulate(choices, choices + experts, std::int64_t{0});
+  return static_cast<double>(experts) / static_cast<double>(counted);
 }
 
 }  // namespace
@@ -95,17 +96,20 @@ void router_losses_plain(const OpContext&, const RouterLosses& args) {
   const std::int64_t topk = args.chosen.shape[1];
   const RouterChoice& choice = args.choice;
   const double scale = args.state->loss_scale * double{args.state->token_factor};
-  const double even = even_share(choice, experts, topk, args.group);
+  const RealTokens real = real_tokens(args.real);
   for (std::int64_t s = 0; s < args.logits.shape[0]; ++s) {
-    const std::int64_t group = args.order.token_of(args.first + s) / args.group;
+    const std::int64_t token = args.order.token_of(args.first + s);
+    if (!real.has(token)) continue;
+    const std::int32_t* choices = args.choices.as<std::int32_t>() +
+                                  token / args.group * choice.counted(topk) * experts;
+    const double even = even_share(choices, experts);
     const Probabilities p(args.logits.as<float>() + s * experts, experts, choice.score);
     float* d_logits = args.d_logits.as<float>() + s * experts;
     const auto add = [&](std::int64_t e, double slope) {
       d_logits[e] += static_cast<float>(scale * slope);
     };
     for_balance(choice, p, experts, topk, args.chosen.as<std::int32_t>() + s * topk,
-                args.choices.as<std::int32_t>() + group * choice.counted(topk) * experts,
-                [&](const Balance& balance) {
+                choices, [&](const Balance& balance) {
                   for (std::int64_t e = 0; e < experts; ++e) {
                     add(e, args.balance_factor * even * balance.slope(e));
                   }
@@ -122,22 +126,29 @@ void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
   const std::int64_t topk = args.chosen.shape[1];
   const RouterChoice& choice = args.choice;
   const std::int64_t counted = choice.counted(topk) * experts;  // of a group
-  const double even = even_share(choice, experts, topk, args.group);
+  const RealTokens real = real_tokens(args.real);
   const std::int32_t* chosen = args.chosen.as<std::int32_t>();
   const std::int32_t* choices = args.choices.as<std::int32_t>();
   double balance = 0;
   double z_loss = 0;
   double entropy = 0;
+  double dropped = 0;
   for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t token = args.order.token_of(t);
+    if (!real.has(token)) continue;
+    const std::int32_t* of_group = choices + token / args.group * counted;
+    const double even = even_share(of_group, experts);
     const Probabilities p(args.logits.as<float>() + t * experts, experts, choice.score);
-    for_balance(choice, p, experts, topk, chosen + t * topk,
-                choices + args.order.token_of(t) / args.group * counted,
+    for_balance(choice, p, experts, topk, chosen + t * topk, of_group,
                 [&](const Balance& term) { balance += even * term.mean(); });
     for (std::int64_t e = 0; e < experts; ++e) {
       const double share = p.of(e);
       if (share > 0) entropy -= share * p.log_of(e);
     }
     z_loss += p.log_sum() * p.log_sum();
+    dropped += static_cast<double>(
+        std::count_if(chosen + t * topk, chosen + (t + 1) * topk,
+                      [](std::int32_t one) { return one < 0; }));
   }
   float* sums = args.sums.as<float>();
   const auto add = [&](RouterSum sum, double value) {
@@ -146,9 +157,7 @@ void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
   add(RouterSum::balance, balance);
   add(RouterSum::z_loss, z_loss);
   add(RouterSum::entropy, entropy);
-  add(RouterSum::dropped,
-      static_cast<double>(std::count_if(chosen, chosen + args.chosen.numel(),
-                                        [](std::int32_t one) { return one < 0; })));
+  add(RouterSum::dropped, dropped);
   const std::int64_t made = choice.free_counts ? experts : counted;  // of a group: real choices
   for (std::int64_t i = 0; i < args.choices.numel(); ++i) {
     if (i % counted < made) sums[router_sums + i % experts] += static_cast<float>(choices[i]);

@@ -109,4 +109,8 @@ class Probabilities {
   double sum_ = 0;
 };
 
+inline RealTokens real_tokens(const Tensor& real) {
+  return {real.empty() ? nullptr : real.as<std::uint8_t>()};
+}
+
 }  // namespace trainctl

@@ -116,20 +116,26 @@ void add_shared_gradients(UseList& list) {
   }
 }
 
-/// Two numbers of every rank, for every rank.
-void add_pairs(UseList& list, const std::string& what, std::int64_t count = 1) {
-  constexpr std::int64_t pair = 2 * 8;
+/// Some numbers of every rank, for every rank.
+void add_numbers(UseList& list, const std::string& what, std::int64_t numbers,
+                 std::int64_t count = 1) {
   const std::int64_t ranks = list.plan().mesh.world_size();
-  list.add({"all_gather", what, "scalars", "world"}, count, ranks * pair);
+  list.add({"all_gather", what, "scalars", "world"}, count, ranks * numbers * 8);
 }
 
-/// The loss with the wish to stop, the weights that it is divided by, and the gradient's squares,
-/// those of the norm apart from those that are only looked at: gathered, and added on each rank in
-/// the same order.
+void add_pairs(UseList& list, const std::string& what, std::int64_t count = 1) {
+  add_numbers(list, what, 2, count);
+}
+
+/// The loss with the wish to stop, the weights that it is divided by with what else is counted of
+/// batches, and the gradient's squares, those of the norm apart from those that are only looked at:
+/// gathered, and added on each rank in the same order.
 void add_scalars(UseList& list) {
   add_pairs(list, "loss");
   // With full_batch every rank has all of them.
-  if (masks_tokens(list.config().data) && !list.plan().full_batch) add_pairs(list, "loss weights");
+  if (masks_tokens(list.config().data) && !list.plan().full_batch) {
+    add_numbers(list, "loss weights", 4);
+  }
   add_pairs(list, "gradient norm");
   const ModelShape& model = list.plan().model;
   if (model.experts > 1) {

@@ -122,8 +122,7 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
 
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
                              std::int64_t length) {
-  ModelShape model = plan.model;
-  model.seq_length = length;
+  const ModelShape model = plan.model.of_length(length);
   std::vector<Shape> shapes;
   for (const ActivationSpec& row :
        make_activations(activation_input(plan, model, stage, rows.forms), rows.units)) {

@@ -32,7 +32,9 @@ constexpr std::int64_t group_channels = 16;
 constexpr std::int64_t line_channels = 2;
 
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
+// A sequence: how many of its positions are real.
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
+constexpr std::int64_t bytes_per_prefetched_sequence = 8;
 
 /// Elements of optimizer state on the rank that holds most.
 std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
@@ -178,8 +180,10 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
     memory.communication += staging_of(stage);
   }
   // Of the current step and the prefetched ones; context-parallel ranks read whole sequences.
-  const std::int64_t tokens = plan.microbatches * plan.fed_sequences() * plan.model.seq_length;
-  memory.data = (config.data.prefetch + 1) * tokens * bytes_per_prefetched_token +
+  const std::int64_t sequences = plan.microbatches * plan.fed_sequences();
+  const std::int64_t sequence =
+      plan.model.seq_length * bytes_per_prefetched_token + bytes_per_prefetched_sequence;
+  memory.data = (config.data.prefetch + 1) * sequences * sequence +
                 feed_bytes(plan, number, config.data);
   if (saves_in_background(config.checkpoint)) {
     memory.checkpoint = most_saved_bytes(plan, number, config.optimizer);

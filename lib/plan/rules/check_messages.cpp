@@ -129,13 +129,21 @@ void check_lengths(const Facts& facts, Check& check) {
   const bool varies = facts.parallel().pipeline.variable_seq_lengths;
   check.no_effect(path, varies && facts.config.data.packing,
                   "data.packing is true, so that every sequence has seq_length tokens");
-  const std::int64_t experts = facts.config.moe.num_experts;
-  if (!varies || facts.config.data.packing || experts == 1) return;
-  check.error("variable-lengths", path,
-              "variable_seq_lengths needs a model without experts, because routers count padding "
-              "as tokens, but num_experts is " +
-                  std::to_string(experts),
-              "set variable_seq_lengths to false, or num_experts to 1");
+  if (!varies || facts.config.data.packing || facts.model.experts == 1) return;
+  const std::int64_t sequence = facts.model.seq_length;
+  const auto check_group = [&](const std::string& key, std::int64_t group) {
+    const std::string place = "moe." + key;
+    if (group < 1 || sequence < 1 || !check.clean({place.c_str(), "model.seq_length"})) return;
+    if (group % sequence == 0 || sequence % group == 0) return;
+    check.error("variable-lengths", place,
+                "with variable_seq_lengths a group must have whole sequences, or divide one: " +
+                    indivisible(named("seq_length", sequence), named(key, group)),
+                "set " + key + " to " + divisors_near(sequence, group) + ", or to a multiple of " +
+                    std::to_string(sequence));
+  };
+  const std::optional<std::int64_t> apart = facts.config.moe.capacity_group_size;
+  check_group("expert_group_size", facts.model.routing_group);
+  if (apart) check_group("capacity_group_size", facts.model.capacity_group);
 }
 
 /// Keys of the pipeline section that have no effect with one stage.

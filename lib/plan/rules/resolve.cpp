@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/rules/stage_text.h"
+#include "plan/tables/model.h"
 #include "plan/tables/token_layout.h"
 
 namespace trainctl {
@@ -165,16 +166,24 @@ bool masks_tokens(const DataConfig& data) { return data.eod_mask_loss || !data.p
 std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
   const ParallelConfig& parallel = config.parallel;
   const bool varies = parallel.pipeline.variable_seq_lengths && !config.data.packing;
-  if (!varies || config.moe.num_experts > 1) return 0;
+  if (!varies) return 0;
   constexpr std::int64_t multiple = 8;  // what vector code works on
   const RecomputeConfig& recompute = config.recompute;
   const bool slices = recompute.enable && recompute.slice_activation;
   const TokenLayout tokens = token_layout(mesh.cp, 0);
   const OperatorSplits splits =
       resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
-  const bool cuts = parallel.sequence_parallel || slices || splits.any(SplitBy::tokens);
+  const ModelShape model = model_shape(config.model, config.moe);
+  // Ranks that route the same tokens may each send a slice of them.
+  const bool cuts = parallel.sequence_parallel || slices || splits.any(SplitBy::tokens) ||
+                    model.experts > 1;
   const std::int64_t parts = tokens.ranks * tokens.pieces() * (cuts ? mesh.tp : 1);
-  return std::lcm(parts, multiple);
+  std::int64_t step = std::lcm(parts, multiple);
+  for (const std::int64_t group : {model.routing_group, model.capacity_group}) {
+    const bool is_part = model.experts > 1 && group > 0 && group < model.seq_length;
+    if (is_part) step = std::lcm(step, group);
+  }
+  return step;
 }
 
 bool meets_for_timers(const Config& config) {

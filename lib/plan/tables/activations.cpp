@@ -303,8 +303,13 @@ void add_batch(Rows& rows, const StageShare& share, const UnitRange& units) {
   add("position", DType::i32, units.begin, Moment::backward);
   add("global_token", DType::i64, units.begin, Moment::backward);
   if (units.holds(head)) add("loss_weight", DType::f32, head, scored);
+  if (count_expert_blocks(share.model, {units}) > 0) {
+    // Routers count the tokens of all context-parallel ranks.
+    tokens *= share.input.mesh.cp;
+    add("real", DType::u8, units.begin, Moment::backward);
+  }
   const std::int64_t heads = share.input.context.most(&ContextSplit::heads);
-  tokens *= heads;
+  tokens = share.local.tokens * heads;
   add("first_position", DType::i32, units.begin, Moment::backward);
   if (heads > 1) {
     add("query_token", DType::i64, units.begin, Moment::backward);

@@ -2,6 +2,7 @@
 
 #include "base/expert_places.h"
 #include "base/round_up.h"
+#include "base/token_layout.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -28,23 +29,32 @@ void add_routing(const LocalShapeInput& input, LocalShape& local) {
   local.routed_tokens = rule.by_stream ? local.stream_rows : local.tokens;
   local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
   local.routing_ranks = rule.by_stream ? mesh.cp * mesh.tp : mesh.cp;
-  const auto groups = [&](std::int64_t size) {
-    return std::max<std::int64_t>(1, mesh.cp * local.tokens / std::max<std::int64_t>(1, size));
+  // Of `tokens` of this rank, with sequences of some length, in groups that have `size` tokens of
+  // the longest ones.
+  const auto groups = [&](std::int64_t size, std::int64_t tokens, std::int64_t length) {
+    const std::int64_t group = group_at_length(size, model.longest_sequence(), length);
+    return std::max<std::int64_t>(1, mesh.cp * tokens / std::max<std::int64_t>(1, group));
   };
-  local.routing_groups = groups(model.routing_group);
+  local.routing_groups = groups(model.routing_group, local.tokens, model.seq_length);
   local.counted_rows = product({local.routing_groups, model.rounds        ? model.topk
                                                       : model.free_counts ? 2
                                                                           : 1});
   local.capacity = moe_capacity(model);
-  const auto most = [&](std::int64_t experts, std::int64_t ranks) {
+  const auto most = [&](std::int64_t experts, std::int64_t ranks, std::int64_t length) {
+    const auto there = [&](std::int64_t tokens) {
+      return length == model.seq_length ? tokens : tokens * length / model.seq_length;
+    };
     const std::int64_t choices = model.rounds ? model.topk : std::min(model.topk, experts);
-    const std::int64_t rows = product({ranks, local.sent_tokens, choices});
+    const std::int64_t rows = product({ranks, there(local.sent_tokens), choices});
     if (local.capacity == 0) return rows;
-    return std::min(rows, product({experts, ranks, groups(model.capacity_group), local.capacity}));
+    return std::min(rows, product({experts, ranks,
+                                   groups(model.capacity_group, there(local.tokens), length),
+                                   moe_capacity(model.of_length(length))}));
   };
-  local.routed_rows = most(model.experts, 1);
-  local.expert_rows = most(local.experts, mesh.ep * rule.parts);
-  local.received_rows = most(local.experts, mesh.ep);
+  const std::int64_t longest = model.longest_sequence();  // of those that others send
+  local.routed_rows = most(model.experts, 1, model.seq_length);
+  local.expert_rows = most(local.experts, mesh.ep * rule.parts, longest);
+  local.received_rows = most(local.experts, mesh.ep, longest);
   const std::int64_t more =
       rule.chunks > 1 && rule.parts > 1 ? product({rule.chunks, mesh.ep, local.experts}) : 0;
   local.gathered_rows = product({rule.parts, local.received_rows + more});
@@ -83,7 +93,7 @@ LocalShape local_shape(const LocalShapeInput& input) {
 std::int64_t moe_capacity(const ModelShape& model) {
   if (model.capacity_factor <= 0) return 0;
   return expert_places(model.capacity_factor, model.topk, std::max<std::int64_t>(1, model.experts),
-                       model.capacity_group);
+                       group_at_length(model.capacity_group, model.longest_sequence(), model.seq_length));
 }
 
 std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {

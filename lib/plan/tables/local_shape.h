@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"

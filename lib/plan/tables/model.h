@@ -31,6 +31,7 @@ struct ModelShape {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t seq_length = 0;
+  std::int64_t longest = 0;  // of the sequences of all replicas, of which these are shorter; 0: these
   std::int64_t positions = 0;     // rows of the position table or of the RoPE table
   std::int64_t vocab = 0;         // real tokens
   std::int64_t padded_vocab = 0;  // rows of the embedding; independent of any parallel size
@@ -74,6 +75,14 @@ struct ModelShape {
     return experts > 1 && layer >= first_dense && layer % expert_every == 0;
   }
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
+  /// With sequences of `length` tokens, while other replicas may have longer ones.
+  ModelShape of_length(std::int64_t length) const {
+    ModelShape shorter = *this;
+    shorter.longest = longest_sequence();
+    shorter.seq_length = length;
+    return shorter;
+  }
+  std::int64_t longest_sequence() const { return longest > 0 ? longest : seq_length; }
   std::int64_t q_features() const { return heads * head_dim; }
   std::int64_t kv_features() const { return kv_heads * head_dim; }
 };

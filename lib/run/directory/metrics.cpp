@@ -65,6 +65,8 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
   append(text, ", \"lr\": ", report.lr);
   append(text, ", \"tokens\": ", report.tokens);
+  append(text, ", \"positions\": ", report.positions);
+  append(text, ", \"labels\": ", report.labels);
   if (report.batch_size) append(text, ", \"batch_size\": ", *report.batch_size);
   if (report.router) {
     append(text, ", \"router\": {\"balance_loss\": ", report.router->balance_loss);
