@@ -169,6 +169,20 @@ TEST_CASE("a character is shown once all of its bytes are there") {
   CHECK(tokenizer.decode({tokens[0], -1, 561, 1 << 30, tokens[1], tokens[2]}) == "ꙮ");
 }
 
+TEST_CASE("the bytes of tokens add up to the text, also where it is cut inside a character") {
+  const Tokenizer tokenizer = Tokenizer::open("hf:" + (folder / "gpt2").string());
+  const std::string text = "山高水长，日月同辉。 fox";
+  const auto tokens = encoded(tokenizer, text);
+  std::int64_t bytes = 0;
+  for (const std::int32_t token : tokens) bytes += tokenizer.bytes_of(token);
+  CHECK(bytes == std::ssize(text));
+  std::int64_t decoded = 0;  // an unfinished character is shown as one of three bytes
+  for (const std::int32_t token : tokens) decoded += std::ssize(tokenizer.decode({token}));
+  CHECK(decoded > bytes);
+  CHECK(tokenizer.bytes_of(*tokenizer.end_token()) == std::ssize(std::string("<|endoftext|>")));
+  CHECK(tokenizer.bytes_of(-1) == 0);
+}
+
 TEST_CASE("a very long word takes no quadratic time", "[one_thread]") {
   // Each takes minutes where a step is quadratic in the word's length.
   const std::string name = GENERATE("gpt2", "llama3", "qwen2");

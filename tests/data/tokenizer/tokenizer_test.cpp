@@ -24,6 +24,7 @@ TEST_CASE("the byte tokenizer maps bytes to their values") {
   CHECK(tokens[256] == 255);
   tokens.erase(tokens.begin());
   CHECK(bytes.decode(tokens) == text);
+  CHECK(bytes.bytes_of(0xe5) == 1);
   CHECK(bytes.decode({65, 256, -1, 66}) == "A\xef\xbf\xbd\xef\xbf\xbd\x42");
 }
 
@@ -37,6 +38,11 @@ TEST_CASE("a SentencePiece model encodes and decodes") {
   CHECK(tokens.size() < 20);
   CHECK(pieces.decode(tokens) == "the licence of this program");
   CHECK_NOTHROW(pieces.decode({-1, 450, 1 << 30}));
+  // A space is a byte, also the first, which the decoder leaves out.
+  std::int64_t bytes = std::ssize(pieces.decode({tokens[0]}));
+  for (std::size_t i = 1; i < tokens.size(); ++i) bytes += pieces.bytes_of(tokens[i]);
+  CHECK(bytes == std::ssize(std::string("the licence of this program")));
+  CHECK(pieces.bytes_of(2) == 0);  // the end of a document
   const std::size_t before = tokens.size();
   pieces.encode("", tokens);
   CHECK(tokens.size() == before);
