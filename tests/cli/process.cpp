@@ -46,14 +46,6 @@ Process::Process(const std::string& program, const std::vector<std::string>& wor
   const auto arguments = pointers_to(all);
   const auto entries = pointers_to(variables);
 
-  // A shell that runs the tests in the background ignores these, and so would the program.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t usual;
-  sigemptyset(&usual);
-  for (const int number : {SIGINT, SIGQUIT}) sigaddset(&usual, number);
-  posix_spawnattr_setsigdefault(&attributes, &usual);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   constexpr int create = O_WRONLY | O_CREAT | O_TRUNC;

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "device/cuda_device.h"
 #include "plan/ownership/saved_parts.h"
+#include "plan/rules/check.h"
 #include "run/preflight/data_check.h"
 #include "run/preflight/machine.h"
 
