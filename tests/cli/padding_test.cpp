@@ -12,17 +12,17 @@ namespace {
 using Json = nlohmann::json;
 
 /// Documents of 2 to 9 letters, with 28 labels.
-constexpr std::array documents{"srelt", "usctapirh", "wprrp", "uehueqmx", "vy", "fys", "jy", "ip"};
+constexpr std::array padded_texts{"srelt", "usctapirh", "wprrp", "uehueqmx", "vy", "fys", "jy", "ip"};
 
 std::string config_of(const TempDir& dir) {
   std::string lines;
-  for (const char* document : documents) lines += Json{{"text", document}}.dump() + "\n";
+  for (const char* document : padded_texts) lines += Json{{"text", document}}.dump() + "\n";
   return "model: {family: llama, num_layers: 2, hidden_size: 16, num_attention_heads: 2, "
          "seq_length: 16,\n        vocab_size: 256, ffn_hidden_size: 16}\n"
          "moe: {num_experts: 4, router_topk: 2, router_score_function: sigmoid,\n"
          "      router_enable_expert_bias: true, router_load_balancing_type: none}\n"
          "data: {train: " +
-         dir.write("documents.jsonl", lines) +
+         dir.write("padded_texts.jsonl", lines) +
          ", tokenizer: byte, shuffle: false, packing: false}\n"
          "train: {steps: 1, global_batch_size: 8}\nlr_schedule: {max_lr: 0.0}\n"
          "output: {save_weights: false}\n";
@@ -50,7 +50,7 @@ void check_close(const Json& found, const Json& expected) {
 
 }  // namespace
 
-TEST_CASE("routers count the tokens of documents, at every length of a sequence") {
+TEST_CASE("routers count the tokens of padded_texts, at every length of a sequence") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", config_of(dir));
   // Of each document alone, as long as its row, and added up.
@@ -78,7 +78,7 @@ TEST_CASE("routers count the tokens of documents, at every length of a sequence"
                  "28 tokens in 128 positions, 27 labels"));
 }
 
-TEST_CASE("documents give the same steps at two lengths, cut to their own and over ranks") {
+TEST_CASE("padded_texts give the same steps at two lengths, cut to their own and over ranks") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", config_of(dir));
   const std::vector<std::string> steps{"train.steps=3",
