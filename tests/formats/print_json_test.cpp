@@ -11,6 +11,7 @@
 #include "formats/json_text.h"
 #include "formats/print/print.h"
 #include "plan/sample.h"
+#include "plan/search/search.h"
 #include "plan/tables/groups.h"
 
 using namespace trainctl;
@@ -85,11 +86,17 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   const Place place{.origin = Place::Origin::file, .file = "a.yaml", .line = 1, .column = 1};
   found.add({Severity::warning, "no-effect", "log.every", "has no effect", "", place});
   found.add_source("a.yaml", "log: {every: 1}");
-  const Json json = Json::parse(print_json(
-      {.plan = plan, .config = &config, .rank = 5, .lr_at = {0, 7}, .diagnostics = &found}));
+  const SearchReport search;
+  const Json json = Json::parse(print_json({.plan = plan,
+                                            .config = &config,
+                                            .rank = 5,
+                                            .lr_at = {0, 7},
+                                            .diagnostics = &found,
+                                            .search = &search}));
   std::map<std::string, Names> seen;
   seen[""] = keys_of(json);
-  for (const char* name : {"mesh", "rank", "model", "exchange", "schedule", "flops", "time"}) {
+  for (const char* name :
+       {"mesh", "rank", "model", "exchange", "schedule", "search", "flops", "time"}) {
     seen[name] = keys_of(json[name]);
   }
   for (const char* name :

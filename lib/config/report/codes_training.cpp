@@ -6,9 +6,6 @@ namespace trainctl {
 namespace {
 
 constexpr CodeNote training_notes[] = {
-    {"home-path", "A path begins with ~",
-     "Only a shell replaces ~; in a file ${HOME} is the home directory.",
-     "data: {train: ~/book.txt}", "data: {train: \"${HOME}/book.txt\"}"},
     {"zero-weights", "A model whose weights are all 0",
      "perform_initialization false leaves the weights at 0, to be loaded; without model.from only "
      "a run that goes on loads some.",

@@ -88,21 +88,6 @@ void check_moment(const char* path, ComputeType type, const OptimizerConfig& opt
               "set it to bf16 or fp32");
 }
 
-/// Only a shell knows ~.
-void check_home(const Config& config, Check& check) {
-  std::vector<std::pair<std::string, std::string>> paths{
-      {"data.validation.path", config.data.validation.path.value_or("")},
-      {"data.cache_dir", config.data.cache_dir},
-      {"output.dir", config.output.dir},
-      {"log.trace", config.log.trace}};
-  for (const DataSource& source : config.data.train) paths.emplace_back("data.train", source.path);
-  for (const auto& [key, path] : paths) {
-    if ((path != "~" && !path.starts_with("~/")) || !check.clean({key})) continue;
-    check.error("home-path", key, path + " begins with ~, which only a shell replaces",
-                "write ${HOME}" + path.substr(1));
-  }
-}
-
 }  // namespace
 
 void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& precision,
@@ -273,7 +258,6 @@ void check_data(const Config& config, Check& check) {
                     named("vocab_size", config.model.vocab_size),
                 "set eod_token to a token of the vocabulary");
   }
-  check_home(config, check);
   double weights = 0;
   for (const DataSource& source : data.train) weights += std::max(source.weight, 0.0);
   if (!data.train.empty() && !(weights > 0) && check.clean({"data.train"})) {
