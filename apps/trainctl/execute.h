@@ -11,7 +11,6 @@ namespace trainctl {
 /// the program's name. Returns only if that failed, with the reason.
 std::string execute(const std::string& program, const Arguments& words);
 
-
 /// The output of `program words...` on both streams, at most 64 KiB; "" if it cannot be started.
 std::string output_of(const std::string& program, const Arguments& words);
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/rank_words.h"
 #include "base/units.h"
+#include "comm/rank_words.h"
 #include "commands.h"
 #include "ops/cpu_level.h"
 #include "output.h"

@@ -118,7 +118,7 @@ class Team {
   alignas(64) std::atomic<unsigned> call_{0};  // the number of the last one
   alignas(64) std::atomic<unsigned> unfinished_{0};
   std::atomic<bool> ends_{false};
-  // Written while no part is taken, read by whoever has taken one.
+  // Written while no part is taken, read by the thread that has taken one.
   void (*body_)(void*, int, int) = nullptr;
   void* context_ = nullptr;
   int workers_ = 0;

@@ -33,9 +33,10 @@ struct TokenLayout {
   }
 };
 
-/// A group of neighbouring tokens of sequences that are `longest` long, where they are `length` long:
-/// one of whole sequences has fewer tokens, a part of one as many. 0 stays 0.
-constexpr std::int64_t group_at_length(std::int64_t group, std::int64_t longest, std::int64_t length) {
+/// A group of neighbouring tokens of sequences that are `longest` long, where they are `length`
+/// long: one of whole sequences has fewer tokens, a part of one as many. 0 stays 0.
+constexpr std::int64_t group_at_length(std::int64_t group, std::int64_t longest,
+                                       std::int64_t length) {
   return longest > 0 && group % longest == 0 ? group / longest * length : group;
 }
 

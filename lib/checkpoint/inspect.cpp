@@ -14,7 +14,7 @@ namespace trainctl {
 
 namespace {
 
-/// What was read and found wrong; what could not be read is no damage.
+/// What was read and found wrong; what could not be read is not damage.
 void note_damage(const Error& error, std::vector<std::string>& wrong) {
   if (error.code() == ExitCode::io) throw error;
   wrong.emplace_back(error.what());

@@ -201,9 +201,7 @@ SavedFile read_file(const Node& node) {
 /// Older ones count positions alone.
 TrainState read_state(const Node& node) {
   const std::int64_t tokens = node["tokens"].count();
-  const auto counted = [&](const char* key) {
-    return node.has(key) ? node[key].count() : tokens;
-  };
+  const auto counted = [&](const char* key) { return node.has(key) ? node[key].count() : tokens; };
   return {.step = node["step"].count(),
           .samples = node["samples"].count(),
           .tokens = tokens,

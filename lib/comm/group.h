@@ -67,7 +67,8 @@ void gather_values(Group& group, std::span<double> mine, std::span<double> all, 
 /// A byte string from `root` to all (its length first).
 void broadcast_bytes(Group& group, std::string& bytes, int root);
 /// Returns if no member has a failure. Otherwise every member throws: those that have one their
-/// own, the others that of the first, so that the first one that is heard names the cause. Collective.
+/// own, the others that of the first, so that the first one that is heard names the cause.
+/// Collective.
 void share_failure(Group& group, const std::exception_ptr& mine);
 /// Every member's byte string, in rank order, on rank `root`; empty elsewhere.
 std::vector<std::string> gather_bytes(Group& group, std::string mine, int root);

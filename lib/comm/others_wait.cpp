@@ -24,7 +24,7 @@ class Done {
     }
     changed_.notify_one();
   }
-  /// Waits until it is, or until the next word is due.
+  /// Waits until it is, or until it is time for the next word.
   bool soon() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, between_words, [this] { return done_; });

@@ -31,7 +31,7 @@ struct StepReport {
   // labels with a weight above 0.
   std::int64_t tokens = 0, positions = 0, labels = 0;
   std::optional<std::int64_t> batch_size{};  // sequences of this step, in a run with a ramp
-  double tokens_per_second = 0;  // real ones
+  double tokens_per_second = 0;              // real ones
   double step_seconds = 0;
   double flops_per_second = 0;  // of the model (causal attention, real positions), all ranks
   std::optional<double> val_loss;

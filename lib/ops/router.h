@@ -32,8 +32,8 @@ namespace trainctl {
 //   S_t = 1e-9 + sum over e of p_te m_te; what c counts and m are constants.
 // z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
 // Tokens that are not real choose nothing and are in no count and loss: G and the tokens that share
-// places are the real ones of a group. `real` is [tokens of all groups] u8 in the order of the data,
-// 0 where a token is not; empty: all are.
+// places are the real ones of a group. `real` is [tokens of all groups] u8 in the order of the
+// data, 0 where a token is not; empty: all are.
 
 enum class RouterScore { softmax, sigmoid };
 /// What the score of a choice is divided by for its weight: 1, or a sum.
@@ -75,11 +75,11 @@ struct RouterForward {
   std::int64_t group = 0;  // G, divides T
   RouterCapacity capacity{};
   RouterChoice choice{};
-  Tensor chosen;           // [T, k] i32, the largest first: the expert, or ~expert where it is full;
-                           // ~0 of a token that is not real
-  Tensor weight;           // [T, k] fp32
-  std::int64_t first = 0;  // with `count` rows from it on: the tokens of this rank
-  std::int64_t count = 0;  // 0: all
+  Tensor chosen;  // [T, k] i32, the largest first: the expert, or ~expert where it is full;
+                  // ~0 of a token that is not real
+  Tensor weight;  // [T, k] fp32
+  std::int64_t first = 0;   // with `count` rows from it on: the tokens of this rank
+  std::int64_t count = 0;   // 0: all
   std::int64_t chunks = 1;  // RowChunking of their slots
   Tensor slot;     // [T, k] i32, of those rows: the row of the choice among theirs for all experts:
                    // expert after expert, in each in the order of the rows; -1 where it is dropped

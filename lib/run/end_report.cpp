@@ -264,7 +264,7 @@ std::string tell_measured(const EndReport& report) {
   return document(report, planned, ranks);
 }
 
-/// What is told of a run never fails it, nor does what is not: false then, with a warning.
+/// What is told of a run never fails it. False, with a warning, where it could not be told.
 template <class Body>
 bool try_to_report(const Body& body) {
   try {

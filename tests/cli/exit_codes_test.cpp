@@ -14,7 +14,7 @@ struct Row {
   std::string restart;
 };
 
-/// By what stands in the first column.
+/// By the first column.
 std::map<std::string, Row> rows_of_page() {
   std::ifstream page(TRAINCTL_SOURCE_DIR "/docs/exit-codes.md");
   const std::regex row(R"(\| ([^|]+) \| ([a-z_]*) ?\| (yes|no) \| .*)");

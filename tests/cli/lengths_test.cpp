@@ -111,8 +111,8 @@ TEST_CASE("epochs count the training data") {
                  "train.epochs (2.5) x 40 sequences in the training data / global_batch_size (8) = "
                  "13"));
   CHECK_FALSE(contains(read_file(dir / "run/config.yaml"), "\n  steps: "));
-  const Outcome differs = trainctl({"validate", config, "--data", "--set", "data.train=" + text, "--set",
-                                    "train.epochs=2", "--set", "train.steps=11"});
+  const Outcome differs = trainctl({"validate", config, "--data", "--set", "data.train=" + text,
+                                    "--set", "train.epochs=2", "--set", "train.steps=11"});
   CHECK(differs.exit_code == exits::invalid);
   CHECK(contains(differs.err,
                  "contradicts train.epochs (2) x 40 sequences in the training data / "
@@ -124,7 +124,7 @@ TEST_CASE("epochs count the training data") {
   CHECK(contains(none.err, ": data.train: no text file or folder " + (dir / "none")));
 }
 
-TEST_CASE("epochs read no data unless they are asked to, and the steps are said to be unknown") {
+TEST_CASE("epochs read no data unless they are asked to, and tell that the steps are unknown") {
   const TempDir dir;
   const std::string text = dir.write("a.txt", std::string(1 + 16 * 40, 'a'));
   const std::string config = dir.write("a.yaml", config_with("epochs: 2.5, global_batch_size: 8"));

@@ -12,7 +12,8 @@ namespace {
 using Json = nlohmann::json;
 
 /// Documents of 2 to 9 letters, with 28 labels.
-constexpr std::array padded_texts{"srelt", "usctapirh", "wprrp", "uehueqmx", "vy", "fys", "jy", "ip"};
+constexpr std::array padded_texts{"srelt", "usctapirh", "wprrp", "uehueqmx",
+                                  "vy",    "fys",       "jy",    "ip"};
 
 std::string config_of(const TempDir& dir) {
   std::string lines;
@@ -56,8 +57,7 @@ TEST_CASE("routers count the tokens of padded_texts, at every length of a sequen
   // Of each document alone, as long as its row, and added up.
   const std::vector<std::vector<int>> choices{{12, 12, 17, 15}, {16, 14, 11, 15}};
   for (const int length : {16, 8}) {
-    const Json line =
-        run(dir, config, set({"model.seq_length=" + std::to_string(length)})).front();
+    const Json line = run(dir, config, set({"model.seq_length=" + std::to_string(length)})).front();
     for (std::size_t layer = 0; layer < 2; ++layer) {
       for (std::size_t e = 0; e < 4; ++e) {
         const double load = line["router"]["loads"][layer][e].get<double>();

@@ -40,7 +40,7 @@ TEST_CASE("version") {
   }
 }
 
-TEST_CASE("what a shell left of a path is refused, and torchrun's ranks are not lost in silence") {
+TEST_CASE("what a shell left of a path is refused, and torchrun's ranks are told") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const Outcome empty = trainctl({"train", config, "--output", ""});

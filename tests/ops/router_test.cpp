@@ -20,7 +20,7 @@ struct Sizes {
   RowOrder order{};
   std::int64_t first = 0, count = 0;
   std::int64_t chunks = 1;
-  std::int64_t place_group = 0;  // 0: group
+  std::int64_t place_group = 0;      // 0: group
   std::vector<std::uint8_t> real{};  // empty: all are
 
   Tensor marks() const {

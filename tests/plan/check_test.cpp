@@ -381,7 +381,7 @@ TEST_CASE("absurd sizes are errors, not overflows", "[check]") {
   });
 }
 
-TEST_CASE("a router without a gradient is no matter where nothing learns", "[check]") {
+TEST_CASE("a router without a gradient does not matter where nothing learns", "[check]") {
   Config config = small_config();
   config.moe.num_experts = 4;
   config.moe.router_pre_softmax = false;  // one chosen expert, of weight 1

@@ -79,7 +79,7 @@ TEST_CASE("nothing begins at step 1 while a checkpoint has a manifest") {
   CHECK(decide_auto(run, config).earlier == Start::Earlier::removed);
 }
 
-TEST_CASE("an empty folder of checkpoints, also a link to one, is no file of another run") {
+TEST_CASE("an empty folder of checkpoints, also a link to one, is not a file of another run") {
   const TempFolder folder;
   const fs::path run = folder.path() / "run";
   const fs::path disk = folder.path() / "disk";
@@ -137,7 +137,7 @@ TEST_CASE("metrics that were removed while a run goes on are written again") {
   CHECK(keep_metrics_until(path, 5, fence) == 3);  // lines that are lost
 }
 
-TEST_CASE("metrics that another start has written anew are its own") {
+TEST_CASE("metrics that another start has written again are its own") {
   const TempFolder folder;
   const fs::path path = folder.path() / "metrics.jsonl";
   const Fence lost{3, [] { throw Error(ExitCode::taken, "lost"); }};

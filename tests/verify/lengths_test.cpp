@@ -79,9 +79,9 @@ TEST_CASE("with experts, micro-batches of different lengths equal padded ones") 
 }
 
 TEST_CASE("padding that one rank routes is found") {
-  const Options experts = with(small_llama, {"moe.num_experts=4", "moe.router_topk=2",
-                                             "moe.ffn_hidden_size=24", "moe.aux_loss_factor=0.2",
-                                             "data.packing=false"});
+  const Options experts =
+      with(small_llama, {"moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=24",
+                         "moe.aux_loss_factor=0.2", "data.packing=false"});
   const Faults all_real{.batches = [](int rank, std::int64_t, std::vector<Batch>& batches) {
     if (rank == 1) std::ranges::fill(batches[0].real, batches[0].length);
   }};

@@ -103,8 +103,8 @@ int run_launch(const Arguments& arguments) {
   command_line.add_flag("--dry-run", dry_run, "Print the mpirun command and exit");
   const auto split = std::find(arguments.begin(), arguments.end(), "--");
   const auto started = std::find(arguments.begin(), split, "train");
-  const bool is_value = started != arguments.begin() && started != split &&
-                        (*(started - 1)).starts_with("--");
+  const bool is_value =
+      started != arguments.begin() && started != split && (*(started - 1)).starts_with("--");
   if (started != split && !is_value) {
     command_line.refuse("the command to start follows '--'; did you mean '-- " +
                         shell_line(Arguments(started, split)) + "'?");

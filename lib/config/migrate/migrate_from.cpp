@@ -89,7 +89,7 @@ bool take_model(Migration& migration, const std::string& text, const std::string
   return true;
 }
 
-/// Whether a value is no number where one is asked for, or none that can be.
+/// Whether a value is something else than a number where one is asked for, or none that can be.
 bool is_bad_value(const std::string& code) {
   return code == "wrong-type" || code == "out-of-range" || code == "bad-word";
 }

@@ -120,9 +120,9 @@ void read_llama3_rope(HuggingFaceReader& reader, const HuggingFaceJson& scaling,
     }
   }
   const HuggingFaceJson& top = reader.at("original_max_position_embeddings");
-  const HuggingFaceJson original =
-      top.is_null() ? take("original_max_position_embeddings", static_cast<std::uint64_t>(positions))
-                    : top;
+  const HuggingFaceJson original = top.is_null() ? take("original_max_position_embeddings",
+                                                        static_cast<std::uint64_t>(positions))
+                                                 : top;
   if (!original.is_number_unsigned()) {
     return reader.problem("original_max_position_embeddings", original, "expected a whole number");
   }

@@ -226,8 +226,8 @@ void choose_for(const RouterForward& args, std::int64_t row) {
     return;
   }
   std::int32_t* slot = args.slot.as<std::int32_t>() + row * topk;
-  std::int32_t* counted = args.choices.as<std::int32_t>() +
-                          token / args.group * choice.counted(topk) * experts;
+  std::int32_t* counted =
+      args.choices.as<std::int32_t>() + token / args.group * choice.counted(topk) * experts;
   const Ranking ranking(logits, experts, args.bias.empty() ? nullptr : args.bias.as<float>(),
                         choice);
   if (choice.group_topk < choice.groups) {

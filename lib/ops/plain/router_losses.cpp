@@ -54,8 +54,8 @@ void for_balance(const RouterChoice& choice, const Probabilities& p, std::int64_
   }
 }
 
-/// What Balance::mean() is multiplied by: experts over the choices that are counted for a term, which
-/// are as many in each of a group. `choices` as in for_balance.
+/// What Balance::mean() is multiplied by: experts over the choices that are counted for a term,
+/// which are as many in each of a group. `choices` as in for_balance.
 double even_share(const std::int32_t* choices, std::int64_t experts) {
   const std::int64_t counted = std::accumulate(choices, choices + experts, std::int64_t{0});
   return static_cast<double>(experts) / static_cast<double>(counted);
@@ -100,16 +100,16 @@ void router_losses_plain(const OpContext&, const RouterLosses& args) {
   for (std::int64_t s = 0; s < args.logits.shape[0]; ++s) {
     const std::int64_t token = args.order.token_of(args.first + s);
     if (!real.has(token)) continue;
-    const std::int32_t* choices = args.choices.as<std::int32_t>() +
-                                  token / args.group * choice.counted(topk) * experts;
+    const std::int32_t* choices =
+        args.choices.as<std::int32_t>() + token / args.group * choice.counted(topk) * experts;
     const double even = even_share(choices, experts);
     const Probabilities p(args.logits.as<float>() + s * experts, experts, choice.score);
     float* d_logits = args.d_logits.as<float>() + s * experts;
     const auto add = [&](std::int64_t e, double slope) {
       d_logits[e] += static_cast<float>(scale * slope);
     };
-    for_balance(choice, p, experts, topk, args.chosen.as<std::int32_t>() + s * topk,
-                choices, [&](const Balance& balance) {
+    for_balance(choice, p, experts, topk, args.chosen.as<std::int32_t>() + s * topk, choices,
+                [&](const Balance& balance) {
                   for (std::int64_t e = 0; e < experts; ++e) {
                     add(e, args.balance_factor * even * balance.slope(e));
                   }
@@ -146,9 +146,8 @@ void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
       if (share > 0) entropy -= share * p.log_of(e);
     }
     z_loss += p.log_sum() * p.log_sum();
-    dropped += static_cast<double>(
-        std::count_if(chosen + t * topk, chosen + (t + 1) * topk,
-                      [](std::int32_t one) { return one < 0; }));
+    dropped += static_cast<double>(std::count_if(chosen + t * topk, chosen + (t + 1) * topk,
+                                                 [](std::int32_t one) { return one < 0; }));
   }
   float* sums = args.sums.as<float>();
   const auto add = [&](RouterSum sum, double value) {

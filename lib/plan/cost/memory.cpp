@@ -183,8 +183,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   const std::int64_t sequences = plan.microbatches * plan.fed_sequences();
   const std::int64_t sequence =
       plan.model.seq_length * bytes_per_prefetched_token + bytes_per_prefetched_sequence;
-  memory.data = (config.data.prefetch + 1) * sequences * sequence +
-                feed_bytes(plan, number, config.data);
+  memory.data =
+      (config.data.prefetch + 1) * sequences * sequence + feed_bytes(plan, number, config.data);
   if (saves_in_background(config.checkpoint)) {
     memory.checkpoint = most_saved_bytes(plan, number, config.optimizer);
   }

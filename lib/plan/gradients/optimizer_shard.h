@@ -42,8 +42,8 @@ std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh);
 
 /// One entry per parameter. Rows are cut if the parallel optimizer is on, the parameter is not a
 /// bias and has one home, this rank's share of it has threshold KB or more (fp32), there are
-/// replicas R > 1, and the rows of dim 0 divide by k s: s is weight_shard_size where that divides R,
-/// else R, and k how often dim 0 is cut already (MindSpore, optimizer parallel). Parameter i is
+/// replicas R > 1, and the rows of dim 0 divide by k s: s is weight_shard_size where that divides
+/// R, else R, and k how often dim 0 is cut already (MindSpore, optimizer parallel). Parameter i is
 /// dealt to rank i mod dp.
 std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
                                             const std::vector<ParamSpec>& parameters);

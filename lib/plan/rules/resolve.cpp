@@ -175,8 +175,8 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
       resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
   const ModelShape model = model_shape(config.model, config.moe);
   // Ranks that route the same tokens may each send a slice of them.
-  const bool cuts = parallel.sequence_parallel || slices || splits.any(SplitBy::tokens) ||
-                    model.experts > 1;
+  const bool cuts =
+      parallel.sequence_parallel || slices || splits.any(SplitBy::tokens) || model.experts > 1;
   const std::int64_t parts = tokens.ranks * tokens.pieces() * (cuts ? mesh.tp : 1);
   std::int64_t step = std::lcm(parts, multiple);
   for (const std::int64_t group : {model.routing_group, model.capacity_group}) {

@@ -66,8 +66,8 @@ struct ActivationSpec {
 /// said):
 ///  batch, per chunk C, from fetch to B: chunk.C.batch.tokens .labels .position .first_position [T]
 ///         i32 (the first position that attention sees), .global_token [T] i64, .loss_weight [T]
-///         fp32 (tokens with the embedding; labels and weights with the head, until F); with experts
-///         .real [T of all context-parallel ranks] u8
+///         fp32 (tokens with the embedding; labels and weights with the head, until F); with
+///         experts .real [T of all context-parallel ranks] u8
 ///  input, until B: layers.N.input [T,H] (the block's input: the previous block's output),
 ///         head.input [T,H] (the last block's output)
 ///  forward, until B: layers.N.norm1.mean .rstd [T] fp32, .attention.q [T,Q] .k .v [T,K] (after

@@ -47,9 +47,9 @@ void add_routing(const LocalShapeInput& input, LocalShape& local) {
     const std::int64_t choices = model.rounds ? model.topk : std::min(model.topk, experts);
     const std::int64_t rows = product({ranks, there(local.sent_tokens), choices});
     if (local.capacity == 0) return rows;
-    return std::min(rows, product({experts, ranks,
-                                   groups(model.capacity_group, there(local.tokens), length),
-                                   moe_capacity(model.of_length(length))}));
+    return std::min(
+        rows, product({experts, ranks, groups(model.capacity_group, there(local.tokens), length),
+                       moe_capacity(model.of_length(length))}));
   };
   const std::int64_t longest = model.longest_sequence();  // of those that others send
   local.routed_rows = most(model.experts, 1, model.seq_length);
@@ -92,8 +92,9 @@ LocalShape local_shape(const LocalShapeInput& input) {
 
 std::int64_t moe_capacity(const ModelShape& model) {
   if (model.capacity_factor <= 0) return 0;
-  return expert_places(model.capacity_factor, model.topk, std::max<std::int64_t>(1, model.experts),
-                       group_at_length(model.capacity_group, model.longest_sequence(), model.seq_length));
+  return expert_places(
+      model.capacity_factor, model.topk, std::max<std::int64_t>(1, model.experts),
+      group_at_length(model.capacity_group, model.longest_sequence(), model.seq_length));
 }
 
 std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {

@@ -31,7 +31,8 @@ struct ModelShape {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t seq_length = 0;
-  std::int64_t longest = 0;  // of the sequences of all replicas, of which these are shorter; 0: these
+  std::int64_t longest =
+      0;  // of the sequences of all replicas, of which these are shorter; 0: these
   std::int64_t positions = 0;     // rows of the position table or of the RoPE table
   std::int64_t vocab = 0;         // real tokens
   std::int64_t padded_vocab = 0;  // rows of the embedding; independent of any parallel size

@@ -24,7 +24,7 @@ struct LeaseOwner {
   static LeaseOwner here();
   /// One line of JSON.
   std::string to_text() const;
-  /// None if the text is no owner's.
+  /// None if the text is not that of an owner.
   static std::optional<LeaseOwner> parse(const std::string& text);
   /// "process 507 on host n2"
   std::string name() const;

@@ -220,7 +220,7 @@ class Decision {
   Start start_;
 };
 
-/// Of a link to a folder, what that holds: the link says where a run's files are to be.
+/// Of a link to a folder, what that holds: the link says where a run's files belong.
 void delete_tree(const fs::path& path) {
   if (fs::is_symlink(fs::symlink_status(path)) && kind_of_file(path) == FileKind::folder) {
     for (const std::string& name : names_in(path)) delete_tree(path / name);
@@ -284,7 +284,7 @@ void prepare_run_dir(const fs::path& directory, const Start& start, const Fence&
     move_aside(directory);
   }
   for (const fs::path& path : folder.incomplete()) delete_tree(path);
-  // Anew in any case: an earlier session that still runs has the old file open.
+  // A new file in any case: an earlier session that still runs has the old file open.
   const fs::path metrics = directory / "metrics.jsonl";
   if (loads) {
     const std::int64_t missing = keep_metrics_until(metrics, start.step, fence);

@@ -24,9 +24,9 @@ struct SignalSpeaker {
   void (*tell_launch)(int code) = nullptr;
 };
 
-/// Installs the handler, unless whoever started this process had it ignore the signal, as `nohup`
-/// does with SIGHUP and shells with the SIGINT of what runs in their background. Not for SIGUSR1,
-/// which `launch` has an mpirun ignore that has not begun to catch it.
+/// Installs the handler, unless the program that started this process had it ignore the signal, as
+/// `nohup` does with SIGHUP and shells with the SIGINT of what runs in their background. Not for
+/// SIGUSR1, which `launch` has an mpirun ignore that has not begun to catch it.
 void handle_unless_ignored(int signal, void (*handler)(int));
 
 /// Installs the handlers for SIGINT, SIGTERM and SIGHUP, unless they are ignored, and for SIGUSR1,

@@ -22,24 +22,24 @@ namespace trainctl {
 
 namespace {
 
-/// How a product is divided among threads: into strips of rows or of columns, `width` wide but for
+/// How a product is divided among threads: into strips of rows or of columns, `width` wide except
 /// the last.
-struct Cut {
+struct ThreadCut {
   std::int64_t strips = 1;
   std::int64_t width = 0;
   bool by_rows = true;
-  friend bool operator==(const Cut&, const Cut&) = default;
+  friend bool operator==(const ThreadCut&, const ThreadCut&) = default;
 };
 
 struct Key {
   MatmulShape shape;
-  Cut cut;
+  ThreadCut cut;
   friend bool operator==(const Key&, const Key&) = default;
 };
 
 /// As many strips as have some microseconds of work each: by the operations of the product, and by
 /// the bytes that it reads, which decide where it has few rows.
-Cut cut_of(const Matmul& args, const MatmulShape& shape) {
+ThreadCut cut_of(const Matmul& args, const MatmulShape& shape) {
   constexpr std::int64_t flops_per_strip = 1'000'000;
   constexpr std::int64_t bytes_per_strip = 128 << 10;
   constexpr std::int64_t multiple = 16;  // the elements of a vector
