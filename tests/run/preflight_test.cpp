@@ -159,7 +159,10 @@ data: {train: )" + folder.path().string() +
     }
     return Finding{};
   };
-  const std::int64_t planned = memory.total() - memory.runtime;
+  // With the stacks of its threads, and what measuring the machine takes.
+  const std::int64_t planned = memory.total() - memory.runtime +
+                               (plan.threads_per_rank + std::int64_t{4}) * thread_stack() +
+                               (std::int64_t{64} << 20);
   REQUIRE(planned > std::int64_t{256} << 20);
   const Finding fits = finding(planned + (std::int64_t{64} << 20));
   CHECK(fits.level == Finding::Level::fine);

@@ -8,7 +8,6 @@
 #include "base/units.h"
 #include "device/cuda_device.h"
 #include "plan/ownership/saved_parts.h"
-#include "plan/rules/check.h"
 #include "run/preflight/data_check.h"
 #include "run/preflight/machine.h"
 
@@ -41,7 +40,7 @@ std::int64_t records_bytes(const Config& config, const Plan& plan) {
   std::int64_t line = metrics_line_bytes + load_bytes * loads;
   if (config.output.tensorboard) line += event_bytes;
   const std::int64_t steps = config.train.steps - plan.ramp.front().first_step;
-  return product_of({steps, line}) + reports_bytes + log_bytes * plan.mesh.world_size();
+  return steps * line + reports_bytes + log_bytes * plan.mesh.world_size();
 }
 
 /// Bytes that the run leaves on the disk: the weights, the checkpoints that are there at once, and
