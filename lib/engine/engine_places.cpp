@@ -35,10 +35,13 @@ std::vector<int> places_in_views(const std::vector<int>& view_of) {
   return places;
 }
 
-/// Of a sequence whose first `tokens` positions are real.
-double flops_of_row(ModelShape model, std::int64_t tokens) {
-  model.seq_length = tokens;
-  return estimate_flops(model, tokens).total();
+/// Of a sequence whose first `tokens` positions are real: their share of the products, and of what
+/// the plan has for pairs of positions under the causal mask.
+double flops_of_row(const Plan& plan, std::int64_t tokens) {
+  const auto real = static_cast<double>(tokens);
+  const double share = real / static_cast<double>(plan.tokens_per_step());
+  const double pairs = (real + 1) / static_cast<double>(plan.model.seq_length + 1);
+  return share * (plan.flops.matmul + plan.flops.attention_causal * pairs);
 }
 
 }  // namespace
@@ -202,7 +205,7 @@ void Engine::count_batches(const std::vector<Batch>& batches) {
       mine[0] += batch.weight_sum;
       mine[1] += static_cast<double>(real_positions(batch));
       mine[2] += static_cast<double>(counted_labels(batch));
-      for (const std::int64_t tokens : batch.real) mine[3] += flops_of_row(plan_.model, tokens);
+      for (const std::int64_t tokens : batch.real) mine[3] += flops_of_row(plan_, tokens);
     }
   }
   Counts sums = plan_.full_batch ? mine : Counts{};

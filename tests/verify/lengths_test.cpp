@@ -89,8 +89,8 @@ TEST_CASE("padding that one rank routes is found") {
                .options = experts,
                .layout = "dp2+ep2+m4",
                .faults = all_real,
-               .what = "",
-               .tensor = "router"});
+               .what = "activation",
+               .tensor = "layers.0"});
 }
 
 TEST_CASE("mistakes in lengths are found") {
