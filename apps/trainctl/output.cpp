@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/world.h"
 
 namespace trainctl {
 
@@ -99,7 +100,10 @@ bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
 
-bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+bool stdout_is_terminal() {
+  // mpirun gives each rank a terminal of its own and passes on what comes there, to wherever.
+  return isatty(STDOUT_FILENO) == 1 && launched_as().size <= 1;
+}
 
 bool color_on_stderr() { return stderr_is_terminal() && colors_are_wanted(); }
 
