@@ -37,6 +37,7 @@ Batch batch_of(const SafetensorsFile& file, const Plan& plan, std::int64_t first
   const auto labels = values_in<std::int32_t>(file, "labels");
   Batch batch;
   batch.length = length;
+  batch.real.assign(static_cast<std::size_t>(plan.micro_batch_size), length);
   for (std::int64_t i = first * length; i < (first + plan.micro_batch_size) * length; ++i) {
     batch.tokens.push_back(tokens.at(static_cast<std::size_t>(i)));
     batch.labels.push_back(labels.at(static_cast<std::size_t>(i)));
