@@ -55,7 +55,7 @@ TEST_CASE("migrate does not replace its own input unasked, nor write what it can
 TEST_CASE("migrate lists what it could not carry") {
   const TempDir dir;
   const std::string file =
-      dir.write("m.yaml", small_config() + "runner_config:\n  epochs: 2\ncallbacks: []\n");
+      dir.write("m.yaml", small_config() + "runner_config:\n  epochs: 2\ncallbacks: [{type: A}]\n");
   const Outcome outcome = trainctl({"migrate", file});
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.err,

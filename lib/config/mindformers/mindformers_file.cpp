@@ -46,6 +46,7 @@ class Carrier {
     const std::string implied = name_family(file_);
     carry_evaluation();
     count_micro_batches();
+    sgd_of_mindspore_ = edit_.text("optimizer.type") == "SGD";
     for (const OtherKey& row : carried_mindformers_keys()) carry(row);
     carry_samples();
     if (!edit_.has("train.steps")) carry({"runner_config.epochs", "train.epochs"});
@@ -207,7 +208,7 @@ class Carrier {
     const Span where = section->key_span;
     file_.give("optimizer.weight_decay", "0.0", where);  // without the key there is none
     // MindSpore's SGD adds it to the gradient.
-    if (edit_.text("optimizer.type") == "sgd") {
+    if (sgd_of_mindspore_) {
       file_.give("optimizer.weight_decay_form", "coupled", where);
     }
     const YamlEntry* found = edit_.find("optimizer.betas");
@@ -382,6 +383,7 @@ class Carrier {
 
   MindformersFile file_;
   TreeEditor& edit_;
+  bool sgd_of_mindspore_ = false;  // by its name there
 };
 
 }  // namespace
