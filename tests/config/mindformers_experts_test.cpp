@@ -42,7 +42,7 @@ TEST_CASE("the section moe_config has the definitions and defaults of TopkRouter
 
 TEST_CASE("the same names under moe are plain aliases, and one expert needs no router") {
   const ReadResult plain = read(base + "moe: {expert_num: 4, num_experts_chosen: 2}\n");
-  CHECK(found(plain) == no_messages());
+  CHECK(found(plain).empty());
   MoeConfig expected;
   expected.num_experts = 4;
   expected.router_topk = 2;
