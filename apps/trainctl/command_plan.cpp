@@ -23,8 +23,8 @@ namespace {
 
 constexpr const char* plan_name = "trainctl plan";
 constexpr const char* plan_examples =
-    "  trainctl plan --config configs/gpt2-124m.yaml --world-size 8\n"
-    "  trainctl plan --config configs/llama3-8b.yaml --world-size 16384 --ranks-per-host 8\n"
+    "  trainctl plan --config configs/gpt.yaml --world-size 8\n"
+    "  trainctl plan --config configs/llama3-8b.yaml --world-size 1024 --ranks-per-host 8\n"
     "  trainctl plan --config configs/gpt.yaml --rank 0 --format json\n"
     "  trainctl plan --config configs/gpt.yaml --format html --memory-limit 16 -o plan.html\n"
     "  trainctl plan --config configs/gpt.yaml --world-size 8 --groups dp\n"

@@ -124,7 +124,7 @@ TEST_CASE("a file that is not there is told with its place and what to write") {
     const std::size_t at = text.find("/usr/share/common-licenses");
     const std::string config =
         dir.write("a.yaml", text.substr(0, at) + path + text.substr(text.find(',', at)));
-    const Outcome outcome = trainctl({"train", config, "--output", dir / "run"});
+    const Outcome outcome = trainctl({"train", config, "--dry-run", "--output", dir / "run"});
     CHECK(outcome.exit_code == exits::missing_input);
     CHECK(contains(outcome.err, "a.yaml:3:15: data.train: no t"));
     return outcome.err.substr(outcome.err.rfind('\n', outcome.err.size() - 2) + 1);

@@ -143,7 +143,8 @@ TEST_CASE("a tokenizer that cannot be had is named with its place in the configu
   INFO(large.err);
   CHECK(large.exit_code == exits::invalid);
   CHECK(contains(large.err, "a.yaml:3:54: data.tokenizer: hf:" + folder + " has 561 tokens"));
-  CHECK(contains(large.err, "but model.vocab_size is 256: raise it"));
+  CHECK(contains(large.err, "but model.vocab_size is 256"));
+  CHECK(contains(large.err, "help: set model.vocab_size to 561"));
 }
 
 TEST_CASE("data that is missing, damaged or outside the vocabulary") {

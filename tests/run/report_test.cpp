@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "contains.h"
 #include "run/directory/metrics.h"
 #include "run/progress.h"
 #include "run/records/product_peak.h"
@@ -148,8 +149,7 @@ TEST_CASE(
   full.loss_scale = 65536;
   full.skipped = true;
   CHECK(shown(full, 0.41, 125, 79) ==
-        "step 120/2000  loss 3.2104  val 1.2346  SKIPPED  12.3k tok/s  MFU 41 %  "
-        "ETA 2 m 05 s");
+        "step 120/2000  loss 3.2104  val 1.2346  SKIPPED  12.3k tok/s  ETA 2 m 05 s");
   StepReport last = sample();
   last.step = 2000;
   last.val_loss = 1.23456;
@@ -163,9 +163,9 @@ TEST_CASE("a number that is not finite is a dash in the progress line and null i
   for (const double bad : {std::nan(""), -std::nan(""), std::numeric_limits<double>::infinity()}) {
     skipped.grad_norm = bad;
     skipped.loss = 3.2104;
-    CHECK(shown(skipped, 0, 0, 47) == "step 120/2000  loss 3.2104  SKIPPED  norm -");
+    CHECK(contains(shown(skipped, 0, 0, 200), "  loss 3.2104  SKIPPED  norm -  lr "));
     skipped.loss = bad;
-    CHECK(shown(skipped, 0, 0, 42) == "step 120/2000  loss -  SKIPPED  norm -");
+    CHECK(contains(shown(skipped, 0, 0, 200), "step 120/2000  loss -  SKIPPED  norm -  lr "));
     const auto line = metrics_of(skipped);
     CHECK(line["grad_norm"].is_null());
     CHECK(line["loss"].is_null());

@@ -1,5 +1,6 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <variant>
@@ -53,12 +54,13 @@ std::string path_in(const std::string& specification, std::string_view prefix,
 std::string folder_of_model(const std::string& path) {
   std::error_code failure;
   if (std::filesystem::exists(path, failure)) return path;
+  const bool may_be_hub = path[0] != '/' && path[0] != '.' && std::ranges::count(path, '/') <= 1;
   const std::string name = std::filesystem::path(path).filename().string();
   throw Error(ExitCode::missing_input,
-              "hf:" + path +
-                  ": no folder with a tokenizer.json of this name; a model of the hub is "
-                  "fetched with: hf download " +
-                  path + " --local-dir " + name);
+              "hf:" + path + ": no folder with a tokenizer.json of this name" +
+                  (may_be_hub ? "; a model of the hub is fetched with: hf download " + path +
+                                    " --local-dir " + name
+                              : ""));
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ constexpr ProductTable products_at(CpuLevel level) {
 }
 
 /// Packing costs time, but not memory traffic, while everything stays in cache: there oneDNN, which
-/// packs less, is faster by a tenth; for larger operands the tiles are.
+/// packs less, is faster by a tenth; for larger operands the tiles are. They are also for products
+/// that the library would leave to one thread.
 bool stays_in_cache(const Matmul& args) {
   constexpr std::int64_t cache_bytes = std::int64_t{4} << 20;
   return args.a.bytes() + args.b.bytes() + args.c.bytes() <= cache_bytes;
@@ -56,7 +57,9 @@ bool multiply(Way way, CpuLevel level, const OpContext& context, const Matmul& a
   switch (way) {
     case Way::library: matmul_library(context, args); return true;
     case Way::widened: parts_of(level).base->widened(context, args); return true;
-    case Way::large_tiles: return !stays_in_cache(args) && multiply_in_tiles(level, context, args);
+    case Way::large_tiles:
+      return (!stays_in_cache(args) || !library_divides(args)) &&
+             multiply_in_tiles(level, context, args);
     case Way::tiles: return multiply_in_tiles(level, context, args);
   }
   return false;

@@ -22,8 +22,9 @@ namespace trainctl {
 
 namespace {
 
-/// How a product is divided among threads: into strips of rows or of columns, `width` wide except
-/// the last.
+/// How a product is divided among threads: into strips of rows, or of columns where there is one
+/// row, `width` wide except the last. Strips are dense in memory: with others oneDNN allocates in
+/// every call.
 struct ThreadCut {
   std::int64_t strips = 1;
   std::int64_t width = 0;
@@ -39,25 +40,23 @@ struct Key {
 
 /// As many strips as have some microseconds of work each: by the operations of the product, and by
 /// the bytes that it reads, which decide where it has few rows.
-ThreadCut cut_of(const Matmul& args, const MatmulShape& shape) {
+std::int64_t strips_worth(const Matmul& args, const MatmulShape& shape) {
   constexpr std::int64_t flops_per_strip = 1'000'000;
   constexpr std::int64_t bytes_per_strip = 128 << 10;
-  constexpr std::int64_t multiple = 16;  // the elements of a vector
-  const std::int64_t worth = std::max(2 * shape.m * shape.n * shape.k / flops_per_strip,
-                                      (args.a.bytes() + args.b.bytes()) / bytes_per_strip);
-  const bool by_rows = shape.m >= shape.n;
-  const std::int64_t length = by_rows ? shape.m : shape.n;
-  const std::int64_t most = std::clamp<std::int64_t>(worth, 1, thread_count());
-  const std::int64_t width = round_up((length + most - 1) / most, multiple);
-  const std::int64_t strips = (length + width - 1) / width;
-  return {strips, strips == 1 ? length : width, by_rows};
+  return std::max(2 * shape.m * shape.n * shape.k / flops_per_strip,
+                  (args.a.bytes() + args.b.bytes()) / bytes_per_strip);
 }
 
-/// One strip: its extents, and elements from one row in memory to the next.
-struct StripShape {
-  MatmulShape shape;
-  std::int64_t a_step, b_step, c_step;
-};
+ThreadCut cut_of(const Matmul& args, const MatmulShape& shape) {
+  constexpr std::int64_t multiple = 16;  // the elements of a vector
+  const bool by_rows = shape.m >= 2 * multiple;
+  const bool divides = by_rows ? !shape.transpose_a : shape.m == 1 && shape.transpose_b;
+  const std::int64_t length = by_rows ? shape.m : shape.n;
+  const std::int64_t most =
+      divides ? std::clamp<std::int64_t>(strips_worth(args, shape), 1, thread_count()) : 1;
+  const std::int64_t width = most == 1 ? length : round_up((length + most - 1) / most, multiple);
+  return {(length + width - 1) / width, width, by_rows};
+}
 
 void require_success(dnnl_status_t status, const char* call) {
   if (status == dnnl_success) return;
@@ -66,15 +65,13 @@ void require_success(dnnl_status_t status, const char* call) {
                                       std::to_string(static_cast<int>(status)));
 }
 
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType type, bool transposed,
-                          std::int64_t step) {
-  const dnnl::memory::dims steps =
-      transposed ? dnnl::memory::dims{1, step} : dnnl::memory::dims{step, 1};
-  return {{rows, columns}, onednn::type_of(type), steps};
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType type, bool transposed) {
+  return {{rows, columns},
+          onednn::type_of(type),
+          transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-dnnl::matmul::primitive_desc describe(const StripShape& strip) {
-  const MatmulShape& shape = strip.shape;
+dnnl::matmul::primitive_desc describe(const MatmulShape& shape) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (shape.accumulate) {
@@ -83,10 +80,10 @@ dnnl::matmul::primitive_desc describe(const StripShape& strip) {
     attributes.set_post_ops(sum);
   }
   return onednn::describe(
-      {.a = matrix(shape.m, shape.k, shape.operand, shape.transpose_a, strip.a_step),
-       .b = matrix(shape.k, shape.n, shape.operand, shape.transpose_b, strip.b_step),
-       .bias = shape.bias ? matrix(1, shape.n, DType::f32, false, shape.n) : dnnl::memory::desc(),
-       .c = matrix(shape.m, shape.n, shape.result, false, strip.c_step)},
+      {.a = matrix(shape.m, shape.k, shape.operand, shape.transpose_a),
+       .b = matrix(shape.k, shape.n, shape.operand, shape.transpose_b),
+       .bias = shape.bias ? matrix(1, shape.n, DType::f32, false) : dnnl::memory::desc(),
+       .c = matrix(shape.m, shape.n, shape.result, false)},
       attributes);
 }
 
@@ -101,9 +98,11 @@ class Prepared {
  public:
   /// Rows or columns [begin, end).
   Prepared(const Key& key, std::int64_t begin, std::int64_t end)
-      : Prepared(strip_of(key, begin, end)) {
+      : Prepared(describe(strip_of(key, begin, end))) {
     row_ = key.cut.by_rows ? begin : 0;
     column_ = key.cut.by_rows ? 0 : begin;
+    depth_ = key.shape.k;
+    columns_ = key.shape.n;
   }
 
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -111,9 +110,9 @@ class Prepared {
   void run(const Matmul& args, std::byte* scratch) {
     // oneDNN's own threads would wait as the environment says before the program begins.
     omp_set_num_threads(1);
-    point(0, moved(args.a, args.transpose_a ? row_ : row_ * steps_.a_step));
-    point(1, moved(args.b, args.transpose_b ? column_ * steps_.b_step : column_));
-    point(2, moved(args.c, row_ * steps_.c_step + column_));
+    point(0, moved(args.a, row_ * depth_));
+    point(1, moved(args.b, column_ * depth_));
+    point(2, moved(args.c, row_ * columns_ + column_));
     point(3, scratch);
     if (!args.bias.empty()) point(4, moved(args.bias, column_));
     require_success(dnnl_primitive_execute(primitive_.get(), stream_.get(),
@@ -122,15 +121,11 @@ class Prepared {
   }
 
  private:
-  static StripShape strip_of(const Key& key, std::int64_t begin, std::int64_t end) {
-    const MatmulShape& whole = key.shape;
-    StripShape strip{whole, whole.transpose_a ? whole.m : whole.k,
-                     whole.transpose_b ? whole.k : whole.n, whole.n};
-    (key.cut.by_rows ? strip.shape.m : strip.shape.n) = end - begin;
+  static MatmulShape strip_of(const Key& key, std::int64_t begin, std::int64_t end) {
+    MatmulShape strip = key.shape;
+    (key.cut.by_rows ? strip.m : strip.n) = end - begin;
     return strip;
   }
-
-  explicit Prepared(const StripShape& strip) : Prepared(describe(strip)) { steps_ = strip; }
 
   explicit Prepared(const dnnl::matmul::primitive_desc& description)
       : primitive_(description),
@@ -154,9 +149,10 @@ class Prepared {
   dnnl::matmul primitive_;
   dnnl::stream stream_{onednn::engine()};
   std::int64_t scratch_bytes_;
-  StripShape steps_{};
   std::int64_t row_ = 0;
   std::int64_t column_ = 0;
+  std::int64_t depth_ = 0;    // of the whole product, as are
+  std::int64_t columns_ = 0;  // its columns
   std::vector<dnnl::memory> memories_;
   std::array<dnnl_exec_arg_t, 5> operands_{};
 };
@@ -237,6 +233,10 @@ class Products {
 };
 
 }  // namespace
+
+bool library_divides(const Matmul& args) {
+  return !args.transpose_a || strips_worth(args, shape_of(args)) <= 1;
+}
 
 void matmul_library(const OpContext& context, const Matmul& args) {
   thread_local Products products;

@@ -10,4 +10,8 @@ namespace trainctl {
 /// kept.
 void matmul_library(const OpContext& context, const Matmul& args);
 
+/// False where a product is worth several threads and its strips would not be dense in memory: then
+/// it runs on one.
+bool library_divides(const Matmul& args);
+
 }  // namespace trainctl
