@@ -16,6 +16,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -32,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto patience = std::chrono::seconds(10);  // with a failure that may pass
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(1000);
-constexpr int pipe_milliseconds = 10'000;  // until a pipe has bytes
+constexpr int pipe_milliseconds = 3000;  // until a pipe has bytes
 
 /// Errors of a disk, a server or the way to it. Others say something of the file.
 constexpr std::array passing{EIO,          ESTALE,   EAGAIN,    EBUSY,      ETIMEDOUT,   ENOLCK,
@@ -82,10 +83,18 @@ struct stat status_of(int descriptor, const std::filesystem::path& path) {
   return status;
 }
 
-/// A pipe may have nobody who writes to it, and a terminal a person who types nothing.
+/// A pipe of a shell, which has no name: whoever writes to it is there already.
+bool is_nameless_pipe(int descriptor) {
+  std::array<char, 16> target{};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t length = ::readlink(link.c_str(), target.data(), target.size());
+  return length > 0 && std::string_view(target.data(), target.size()).starts_with("pipe:");
+}
+
+/// A pipe with a name may have nobody who writes to it, and a terminal a person who types nothing.
 void wait_for_bytes(int descriptor, const std::filesystem::path& path) {
   pollfd look{descriptor, POLLIN, 0};
-  const bool ready = ::poll(&look, 1, pipe_milliseconds) > 0;
+  const bool ready = is_nameless_pipe(descriptor) || ::poll(&look, 1, pipe_milliseconds) > 0;
   require(ready, ExitCode::missing_input,
           "cannot read " + path.string() + ": it is a pipe or a device, and nothing came from it " +
               "within " + std::to_string(pipe_milliseconds / 1000) + " s");
