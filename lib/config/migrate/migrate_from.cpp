@@ -146,12 +146,13 @@ Migrated migrate_from(Project project, std::string_view given, const std::string
     return result;
   }
   if (const auto control = find_control(text)) {
-    result.diagnostics.add({Severity::error,
-                            "control-character",
-                            "",
-                            "a control character is not allowed",
-                            "is this the right file?",
-                            {Place::Origin::file, name, 0, control->line, control->column}});
+    result.diagnostics.add(
+        {Severity::error,
+         "control-character",
+         "",
+         "a control character is not allowed",
+         "is this the right file?",
+         {Place::Origin::file, name, control->line, control->column, control->column + 1}});
     return result;
   }
   std::vector<ForeignValue> values = read_values(project, tree, text, result.diagnostics);
