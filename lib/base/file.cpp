@@ -35,7 +35,11 @@ constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(1000);
 constexpr int pipe_milliseconds = 3000;  // until a pipe has bytes
 
-/// Errors of a disk, a server or the way to it. Others say something of the file.
+/// What these say, they say of the file.
+constexpr std::array of_the_file{ENOENT, ENOTDIR, EACCES, EPERM,       ELOOP,
+                                 EISDIR, ENXIO,   EINVAL, ENAMETOOLONG};
+
+/// Errors of a disk, a server or the way to it, which may pass.
 constexpr std::array passing{EIO,          ESTALE,   EAGAIN,    EBUSY,      ETIMEDOUT,   ENOLCK,
                              EREMOTEIO,    ENETDOWN, ENETRESET, ECONNRESET, ENETUNREACH, EHOSTDOWN,
                              EHOSTUNREACH, ENOTCONN, ESHUTDOWN, ENODATA,    ENOMEM,      ECOMM};
@@ -52,7 +56,9 @@ std::string words_of(int error) { return std::generic_category().message(error);
 
 /// What an error of the system while reading means: errno.
 [[noreturn]] void fail_to_read(const std::string& what, const std::filesystem::path& path) {
-  if (!may_pass(errno)) fail(ExitCode::missing_input, what, path);
+  const bool of_file =
+      std::find(of_the_file.begin(), of_the_file.end(), errno) != of_the_file.end();
+  if (!may_pass(errno)) fail(of_file ? ExitCode::missing_input : ExitCode::io, what, path);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
   throw Error(ExitCode::io, what + " " + path.string() + ": " + words_of(errno) + ", for " +
                                 std::to_string(seconds) + " s");
