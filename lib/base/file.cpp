@@ -132,16 +132,19 @@ File File::create(const std::filesystem::path& path, unsigned permissions) {
   return File(path, descriptor);
 }
 
-File File::open_to_append(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
-  return File(path, descriptor);
+namespace {
+int open_at_end(const std::filesystem::path& path, int access) {
+  const int file = ::open(path.c_str(), access | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) fail(ExitCode::io, "cannot write", path);
+  return file;
 }
+}  // namespace
 
+File File::open_to_append(const std::filesystem::path& path) {
+  return File(path, open_at_end(path, O_WRONLY));
+}
 File File::open_to_extend(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
-  return File(path, descriptor);
+  return File(path, open_at_end(path, O_RDWR));
 }
 
 File::~File() {
@@ -320,10 +323,6 @@ struct Mapped {
 std::array<Mapped, 256> mapped;
 struct sigaction action_before {};
 
-void say(const char* text) {
-  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text, std::strlen(text));
-}
-
 /// A part of a mapping that the system cannot bring into memory: a disk or server that failed, or a
 /// file that was cut.
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
@@ -331,9 +330,10 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   for (const Mapped& one : mapped) {
     const std::byte* start = one.start;
     if (start == nullptr || at < start || at >= start + one.size) continue;
-    say("error: cannot read ");
-    say(one.path.data());
-    say(": the disk or its server does not answer, or the file was cut\n");
+    for (const char* text : {"error: cannot read ", one.path.data(),
+                             ": the disk or its server does not answer, or the file was cut\n"}) {
+      [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text, std::strlen(text));
+    }
     ::_exit(static_cast<int>(ExitCode::io));
   }
   ::sigaction(signal, &action_before, nullptr);  // not of ours: happens again, to who was there
