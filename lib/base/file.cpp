@@ -74,10 +74,8 @@ auto patiently(const Call& call) {
     if (got >= 0) return got;
     if (errno == EINTR) continue;
     if (!may_pass(errno) || Clock::now() >= end) return got;
-    const int error = errno;
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, longest_pause);
-    errno = error;
   }
 }
 
