@@ -59,17 +59,15 @@ std::string option_for_words(const CLI::App& app) {
 }
 
 /// The key of the configuration that an unknown option has the name of: "train.steps" of "--steps"
-/// where train alone has that option, "lr_schedule.max_lr" of "--max-lr". "" if an option that
-/// exists is nearer.
+/// where train alone has that option, "lr_schedule.max_lr" of "--max-lr"; "" if it is none.
 std::string key_meant_by(const CLI::App& app, const std::string& word) {
   if (app.get_option_no_throw("--set") == nullptr || !word.starts_with("--")) return "";
-  if (!nearest(word, option_names(app)).empty()) return "";
-  if (word == "--output") return "output.dir";
   std::string name = word.substr(2);
   std::replace(name.begin(), name.end(), '-', '_');
   const std::string path = nearest_path(name);
-  const bool same = path.ends_with("." + name);
-  return same ? path : "";
+  if (path.ends_with("." + name)) return path;
+  const bool is_near = !nearest(word, option_names(app)).empty();
+  return word == "--output" && !is_near ? "output.dir" : "";
 }
 
 void check_extras(const CLI::App& app) {

@@ -107,6 +107,8 @@ int main(int argc, char** argv) {
   using namespace trainctl;
   // A closed pipe is seen as a failed write instead, which print() reports.
   std::signal(SIGPIPE, SIG_IGN);
+  // And a limit on the size of files (ulimit -f) as one that fails.
+  std::signal(SIGXFSZ, SIG_IGN);
   tell_launch(RankWord::start);
   const int code = code_of(Arguments(argv + 1, argv + argc));
   if (code != 0) tell_launch(RankWord::failed, code);

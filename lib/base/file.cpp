@@ -16,6 +16,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -32,9 +33,13 @@ using Clock = std::chrono::steady_clock;
 constexpr auto patience = std::chrono::seconds(10);  // with a failure that may pass
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(1000);
-constexpr int pipe_milliseconds = 10'000;  // until a pipe has bytes
+constexpr int pipe_milliseconds = 3000;  // until a pipe has bytes
 
-/// Errors of a disk, a server or the way to it. Others say something of the file.
+/// What these say, they say of the file.
+constexpr std::array of_the_file{ENOENT, ENOTDIR, EACCES, EPERM,       ELOOP,
+                                 EISDIR, ENXIO,   EINVAL, ENAMETOOLONG};
+
+/// Errors of a disk, a server or the way to it, which may pass.
 constexpr std::array passing{EIO,          ESTALE,   EAGAIN,    EBUSY,      ETIMEDOUT,   ENOLCK,
                              EREMOTEIO,    ENETDOWN, ENETRESET, ECONNRESET, ENETUNREACH, EHOSTDOWN,
                              EHOSTUNREACH, ENOTCONN, ESHUTDOWN, ENODATA,    ENOMEM,      ECOMM};
@@ -51,7 +56,9 @@ std::string words_of(int error) { return std::generic_category().message(error);
 
 /// What an error of the system while reading means: errno.
 [[noreturn]] void fail_to_read(const std::string& what, const std::filesystem::path& path) {
-  if (!may_pass(errno)) fail(ExitCode::missing_input, what, path);
+  const bool of_file =
+      std::find(of_the_file.begin(), of_the_file.end(), errno) != of_the_file.end();
+  if (!may_pass(errno)) fail(of_file ? ExitCode::missing_input : ExitCode::io, what, path);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
   throw Error(ExitCode::io, what + " " + path.string() + ": " + words_of(errno) + ", for " +
                                 std::to_string(seconds) + " s");
@@ -67,10 +74,8 @@ auto patiently(const Call& call) {
     if (got >= 0) return got;
     if (errno == EINTR) continue;
     if (!may_pass(errno) || Clock::now() >= end) return got;
-    const int error = errno;
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, longest_pause);
-    errno = error;
   }
 }
 
@@ -82,10 +87,18 @@ struct stat status_of(int descriptor, const std::filesystem::path& path) {
   return status;
 }
 
-/// A pipe may have nobody who writes to it, and a terminal a person who types nothing.
+/// A pipe of a shell, which has no name: whoever writes to it is there already.
+bool is_nameless_pipe(int descriptor) {
+  std::array<char, 16> target{};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t length = ::readlink(link.c_str(), target.data(), target.size());
+  return length > 0 && std::string_view(target.data(), target.size()).starts_with("pipe:");
+}
+
+/// A pipe with a name may have nobody who writes to it, and a terminal a person who types nothing.
 void wait_for_bytes(int descriptor, const std::filesystem::path& path) {
   pollfd look{descriptor, POLLIN, 0};
-  const bool ready = ::poll(&look, 1, pipe_milliseconds) > 0;
+  const bool ready = is_nameless_pipe(descriptor) || ::poll(&look, 1, pipe_milliseconds) > 0;
   require(ready, ExitCode::missing_input,
           "cannot read " + path.string() + ": it is a pipe or a device, and nothing came from it " +
               "within " + std::to_string(pipe_milliseconds / 1000) + " s");
@@ -117,16 +130,19 @@ File File::create(const std::filesystem::path& path, unsigned permissions) {
   return File(path, descriptor);
 }
 
-File File::open_to_append(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
-  return File(path, descriptor);
+namespace {
+int open_at_end(const std::filesystem::path& path, int access) {
+  const int file = ::open(path.c_str(), access | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) fail(ExitCode::io, "cannot write", path);
+  return file;
 }
+}  // namespace
 
+File File::open_to_append(const std::filesystem::path& path) {
+  return File(path, open_at_end(path, O_WRONLY));
+}
 File File::open_to_extend(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(ExitCode::io, "cannot write", path);
-  return File(path, descriptor);
+  return File(path, open_at_end(path, O_RDWR));
 }
 
 File::~File() {
@@ -305,10 +321,6 @@ struct Mapped {
 std::array<Mapped, 256> mapped;
 struct sigaction action_before {};
 
-void say(const char* text) {
-  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text, std::strlen(text));
-}
-
 /// A part of a mapping that the system cannot bring into memory: a disk or server that failed, or a
 /// file that was cut.
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
@@ -316,9 +328,10 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   for (const Mapped& one : mapped) {
     const std::byte* start = one.start;
     if (start == nullptr || at < start || at >= start + one.size) continue;
-    say("error: cannot read ");
-    say(one.path.data());
-    say(": the disk or its server does not answer, or the file was cut\n");
+    for (const char* text : {"error: cannot read ", one.path.data(),
+                             ": the disk or its server does not answer, or the file was cut\n"}) {
+      [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text, std::strlen(text));
+    }
     ::_exit(static_cast<int>(ExitCode::io));
   }
   ::sigaction(signal, &action_before, nullptr);  // not of ours: happens again, to who was there

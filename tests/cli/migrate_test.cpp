@@ -82,7 +82,7 @@ TEST_CASE("migrate refuses values that cannot be, and control characters") {
   }
   const Outcome control = migrated(start + "--lr 1e-3\x1b[2J\n");
   CHECK(control.exit_code == exits::invalid);
-  CHECK(contains(control.err, "m.sh:1:78: error[control-character]"));
+  CHECK(contains(control.err, "m.sh:1:74: error[control-character]"));
   CHECK_FALSE(contains(control.err, "\x1b"));
 }
 

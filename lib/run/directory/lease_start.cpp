@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int unchanged_looks = 4;  // after the first
+constexpr auto moment = std::chrono::seconds(10);
 
 /// What a look finds.
 struct Look {
@@ -46,18 +47,26 @@ class LeaseStart {
   }
 
  private:
+  /// A disk that fails for a moment is asked again.
   void make_folder() const {
-    std::error_code failure;
-    fs::create_directories(numbers_.folder(), failure);
-    require(!failure, ExitCode::io,
-            "cannot create the output folder " + request_.run.string() + ": " + failure.message());
+    const auto end = Clock::now() + moment;
+    while (true) {
+      std::error_code failure;
+      fs::create_directories(numbers_.folder(), failure);
+      if (!failure) return;
+      const bool refused =
+          failure == std::errc::permission_denied || failure == std::errc::not_a_directory ||
+          failure == std::errc::read_only_file_system || failure == std::errc::no_space_on_device;
+      require(
+          !refused && Clock::now() < end, ExitCode::io,
+          "cannot create the output folder " + request_.run.string() + ": " + failure.message());
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
   }
 
+  /// Of the lease alone.
   Look look() const {
     Look found;
-    const CheckpointFolder folder(request_.run);
-    found.has_manifest = !folder.complete().empty();
-    found.session = folder.highest_session();
     const std::vector<std::int64_t> all = numbers_.all();
     if (all.empty()) return found;
     found.number = all.back();
@@ -65,10 +74,14 @@ class LeaseStart {
     return found;
   }
 
-  /// look(), tried again at each interval while the folder cannot be read.
+  /// look(), tried again at each interval while the folder of the lease cannot be read. Manifests
+  /// that cannot be read end the start: without them nothing can go on.
   std::optional<Look> patient_look() {
+    const auto complete = CheckpointFolder(request_.run).complete();
     try {
-      const Look found = look();
+      Look found = look();
+      found.has_manifest = !complete.empty();
+      found.session = complete.empty() ? 0 : complete.front().session;
       failing_since_.reset();
       return found;
     } catch (const Error& error) {

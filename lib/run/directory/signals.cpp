@@ -123,7 +123,6 @@ void catch_stop_signals(const SignalEffect& effect, const SignalSpeaker& who) {
   on_terminal = ::isatty(STDERR_FILENO) != 0;
   for (int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, on_signal);
   std::signal(SIGUSR1, on_signal);
-  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 void change_signal_effect(const SignalEffect& effect) { current = &effect; }

@@ -31,7 +31,6 @@ void handle_unless_ignored(int signal, void (*handler)(int));
 
 /// Installs the handlers for SIGINT, SIGTERM and SIGHUP, unless they are ignored, and for SIGUSR1,
 /// for the life of the process.
-/// Writing beyond a limit on file sizes becomes an error of the write.
 void catch_stop_signals(const SignalEffect& effect, const SignalSpeaker& speaker = {});
 /// From now on signals have another effect; those that came before are only noted.
 void change_signal_effect(const SignalEffect& effect);
