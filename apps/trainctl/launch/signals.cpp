@@ -6,6 +6,8 @@
 #include <csignal>
 #include <string_view>
 
+#include "run/directory/signals.h"
+
 namespace trainctl {
 
 namespace {
@@ -56,11 +58,8 @@ void pass_on_again(int) {
 void pass_signals_to(pid_t mpirun) {
   mpirun_process = mpirun;
   std::signal(SIGALRM, pass_on_again);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
-    struct sigaction now {};
-    const bool ignored = sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-    if (!ignored) std::signal(number, pass_on);
-  }
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, pass_on);
+  std::signal(SIGUSR1, pass_on);
 }
 
 void stop_passing_signals() {
