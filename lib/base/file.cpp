@@ -87,7 +87,7 @@ struct stat status_of(int descriptor, const std::filesystem::path& path) {
   return status;
 }
 
-/// A pipe of a shell, which has no name: whoever writes to it is there already.
+/// A pipe of a shell, which has no name: what writes to it is there already.
 bool is_nameless_pipe(int descriptor) {
   std::array<char, 16> target{};
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);

@@ -184,7 +184,8 @@ TEST_CASE("a checkpoint that cannot be read is neither lost nor passed over", "[
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string run = dir / "run";
-  const Words options = set({"parallel.threads_per_rank=1", "checkpoint.every=2"});
+  const Words options =
+      set({"parallel.threads_per_rank=1", "checkpoint.every=2", "train.steps=20"});
   REQUIRE(trainctl(command(config, run, joined(options, {"--stop-after", "2"}))).exit_code == 0);
   const Words before = checkpoints_of(run);
   const auto with = [&](const std::string& path, const std::string& times) {
@@ -232,13 +233,14 @@ TEST_CASE("an owner that wakes up finds that another host has taken over its run
   const Words options = set({"parallel.threads_per_rank=1", "checkpoint.every=2"});
   const Words endless = command(config, run, joined(options, {"--steps", "100000000"}));
   Process old(TRAINCTL_PROGRAM, endless);
+  const std::string owner = "process " + std::to_string(old.pid());
   REQUIRE(wait_for_steps(run, 6));
   // A second start at the same time loses, here and elsewhere.
   CHECK(trainctl(endless).exit_code == exits::taken);
   const Outcome far = run_program("unshare", on_another_host(dir, endless));
   INFO(far.err);
   CHECK(far.exit_code == exits::taken);
-  CHECK(contains(far.err, "process " + std::to_string(old.pid()) + " on host "));
+  CHECK(contains(far.err, owner + " on host "));
   // The owner stops; the start on the other host takes over within 25 s.
   kill(old.pid(), SIGSTOP);
   const std::size_t before = newest_good_checkpoint(run);
@@ -262,7 +264,7 @@ TEST_CASE("an owner that wakes up finds that another host has taken over its run
   const Outcome ended = next.wait();
   INFO(ended.err);
   CHECK(ended.exit_code == exits::requeue);
-  CHECK(contains(ended.err, "took over the run from process " + std::to_string(old.pid())));
+  CHECK(contains(ended.err, "took over the run from " + owner));
   const std::size_t newest = newest_good_checkpoint(run);
   CHECK(newest >= steps);
   check_no_gap(run, newest);

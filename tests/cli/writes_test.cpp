@@ -76,7 +76,8 @@ TEST_CASE("an export that fails or is cut off is not in the way of the next") {
   INFO(full.err);
   CHECK(full.exit_code == exits::io);
   fs::create_directory(out + ".unfinished-1");  // as a killed one leaves it
-  CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 4);
+  // Besides it the configuration and the run: what failed has left nothing.
+  CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 3);
   fs::create_directory(out);  // empty
   CHECK(trainctl({"checkpoint", "export", "--from", dir / "run", "--to", "hf", out + "/"})
             .exit_code == 0);
