@@ -95,7 +95,9 @@ bool wait_for_steps(const std::string& run, std::size_t count) {
 }
 
 void check_no_gap(const std::string& run, std::size_t steps) {
-  const auto lines = metrics_of(run);
+  auto lines = metrics_of(run);
+  // The last line of a run that a signal ended says so.
+  if (!lines.empty() && lines.back().contains("end")) lines.pop_back();
   REQUIRE(lines.size() == steps);
   for (std::size_t i = 0; i < steps; ++i) CHECK(lines[i]["step"] == i + 1);
 }
