@@ -52,6 +52,7 @@ const std::map<std::string, std::string> named_settings{
 };
 
 constexpr Switched in_plans[] = {
+    {"parallel.parallel_mode", 2, "tp", "hybrid_parallel", "data_parallel"},
     {"parallel.tensor_parallel", 2, "", "1", "2"},
     {"parallel.sequence_parallel", 2, "tp", "false", "true"},
     {"parallel.context_parallel", 2, "", "1", "2"},
