@@ -39,7 +39,8 @@ precision: {compute: bf16}
 output: {dir: runs/book, overwrite: true}
 checkpoint: {at_end: false}
 BOOK
-"$now" train book.yaml --output runs/made --quiet
+# By the older program, whose files the newer one reads too.
+"${before:-$now}" train book.yaml --output runs/made --quiet
 
 # The words of one run of each kind.
 words_of() {
