@@ -32,11 +32,6 @@ bool SearchedSplits::any() const {
          std::ranges::any_of(feed_forward, has_word);
 }
 
-bool SearchedSplits::all() const {
-  return embedding && head && std::ranges::all_of(attention, has_word) &&
-         std::ranges::all_of(feed_forward, has_word);
-}
-
 std::optional<SplitBy>& SearchedSplits::of(SearchOperator which, std::int64_t layer) {
   if (which == SearchOperator::head) return head;
   return at(which == SearchOperator::attention ? attention : feed_forward, layer);

@@ -18,7 +18,6 @@ struct SearchedSplits {
   std::vector<std::optional<SplitBy>> attention{}, feed_forward{};  // by layer of the model
 
   bool any() const;
-  bool all() const;
   /// Of one layer; the head has layer 0.
   std::optional<SplitBy>& of(SearchOperator which, std::int64_t layer);
   const std::optional<SplitBy>& of(SearchOperator which, std::int64_t layer) const;
