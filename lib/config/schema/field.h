@@ -87,9 +87,9 @@ struct Field {
     copy.unit = Unit::gib;
     return copy;
   }
-  consteval Field or_minutes(std::string_view key) const {
+  consteval Field or_minutes(std::string_view name) const {
     Field copy = *this;
-    copy.minutes_key = key;
+    copy.minutes_key = name;
     return copy;
   }
   consteval Field internal() const {
