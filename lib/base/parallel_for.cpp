@@ -1,7 +1,10 @@
 #include "base/parallel_for.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -37,9 +40,84 @@ void wait_while(const std::atomic<unsigned>& value, unsigned old) {
   }
 }
 
+using Clock = std::chrono::steady_clock;
+
+/// Processor time of the calling thread.
+Clock::duration processor_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+/// Whether help is worth its waits at present. Where other programs want the cores too, a thread
+/// loses its core within the part that it has taken, and the caller waits for it. So both ways are
+/// measured, in work per time with one idle core as the unit: with help a caller does what it does
+/// in its processor time, and each helper as much as the caller in its own parts; alone it does
+/// what it does in its processor time, at most 1. The better way goes on.
+class Help {
+ public:
+  bool pays(Clock::time_point now) {
+    if (resting_ && now < again_) return false;
+    if (resting_ || calls_ == 0) begin_window(now);
+    return true;
+  }
+
+  /// A call with help that has ended: when its caller began, had done its own part, had done the
+  /// parts that nobody took, and saw the end.
+  struct Times {
+    Clock::time_point begin, own_done, taken_done, end;
+  };
+  void add(const Times& times, int workers) {
+    helped_ +=
+        (workers - 1) * (times.own_done - times.begin) - (times.taken_done - times.own_done);
+    waited_ += times.end - times.taken_done;
+    ++calls_;
+    const Clock::duration wall = times.end - window_begin_;
+    if (calls_ < fewest_calls || wall < window) return;
+    calls_ = 0;
+    const Clock::duration processor = processor_time() - processor_begin_;
+    // Of a core, while the caller does not wait; a helper's share is about the same.
+    const double share = std::min(1.0, seconds(processor) / std::max(1e-9, seconds(wall - waited_)));
+    const double with_help = (seconds(processor) + share * seconds(helped_)) / seconds(wall);
+    if (with_help >= alone_) return;
+    resting_ = true;
+    window_begin_ = times.end;
+    processor_begin_ += processor;
+    again_ = times.end + rests * wall;
+  }
+
+ private:
+  static double seconds(Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  }
+
+  void begin_window(Clock::time_point now) {
+    const Clock::duration processor = processor_time();
+    if (resting_) alone_ = seconds(processor - processor_begin_) / seconds(now - window_begin_);
+    resting_ = false;
+    window_begin_ = now;
+    processor_begin_ = processor;
+    helped_ = waited_ = {};
+  }
+
+  static constexpr auto window = std::chrono::milliseconds(20);  // several turns of a scheduler
+  static constexpr int fewest_calls = 10;
+  static constexpr int rests = 10;  // so long without help, in windows
+  Clock::time_point window_begin_{};
+  Clock::duration processor_begin_{};
+  Clock::duration helped_{};  // of the others' parts, on the wall; each is as long as the caller's
+  Clock::duration waited_{};
+  int calls_ = 0;
+  double alone_ = 1;  // at most, until it is measured
+  bool resting_ = false;
+  Clock::time_point again_{};
+};
+
 /// The other threads of one rank's thread. A call has a part for each worker. Who began the call
 /// takes every part that no thread has taken by the time its own is done: a thread that does not
-/// get a core at once delays nobody.
+/// get a core at once delays nobody. Where other programs want the cores too, a thread that has
+/// taken a part loses its core within it; while that costs more than it gains, who begins the call
+/// does all parts. The parts are the same, so the results are.
 class Team {
  public:
   Team() = default;
@@ -52,6 +130,11 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   void run(int workers, void (*body)(void*, int, int), void* context) {
+    const Clock::time_point begin = Clock::now();
+    if (!help_.pays(begin)) {
+      for (int worker = 0; worker < workers; ++worker) body(context, worker, workers);
+      return;
+    }
     while (static_cast<int>(members_.size()) < workers - 1) add_member();
     body_ = body;
     context_ = context;
@@ -63,11 +146,14 @@ class Team {
     }
     announce();
     body(context, 0, workers);
+    const Clock::time_point own_done = Clock::now();
     for (int worker = 1; worker < workers; ++worker) take(member(worker), call, worker);
+    const Clock::time_point taken_done = Clock::now();
     for (unsigned left = unfinished_.load(std::memory_order_acquire); left > 0;
          left = unfinished_.load(std::memory_order_acquire)) {
       wait_while(unfinished_, left);
     }
+    help_.add({begin, own_done, taken_done, Clock::now()}, workers);
   }
 
  private:
@@ -114,6 +200,7 @@ class Team {
     if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
   }
 
+  Help help_;
   std::vector<std::unique_ptr<Member>> members_;
   alignas(64) std::atomic<unsigned> call_{0};  // the number of the last one
   alignas(64) std::atomic<unsigned> unfinished_{0};

@@ -73,6 +73,39 @@ TEST_CASE("threads that wait for work sleep after a short time") {
   set_thread_count(1);
 }
 
+TEST_CASE("threads that keep the caller waiting are not asked again for a while") {
+  using Clock = std::chrono::steady_clock;
+  // As where another program has taken the helper's core: its part lasts, the caller's does not.
+  const auto call = [](std::thread::id& other) {
+    const std::thread::id caller = std::this_thread::get_id();
+    parallel_for(2, 1, [&](std::int64_t part, std::int64_t) {
+      const bool helped = std::this_thread::get_id() != caller;
+      if (part == 1) other = std::this_thread::get_id();
+      const auto begin = Clock::now();
+      const auto lasts = std::chrono::milliseconds(part == 0 ? 1 : helped ? 8 : 0);
+      while (Clock::now() - begin < lasts) std::this_thread::yield();
+    });
+    return other != caller;
+  };
+  // On a thread of its own, so that no other test's calls count.
+  int helped = 0;
+  bool alone = false;
+  bool helped_again = false;
+  std::thread([&] {
+    set_thread_count(2);
+    std::thread::id other;
+    const auto patience = Clock::now() + std::chrono::seconds(20);
+    while (!alone && Clock::now() < patience) {
+      alone = !call(other) && helped >= 8;
+      helped += alone ? 0 : 1;
+    }
+    while (!helped_again && Clock::now() < patience) helped_again = call(other);
+  }).join();
+  CHECK(alone);
+  CHECK(helped < 200);
+  CHECK(helped_again);
+}
+
 TEST_CASE("the thread count belongs to the calling thread") {
   set_thread_count(3);
   int seen = 0;

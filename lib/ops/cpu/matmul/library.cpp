@@ -38,11 +38,12 @@ struct Key {
   friend bool operator==(const Key&, const Key&) = default;
 };
 
-/// As many strips as have some microseconds of work each: by the operations of the product, and by
-/// the bytes that it reads, which decide where it has few rows.
+/// As many strips as have some 20 microseconds of work each: by the operations of the product, and
+/// by the bytes that it reads, which decide where it has few rows. With half as many bytes in a
+/// strip, two threads generate from a small model no faster than one.
 std::int64_t strips_worth(const Matmul& args, const MatmulShape& shape) {
   constexpr std::int64_t flops_per_strip = 1'000'000;
-  constexpr std::int64_t bytes_per_strip = 128 << 10;
+  constexpr std::int64_t bytes_per_strip = 256 << 10;
   return std::max(2 * shape.m * shape.n * shape.k / flops_per_strip,
                   (args.a.bytes() + args.b.bytes()) / bytes_per_strip);
 }
