@@ -9,7 +9,7 @@
 #include "ops/cast.h"
 #include "ops/matmul.h"
 #include "ops/normal_fill.h"
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 #include "plan/tables/params.h"
 
 namespace trainctl {

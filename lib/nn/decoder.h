@@ -10,7 +10,7 @@
 
 #include "device/slab.h"
 #include "nn/saved.h"
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 
 namespace trainctl {
 

@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// What experts keep in addition: the rows of plan/tables/expert_rows.h; empty in a plain layer.
+/// What experts keep in addition: the rows of plan/model/expert_rows.h; empty in a plain layer.
 struct RoutedRows {
   Tensor logits, chosen, slot, choices;     // of this rank's tokens
   Tensor rows, row_weight;                  // of the experts held here
@@ -51,7 +51,7 @@ struct MlpGradients {
   Tensor dgate, dup;  // [T, F]
   Tensor partial_dx;  // [T, hidden] temporary
   Tensor dx;          // [S, hidden]
-  // Experts (plan/tables/expert_rows.h); dgate and dup have rows of them instead of T.
+  // Experts (plan/model/expert_rows.h); dgate and dup have rows of them instead of T.
   Tensor d_logits{}, all_d_logits{}, d_rows{}, d_row_weight{}, narrow{};
   Tensor shared_dgate{}, shared_dup{}, shared_d_logit{}, shared_all_d_logit{};
 };

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/at.h"
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 
 namespace trainctl {
 

@@ -1,4 +1,4 @@
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 
 #include <map>
 

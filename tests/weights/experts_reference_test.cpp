@@ -10,7 +10,7 @@
 #include "nn/saved.h"
 #include "ops/kernels.h"
 #include "ops/router.h"
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 #include "plan/tables/params.h"
 #include "stored_model.h"
 

@@ -1,5 +1,5 @@
 #include "plan/cost/estimate.h"
-#include "plan/tables/expert_rows.h"
+#include "plan/model/expert_rows.h"
 
 namespace trainctl {
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "plan/model/activations.h"
 #include "plan/schedule/schedule.h"
-#include "plan/tables/activations.h"
 
 namespace trainctl {
 

@@ -16,7 +16,7 @@ namespace trainctl {
 /// tokens of some heads; then ranks of different neighbourhoods pass keys and values around a ring,
 /// or gather them. Rank r of the group is number r % heads in neighbourhood r / heads.
 ///
-/// Activations (sizes as in plan/tables/activations.h), all shared unless said:
+/// Activations (sizes as in plan/model/activations.h), all shared unless said:
 ///  gather over g ranks: cp.k cp.v cp.d_k cp.d_v [gT,K]
 ///  ring: cp.k cp.v cp.d_k cp.d_v [2T,K] (two other ranks'), cp.part_k cp.part_v [T,K] cp.part_q
 ///         [T,Q] cp.part_logsumexp [T*heads] fp32 (what the keys of one rank give)

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/tables/activation_rows.h"
+#include "plan/model/activation_rows.h"
 
 namespace trainctl {
 

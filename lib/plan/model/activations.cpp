@@ -1,10 +1,10 @@
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "plan/tables/activation_rows.h"
-#include "plan/tables/expert_rows.h"
+#include "plan/model/activation_rows.h"
+#include "plan/model/expert_rows.h"
 
 namespace trainctl {
 

@@ -1,4 +1,4 @@
-#include "plan/tables/expert_rows.h"
+#include "plan/model/expert_rows.h"
 
 namespace trainctl {
 

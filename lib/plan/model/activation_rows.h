@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/tables/activations.h"
+#include "plan/model/activations.h"
 
 namespace trainctl {
 
