@@ -53,7 +53,7 @@ double time_in(const TimedStep& step, std::span<const Action> rows, int rank,
 /// Of a message between stages on the wire.
 double message_seconds(const Plan& plan, const WorldOptions& wire) {
   for (const CollectiveUse& use : plan.stages.front().communication) {
-    if (use.name() != "send activations") continue;
+    if (use.operation != GroupOperation::send || use.cargo != Cargo::activations) continue;
     const auto bytes = static_cast<double>(use.bytes / use.count);
     return wire.wire_alpha_seconds + wire.wire_beta_seconds_per_byte * bytes;
   }
@@ -63,7 +63,7 @@ double message_seconds(const Plan& plan, const WorldOptions& wire) {
 /// The tied embedding's sum over two ranks: the group's two meetings, half of it each way.
 double embedding_seconds(const Plan& plan, const WorldOptions& wire) {
   for (const CollectiveUse& use : plan.stages.front().communication) {
-    if (use.name() != "all_reduce tied embedding") continue;
+    if (use.cargo != Cargo::tied_embedding) continue;
     return 2 * wire.wire_alpha_seconds +
            wire.wire_beta_seconds_per_byte * static_cast<double>(use.bytes);
   }
@@ -169,7 +169,7 @@ OverlapResult measure_overlap(const OverlapInput& input) {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  // that each of two ranks sends and receives
   for (const CollectiveUse& use : overlapped_plan.stages.front().communication) {
-    if (use.purpose != "gradients") continue;
+    if (use.purpose != TrafficPurpose::gradients) continue;
     calls += use.count;
     bytes += use.bytes;
   }

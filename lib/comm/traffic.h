@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/group_operation.h"
+#include "base/group_operation.h"
 
 namespace trainctl {
 

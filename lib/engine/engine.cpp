@@ -47,7 +47,7 @@ OpContext context_of(const Plan& plan, int local_rank, Stream& stream, const Buf
 }
 
 std::unique_ptr<Group> replica_group(const Plan& plan, const DeviceWorld& world, bool experts) {
-  return world.group("replicas " + replicas_kind(plan.mesh, experts),
+  return world.group("replicas " + name_of(replicas_kind(plan.mesh, experts)),
                      replica_ranks(plan.mesh, world.rank(), experts));
 }
 
@@ -78,8 +78,9 @@ Engine::Engine(const EngineInput& input, World& world)
               .ownership = make_ownership(plan_, world.rank())}),
       state_(plan_.device),
       optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank(), compute_),
-      everyone_(devices_.everyone("scalars world")),
-      tp_(devices_.group("layers tp", plan_.mesh.group(world.rank(), Axis::tp))),
+      everyone_(devices_.everyone(group_name(TrafficPurpose::scalars, world_group))),
+      tp_(devices_.group(group_name(TrafficPurpose::layers, tensor_group),
+                         plan_.mesh.group(world.rank(), Axis::tp))),
       context_(make_context_groups(plan_, devices_)),
       experts_(make_expert_ranks(plan_, devices_, *tp_, context_)),
       router_sums_(plan_.device, router_rows(plan_.model)),

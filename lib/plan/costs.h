@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/group_operation.h"
+#include "plan/tables/traffic.h"
 #include "plan/tables/unit_range.h"
 
 namespace trainctl {
@@ -63,21 +65,20 @@ struct RecomputeCost {
 
 /// Calls of one kind by one rank in one step: what the engine's groups count when it runs.
 struct CollectiveUse {
-  std::string operation;  // "all_reduce"
-  std::string what;       // "tied embedding"
-  std::string purpose;    // "layers", "gradients", "parameters", "messages" or "scalars"
-  // A kind of plan/tables/groups.h; "kv": tensor-parallel ranks with the same k and v; "world": all
-  // ranks.
-  std::string group;
+  GroupOperation operation = GroupOperation::all_reduce;
+  Cargo cargo = Cargo::gradients;
+  TrafficPurpose purpose = TrafficPurpose::layers;
+  GroupKind group;
   std::int64_t ranks = 1;  // of the group, at least 2
   std::int64_t count = 0;
   std::int64_t bytes = 0;           // payload of all of them
-  UnitKind unit = UnitKind::block;  // purpose "layers": of which units
+  UnitKind unit = UnitKind::block;  // purpose layers: of which units
   bool at_most = false;             // the bytes depend on the data, and these are the most
   bool fewer_calls = false;         // so do the calls: those of shorter micro-batches
-  std::string name() const { return operation + " " + what; }
-  /// Each purpose has groups of its own. The engine makes them under this name.
-  std::string group_name() const { return purpose + " " + group; }
+  /// "all_reduce tied embedding"
+  std::string name() const {
+    return std::string(name_of(operation)) + " " + std::string(name_of(cargo));
+  }
 };
 
 }  // namespace trainctl

@@ -80,7 +80,7 @@ std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& ro
   json.key("communication").open_array();
   for (const TrafficRow& row : rows) {
     json.open_object();
-    json.member("operation", row.operation);
+    json.member("operation", name_of(row.operation));
     json.member("group", row.group);
     json.key("planned").open_object();
     json.member("count", row.planned.count);

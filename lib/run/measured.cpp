@@ -8,7 +8,7 @@ namespace trainctl {
 
 namespace {
 
-TrafficRow& row_of(std::vector<TrafficRow>& rows, const std::string& operation,
+TrafficRow& row_of(std::vector<TrafficRow>& rows, GroupOperation operation,
                    const std::string& group) {
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const TrafficRow& row) {
     return row.operation == operation && row.group == group;
@@ -22,7 +22,7 @@ std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planne
                                         const Traffic& traffic) {
   std::vector<TrafficRow> rows;
   for (const CollectiveUse& use : planned) {
-    TrafficRow& row = row_of(rows, use.operation, use.group_name());
+    TrafficRow& row = row_of(rows, use.operation, group_name(use.purpose, use.group));
     row.planned.count += use.count;
     row.planned.bytes += use.bytes;
     row.at_most = row.at_most || use.at_most;
@@ -31,8 +31,7 @@ std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planne
   for (const Traffic::Row& group : traffic.rows()) {
     for (std::size_t i = 0; i < group.uses.size(); ++i) {
       if (group.uses[i].count == 0) continue;
-      const std::string operation(name_of(static_cast<GroupOperation>(i)));
-      row_of(rows, operation, group.group).measured = group.uses[i];
+      row_of(rows, static_cast<GroupOperation>(i), group.group).measured = group.uses[i];
     }
   }
   return rows;
@@ -42,8 +41,9 @@ std::string differences(const std::vector<TrafficRow>& rows) {
   std::string text;
   for (const TrafficRow& row : rows) {
     if (row.same()) continue;
-    text += row.operation + " '" + row.group + "': " + format_grouped(row.measured.count) +
-            " calls with " + format_grouped(row.measured.bytes) + " bytes, planned " +
+    text += std::string(name_of(row.operation)) + " '" + row.group +
+            "': " + format_grouped(row.measured.count) + " calls with " +
+            format_grouped(row.measured.bytes) + " bytes, planned " +
             (row.fewer_calls ? "at most " : "") + format_grouped(row.planned.count) +
             (row.at_most ? " with at most " : " with ") + format_grouped(row.planned.bytes) + "\n";
   }

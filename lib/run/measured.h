@@ -12,8 +12,8 @@ namespace trainctl {
 
 /// All calls of one operation through the groups of one name, on one rank in one step.
 struct TrafficRow {
-  std::string operation;
-  std::string group;  // CollectiveUse::group_name
+  GroupOperation operation = GroupOperation::all_reduce;
+  std::string group;  // group_name of plan/tables/traffic.h
   Traffic::Use planned;
   Traffic::Use measured;
   bool at_most = false;      // CollectiveUse::at_most

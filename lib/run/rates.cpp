@@ -100,7 +100,7 @@ std::optional<Rates> measure_rates(Group& everyone, const DeviceWorld& world, do
   Group& sums = own ? *own : everyone;
   const Tensor& data = memory->sums.at("data");
   CollectiveUse one;
-  one.operation = "all_reduce";
+  one.operation = GroupOperation::all_reduce;
   one.ranks = everyone.size();
   one.count = 1;
   const double rounds = wire_seconds(one, {.latency = 1, .bandwidth = 1});

@@ -200,7 +200,7 @@ class FreeRun {
     Findings::Subject subject{.step = step, .beside = "the plan has"};
     const auto uses = planned_traffic(given_.truth.after(step - 1), batches);
     for (const TrafficRow& row : compare_traffic(uses, world_.traffic())) {
-      const std::string name = row.operation + " '" + row.group + "'";
+      const std::string name = std::string(name_of(row.operation)) + " '" + row.group + "'";
       const auto compare = [&](Phase phase, std::int64_t measured, std::int64_t planned) {
         subject.phase = phase;
         findings_.compare(subject, static_cast<double>(measured), static_cast<double>(planned),

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/group_operation.h"
+#include "base/group_operation.h"
 #include "comm/world.h"
 
 namespace trainctl {

@@ -25,7 +25,7 @@ bool uses(const StagePlan& stage, const std::string& name) {
 void check_use(const StagePlan& stage, const std::string& name, const std::string& group,
                std::int64_t count, std::int64_t bytes_each) {
   const CollectiveUse use = use_of(stage, name);
-  CHECK(use.group == group);
+  CHECK(name_of(use.group) == group);
   CHECK(use.count == count);
   CHECK(use.bytes == count * bytes_each);
 }
@@ -39,11 +39,11 @@ TEST_CASE("traffic of data parallelism", "[communication]") {
   const StagePlan& stage = plan.stages[0];
   REQUIRE(stage.communication.size() == 3);
   const CollectiveUse gradients = use_of(stage, "all_reduce gradients");
-  CHECK(gradients.group == "dp");
+  CHECK(name_of(gradients.group) == "dp");
   CHECK(gradients.bytes == stage.flat.length * 4);
   CHECK(gradients.count == static_cast<std::int64_t>(stage.flat.buckets.size()));
   CHECK(gradients.ranks == 4);
-  CHECK(gradients.group_name() == "gradients dp");
+  CHECK(group_name(gradients.purpose, gradients.group) == "gradients dp");
   check_use(stage, "all_gather loss", "world", 1, 4 * 16);
   check_use(stage, "all_gather gradient norm", "world", 1, 4 * 16);
   config.train.micro_batch_size = 1;
@@ -139,7 +139,7 @@ TEST_CASE("traffic of context and expert parallelism", "[communication]") {
   for (const char* name : {"send keys and values", "receive keys and values"}) {
     check_use(ring.stages[0], name, "cp", 2 * 4 * 3, keys);
   }
-  CHECK(use_of(ring.stages[0], "all_reduce gradients").group == "dp-cp");
+  CHECK(use_of(ring.stages[0], "all_reduce gradients").group == group_over({Axis::dp, Axis::cp}));
 
   config.parallel.cp_comm_type = CpCommType::all_gather;
   const Plan gathered = plan_of(config, 2);
@@ -185,7 +185,7 @@ TEST_CASE("traffic of context and expert parallelism", "[communication]") {
   std::int64_t experts = 0;
   for (const CollectiveUse& use : stage.communication) {
     if (use.name() != "all_reduce gradients") continue;
-    (use.group == "expert:dp" ? experts : dense) += use.bytes;
+    (use.group == group_over({Axis::edp}) ? experts : dense) += use.bytes;
   }
   CHECK(dense + experts == stage.flat.length * 4);
   CHECK(experts >= 4 * 2 * 2 * 512 * 128 * 4);  // four layers, two experts of two matrices
@@ -257,11 +257,13 @@ TEST_CASE("shorter micro-batches send less", "[communication]") {
   int shorter = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     INFO(whole[i].name());
-    const bool passes = whole[i].purpose == "layers" || whole[i].purpose == "messages";
+    const bool passes =
+        whole[i].purpose == TrafficPurpose::layers || whole[i].purpose == TrafficPurpose::messages;
     CHECK(part[i].bytes * (passes ? 4 : 1) == whole[i].bytes);
     CHECK(plan.stages.back().communication[i].bytes == whole[i].bytes);
     CHECK(plan.stages.back().communication[i].at_most == passes);
-    CHECK(plan.stages.back().communication[i].fewer_calls == (whole[i].purpose == "layers"));
+    CHECK(plan.stages.back().communication[i].fewer_calls ==
+          (whole[i].purpose == TrafficPurpose::layers));
     if (passes) ++shorter;
   }
   CHECK(shorter > 4);

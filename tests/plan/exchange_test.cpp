@@ -27,7 +27,7 @@ Config chunked(std::int64_t chunks) {
 
 CollectiveUse exchange_of(const Plan& plan) {
   for (const CollectiveUse& use : plan.stages.front().communication) {
-    if (use.operation == "all_to_all") return use;
+    if (use.operation == GroupOperation::all_to_all) return use;
   }
   FAIL("no exchange");
   return {};
@@ -96,7 +96,7 @@ TEST_CASE("shares of the tokens: rows, memory and bytes") {
     CHECK(exchange_of(*plan).count == exchange_of(all).count);
     std::int64_t gathers = 0;
     for (const CollectiveUse& use : plan->stages.front().communication) {
-      if (use.what == "parts of experts (at most)") gathers += use.count;
+      if (use.cargo == Cargo::part_rows) gathers += use.count;
     }
     // Rows, weights and gradients there; sums of rows, of gradients and of weights back.
     CHECK(gathers == 6 * plan->microbatches * plan->model.layers);

@@ -129,7 +129,7 @@ TEST_CASE("the groups of a rank are those that hold it", "[groups]") {
         }
         REQUIRE(groups_with(mesh, kind, rank) == holding);
       }
-      REQUIRE(group_size(mesh, kind) == std::ssize(all.front()));
+      REQUIRE(group_size(mesh, group_kind(kind)) == std::ssize(all.front()));
     }
   }
 }

@@ -213,7 +213,7 @@ TEST_CASE("the planned time has what rows wait for, and what is hidden") {
     CHECK(share(legs).hidden > 0);
     double all = 0;
     for (const CollectiveUse& use : legs.stages.front().communication) {
-      if (use.operation == "all_to_all") all += wire_seconds(use, rates);
+      if (use.operation == GroupOperation::all_to_all) all += wire_seconds(use, rates);
     }
     CHECK(share(legs).hidden <= all);
     if (stages == 1) {

@@ -61,7 +61,8 @@ Config two_stages() {
 
 std::int64_t message_bytes(const StagePlan& stage) {
   std::int64_t bytes = 0;
-  for (const CollectiveUse& use : stage.communication) bytes += use.group == "pp" ? use.bytes : 0;
+  for (const CollectiveUse& use : stage.communication)
+    bytes += use.group == pipeline_group ? use.bytes : 0;
   return bytes;
 }
 

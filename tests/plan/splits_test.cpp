@@ -31,7 +31,7 @@ Plan planned(const Config& config) { return plan_of(config, config.parallel.tens
 std::map<std::string, std::pair<std::int64_t, std::int64_t>> traffic(const Plan& plan) {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> sums;
   for (const CollectiveUse& use : plan.stages[0].communication) {
-    if (use.purpose == "layers") sums[use.operation + " " + use.what] = {use.count, use.bytes};
+    if (use.purpose == TrafficPurpose::layers) sums[use.name()] = {use.count, use.bytes};
   }
   return sums;
 }

@@ -15,7 +15,7 @@ TimeEstimate time_of(const Config& config, std::int64_t ranks, const Rates& rate
   return estimate_time(plan_of(config, ranks), rates);
 }
 
-CollectiveUse call(const char* operation, std::int64_t ranks) {
+CollectiveUse call(GroupOperation operation, std::int64_t ranks) {
   CollectiveUse use;
   use.operation = operation;
   use.ranks = ranks;
@@ -29,24 +29,25 @@ CollectiveUse call(const char* operation, std::int64_t ranks) {
 TEST_CASE("calls cost rounds of a ring and the bytes that a rank sends") {
   const Rates latency{.latency = 0.5, .bandwidth = never};
   const Rates bandwidth{.latency = 0, .bandwidth = 100};
-  CHECK(wire_seconds(call("all_reduce", 4), latency) == Approx(10 * 6 * 0.5));
-  CHECK(wire_seconds(call("all_reduce", 4), bandwidth) == Approx(10 * 2 * 0.75));
-  for (const char* half : {"reduce_scatter", "all_gather", "all_to_all"}) {
+  CHECK(wire_seconds(call(GroupOperation::all_reduce, 4), latency) == Approx(10 * 6 * 0.5));
+  CHECK(wire_seconds(call(GroupOperation::all_reduce, 4), bandwidth) == Approx(10 * 2 * 0.75));
+  for (const GroupOperation half :
+       {GroupOperation::reduce_scatter, GroupOperation::all_gather, GroupOperation::all_to_all}) {
     CHECK(wire_seconds(call(half, 4), latency) == Approx(10 * 3 * 0.5));
     CHECK(wire_seconds(call(half, 4), bandwidth) == Approx(10 * 0.75));
   }
-  CHECK(wire_seconds(call("broadcast", 4), bandwidth) == Approx(10));
-  CHECK(wire_seconds(call("send", 4), latency) == Approx(10 * 0.5));
-  CHECK(wire_seconds(call("send", 4), bandwidth) == Approx(10));
+  CHECK(wire_seconds(call(GroupOperation::broadcast, 4), bandwidth) == Approx(10));
+  CHECK(wire_seconds(call(GroupOperation::send, 4), latency) == Approx(10 * 0.5));
+  CHECK(wire_seconds(call(GroupOperation::send, 4), bandwidth) == Approx(10));
 }
 
 TEST_CASE("a small gather of many ranks takes as many rounds as the ranks can be doubled") {
   const Rates latency{.latency = 0.5, .bandwidth = never};
-  CHECK(wire_seconds(call("all_gather", 8), latency) == Approx(10 * 7 * 0.5));
-  CHECK(wire_seconds(call("all_gather", 9), latency) == Approx(10 * 4 * 0.5));
-  CHECK(wire_seconds(call("all_gather", 16), latency) == Approx(10 * 4 * 0.5));
-  CHECK(wire_seconds(call("all_gather", 2304), latency) == Approx(10 * 12 * 0.5));
-  CollectiveUse large = call("all_gather", 16);
+  CHECK(wire_seconds(call(GroupOperation::all_gather, 8), latency) == Approx(10 * 7 * 0.5));
+  CHECK(wire_seconds(call(GroupOperation::all_gather, 9), latency) == Approx(10 * 4 * 0.5));
+  CHECK(wire_seconds(call(GroupOperation::all_gather, 16), latency) == Approx(10 * 4 * 0.5));
+  CHECK(wire_seconds(call(GroupOperation::all_gather, 2304), latency) == Approx(10 * 12 * 0.5));
+  CollectiveUse large = call(GroupOperation::all_gather, 16);
   large.bytes = large.count * ((64 << 10) + 1);
   CHECK(wire_seconds(large, latency) == Approx(10 * 15 * 0.5));
 }
@@ -90,7 +91,7 @@ TEST_CASE("tensor parallel ranks share the work, replicas its sequences") {
 TEST_CASE("calls inside layers and sums of gradients are paid for") {
   const Rates wire{
       .matmul_flops = never, .memory_bandwidth = never, .latency = 0, .bandwidth = 1e9};
-  const auto seconds_of = [&](const Plan& plan, std::string_view purpose) {
+  const auto seconds_of = [&](const Plan& plan, TrafficPurpose purpose) {
     double seconds = 0;
     for (const CollectiveUse& use : plan.stages.front().communication) {
       if (use.purpose == purpose) seconds += wire_seconds(use, wire);
@@ -99,14 +100,15 @@ TEST_CASE("calls inside layers and sums of gradients are paid for") {
   };
   Config config = gpt2_124m();
   const TimeEstimate replicas = time_of(config, 2, wire);
-  const double sums = seconds_of(plan_of(config, 2), "gradients");
+  const double sums = seconds_of(plan_of(config, 2), TrafficPurpose::gradients);
   CHECK(sums > 0);
   CHECK(replicas.exposed == Approx(sums));  // there is no work to hide them behind
   CHECK(replicas.forward_backward == Approx(sums));
   config.parallel.tensor_parallel = 2;
   config.parallel.sequence_parallel = true;
   const Plan plan = plan_of(config, 2);
-  const double all = seconds_of(plan, "layers") + seconds_of(plan, "gradients");
+  const double all =
+      seconds_of(plan, TrafficPurpose::layers) + seconds_of(plan, TrafficPurpose::gradients);
   CHECK(time_of(config, 2, wire).forward_backward < 0.999 * all);  // sums go on beside the layers
   config.hooks.grad_sync = GradSyncStart::after_backward;
   CHECK(time_of(config, 2, wire).forward_backward == Approx(all));

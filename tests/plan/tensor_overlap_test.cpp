@@ -132,7 +132,7 @@ TEST_CASE("experts gather and sum in one piece") {
   const Plan plain = blocking(config);
   std::int64_t same = 0;
   for (const CollectiveUse& use : plain.stages.front().communication) {
-    if (use.what != "experts" && use.what != "router") continue;
+    if (use.cargo != Cargo::experts && use.cargo != Cargo::router) continue;
     CHECK(layer_use(plan, use.name()).count == use.count);
     ++same;
   }
@@ -173,7 +173,7 @@ TEST_CASE("the planned time has only what is waited for") {
   // Of a layer five transfers of one size in each region; of one of them a quarter is waited for.
   double region = 0;
   for (const CollectiveUse& use : plain.stages.front().communication) {
-    if (use.what == "attention" || use.what == "mlp") region += wire_seconds(use, slow);
+    if (use.cargo == Cargo::attention || use.cargo == Cargo::mlp) region += wire_seconds(use, slow);
   }
   CHECK(waits == Approx(region * (5 - 0.25) / 5));
 }

@@ -250,9 +250,12 @@ TEST_CASE("every collective and message is as the plan lists it, exactly", "[mea
 TEST_CASE("a step that differs from its plan is told with its numbers") {
   Plan plan;
   StagePlan& stage = plan.stages.emplace_back();
-  stage.communication = {{"all_reduce", "gradients", "gradients", "dp", 2, 2, 100},
-                         {"all_reduce", "gradient slices", "gradients", "dp", 2, 1, 20},
-                         {"send", "activations", "messages", "pp", 2, 4, 64}};
+  stage.communication = {{GroupOperation::all_reduce, Cargo::gradients, TrafficPurpose::gradients,
+                          group_over({Axis::dp}), 2, 2, 100},
+                         {GroupOperation::all_reduce, Cargo::gradient_slices,
+                          TrafficPurpose::gradients, group_over({Axis::dp}), 2, 1, 20},
+                         {GroupOperation::send, Cargo::activations, TrafficPurpose::messages,
+                          pipeline_group, 2, 4, 64}};
   Traffic traffic;
   Traffic::Row& gradients = traffic.row("gradients dp");
   Traffic::Row& messages = traffic.row("messages pp");

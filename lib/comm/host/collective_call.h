@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "comm/group_operation.h"
+#include "base/group_operation.h"
 
 namespace trainctl {
 

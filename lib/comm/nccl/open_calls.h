@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/group_operation.h"
+#include "base/group_operation.h"
 #include "device/cuda_check.h"
 
 namespace trainctl {

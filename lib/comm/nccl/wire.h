@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "comm/group_operation.h"
+#include "base/group_operation.h"
 #include "device/stream.h"
 
 namespace trainctl {

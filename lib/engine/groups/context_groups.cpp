@@ -26,20 +26,21 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
   groups.rank = plan.mesh.coordinate(world.rank(), Axis::cp);
   if (plan.mesh.cp == 1) return groups;
   // Of the group's ranks every `step`-th from number `first` on.
-  const auto group = [&](const std::string& kind, std::int64_t first, std::int64_t step,
-                         std::int64_t count, Carries carries) {
+  const auto group = [&](GroupKind kind, std::int64_t first, std::int64_t step, std::int64_t count,
+                         Carries carries) {
     std::vector<int> ranks;
     for (std::int64_t i = 0; i < count; ++i) {
       ranks.push_back(all[static_cast<std::size_t>(first + i * step)]);
     }
-    return world.group("layers " + kind, ranks, {.carries = carries});
+    return world.group(group_name(TrafficPurpose::layers, kind), ranks, {.carries = carries});
   };
   bool whole_ring = false;
   for (const ContextSplit& split : plan.context.kinds()) {
     const bool two_levels = split.heads > 1 && split.ring > 1;
     whole_ring = whole_ring || split.ring == plan.mesh.cp;
     if (!two_levels) {
-      if (!groups.whole) groups.whole = group("cp", 0, 1, plan.mesh.cp, Carries::all);
+      if (!groups.whole)
+        groups.whole = group(group_over({Axis::cp}), 0, 1, plan.mesh.cp, Carries::all);
       continue;
     }
     const std::int64_t number = groups.rank % split.heads;

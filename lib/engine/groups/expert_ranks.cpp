@@ -27,19 +27,17 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   const Mesh& mesh = plan.mesh;
   const ExchangeRule& rule = plan.exchange;
   const Lane lane = rule.overlaps() ? Lane::experts : Lane::layers;
-  ranks.ep = world.group("layers expert:ep", mesh.group(world.rank(), Axis::ep),
-                         {.lane = lane, .carries = Carries::all});
+  const auto group = [&](GroupKind kind, const std::vector<int>& among, WireUse use = {}) {
+    return world.group(group_name(TrafficPurpose::layers, kind), among, use);
+  };
+  const std::vector<int> others = mesh.group(world.rank(), Axis::ep);
+  const std::vector<int> parts = mesh.group(world.rank(), Axis::etp);
+  ranks.ep = group(experts_group, others, {.lane = lane, .carries = Carries::all});
   const bool by_stream = rule.by_stream;
-  if (rule.parts > 1) {
-    ranks.parts = world.group("layers expert:tp", mesh.group(world.rank(), Axis::etp), {lane});
-  }
-  if (rule.beside_passes) {
-    ranks.ep_counts =
-        world.group("layers " + counts_kind("expert:ep", rule), mesh.group(world.rank(), Axis::ep));
-  }
+  if (rule.parts > 1) ranks.parts = group(expert_parts_group, parts, {lane});
+  if (rule.beside_passes) ranks.ep_counts = group(counts_kind(experts_group, rule), others);
   if (rule.beside_passes && rule.parts > 1) {
-    ranks.parts_counts = world.group("layers " + counts_kind("expert:tp", rule),
-                                     mesh.group(world.rank(), Axis::etp));
+    ranks.parts_counts = group(counts_kind(expert_parts_group, rule), parts);
   }
   if (rule.overlaps()) {
     ranks.wire = std::make_unique<Stream>(plan.device, "experts", Stream::Mode::queued);
@@ -59,8 +57,7 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   if (mesh.cp == 1) return ranks;
   if (!by_stream) ranks.groups.routers = context.whole.get();
   if (ranks.groups.routers != nullptr) return ranks;
-  ranks.own_routers = world.group("layers " + routers_kind(mesh, rule),
-                                  router_ranks(mesh, world.rank(), by_stream));
+  ranks.own_routers = group(routers_kind(mesh, rule), router_ranks(mesh, world.rank(), by_stream));
   ranks.groups.routers = ranks.own_routers.get();
   return ranks;
 }

@@ -31,7 +31,8 @@ std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
 std::unique_ptr<Group> embedding_group(const Plan& plan, const DeviceWorld& world) {
   const std::vector<int> homes = embedding_homes(plan, world.rank());
   const bool here = std::find(homes.begin(), homes.end(), world.rank()) != homes.end();
-  return here ? world.group("gradients embedding", homes, lane) : nullptr;
+  if (!here) return nullptr;
+  return world.group(group_name(TrafficPurpose::gradients, embedding_kind), homes, lane);
 }
 
 /// Where gradients lie on their way, for one sum at a time.
@@ -47,9 +48,11 @@ Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradien
 }  // namespace
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world)
-    : groups_(world, "gradients"),
-      tp_(world.group("gradients tp", plan.mesh.group(world.rank(), Axis::tp), lane)),
-      copies_(world.group("gradients kv", copies_of(plan, world.rank()), lane)),
+    : groups_(world, TrafficPurpose::gradients),
+      tp_(world.group(group_name(TrafficPurpose::gradients, tensor_group),
+                      plan.mesh.group(world.rank(), Axis::tp), lane)),
+      copies_(world.group(group_name(TrafficPurpose::gradients, shared_keys_group),
+                          copies_of(plan, world.rank()), lane)),
       embedding_(embedding_group(plan, world)),
       packed_(world.device(),
               packed_gradient_rows(plan, plan.stage_of(world.rank()), store.ownership())),

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,10 +13,8 @@ namespace trainctl {
 
 class GroupMap {
  public:
-  /// `purpose`: the first word of the groups' names (CollectiveUse::purpose). They are used on the
-  /// stream of gradients.
-  GroupMap(const DeviceWorld& world, std::string purpose)
-      : world_(world), purpose_(std::move(purpose)) {}
+  /// They are used on the stream of gradients.
+  GroupMap(const DeviceWorld& world, TrafficPurpose purpose) : world_(world), purpose_(purpose) {}
 
   /// Of the ranks that hold the same share of the parameters as `rank` and see other data, of
   /// experts or of all others.
@@ -25,20 +22,20 @@ class GroupMap {
     return over(replicas_kind(mesh, experts), replica_ranks(mesh, rank, experts));
   }
 
-  /// The group of these world ranks, named "purpose kind"; null for a single rank. Forming it is
+  /// The group of these world ranks, named by group_name; null for a single rank. Forming it is
   /// collective over these ranks.
-  Group* over(const std::string& kind, const std::vector<int>& ranks) {
+  Group* over(GroupKind kind, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return nullptr;
     // The same ranks under another name are another group: traffic is counted by name.
     std::unique_ptr<Group>& group = groups_[{kind, ranks}];
-    if (!group) group = world_.group(purpose_ + " " + kind, ranks, {.lane = Lane::gradients});
+    if (!group) group = world_.group(group_name(purpose_, kind), ranks, {.lane = Lane::gradients});
     return group.get();
   }
 
  private:
   const DeviceWorld& world_;
-  std::string purpose_;
-  std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
+  TrafficPurpose purpose_;
+  std::map<std::pair<GroupKind, std::vector<int>>, std::unique_ptr<Group>> groups_;
 };
 
 }  // namespace trainctl

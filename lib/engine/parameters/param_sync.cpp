@@ -23,7 +23,7 @@ std::vector<SlabRow> packed_parameter_rows(const Plan& plan, const StagePlan& st
 ParamSync::ParamSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world,
                      const OpContext& queue)
     : stage_(plan.stage_of(world.rank())),
-      groups_(world, "parameters"),
+      groups_(world, TrafficPurpose::parameters),
       queue_(queue),
       packed_(world.device(), packed_parameter_rows(plan, stage_, store.ownership())) {
   const auto replicas = [&](int index) {

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <array>
+#include <optional>
 
 #include "base/units.h"
 #include "formats/html/html_parts.h"
@@ -16,10 +16,11 @@ struct Sum {
 
 using Uses = std::vector<CollectiveUse>;
 
-Sum sum_of(const Uses& uses, std::string_view purpose) {
+/// Of one purpose, or of all.
+Sum sum_of(const Uses& uses, std::optional<TrafficPurpose> purpose) {
   Sum sum;
   for (const CollectiveUse& use : uses) {
-    if (!purpose.empty() && use.purpose != purpose) continue;
+    if (purpose && use.purpose != *purpose) continue;
     sum.count += use.count;
     sum.bytes += use.bytes;
   }
@@ -35,8 +36,9 @@ std::string sum_cell(const Sum& sum) {
 bool same_uses(const Uses& left, const Uses& right) {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(),
                     [](const CollectiveUse& a, const CollectiveUse& b) {
-                      return a.name() == b.name() && a.group_name() == b.group_name() &&
-                             a.count == b.count && a.bytes == b.bytes;
+                      return a.operation == b.operation && a.cargo == b.cargo &&
+                             a.purpose == b.purpose && a.group == b.group && a.count == b.count &&
+                             a.bytes == b.bytes;
                     });
 }
 
@@ -63,18 +65,17 @@ std::vector<Span> spans_of(const Plan& plan) {
   return spans;
 }
 
-std::string totals_table(const std::vector<Span>& spans,
-                         const std::vector<std::string_view>& used) {
+std::string totals_table(const std::vector<Span>& spans, const std::vector<TrafficPurpose>& used) {
   std::vector<std::string> columns{"kind"};
   for (const Span& span : spans) columns.push_back("#" + span.name());
   std::string text = "<table>" + head_row(columns) + "<tbody>\n";
-  for (const std::string_view purpose : used) {
+  for (const TrafficPurpose purpose : used) {
     text += "<tr>" + cell(std::string(purpose_text(purpose)));
     for (const Span& span : spans) text += sum_cell(sum_of(*span.uses, purpose));
     text += "</tr>\n";
   }
   text += "<tr class=\"sum\">" + cell("all");
-  for (const Span& span : spans) text += sum_cell(sum_of(*span.uses, ""));
+  for (const Span& span : spans) text += sum_cell(sum_of(*span.uses, std::nullopt));
   return scroll_region("Totals of communication", text + "</tr>\n</tbody></table>\n");
 }
 
@@ -84,7 +85,7 @@ std::string rows_of(const Span& span) {
                      "<tbody>\n";
   for (const CollectiveUse& use : *span.uses) {
     text += "<tr>" + cell(use.name()) + cell(std::string(purpose_text(use.purpose))) +
-            cell(use.group) + cell(format_grouped(use.ranks), "n") +
+            cell(name_of(use.group)) + cell(format_grouped(use.ranks), "n") +
             cell(format_grouped(use.count), "n") + cell(format_bytes(use.bytes), "n") + "</tr>\n";
   }
   const auto count = static_cast<std::int64_t>(span.uses->size());
@@ -97,8 +98,8 @@ std::string rows_of(const Span& span) {
 
 std::string communication_html(const Plan& plan) {
   const std::vector<Span> spans = spans_of(plan);
-  std::vector<std::string_view> used;
-  for (const std::string_view purpose : communication_purposes()) {
+  std::vector<TrafficPurpose> used;
+  for (const TrafficPurpose purpose : all_purposes) {
     const bool any = std::any_of(spans.begin(), spans.end(), [purpose](const Span& span) {
       return sum_of(*span.uses, purpose).count > 0;
     });

@@ -146,10 +146,10 @@ void write_communication(JsonText& json, const Plan& plan) {
     for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
       json.open_object(one_line);
       json.member("stage", stage);
-      json.member("operation", use.operation);
-      json.member("what", use.what);
-      json.member("purpose", use.purpose);
-      json.member("group", use.group);
+      json.member("operation", name_of(use.operation));
+      json.member("what", name_of(use.cargo));
+      json.member("purpose", name_of(use.purpose));
+      json.member("group", name_of(use.group));
       json.member("ranks", use.ranks);
       json.member("count", use.count);
       json.member("bytes", use.bytes);

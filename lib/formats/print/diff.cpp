@@ -112,8 +112,9 @@ Section communication_values(const Plan& plan) {
   Section section{"communication", {}};
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
-      section.values.push_back({"stage " + number(stage) + " " + use.name() + " over " + use.group,
-                                grouped_count(use.count, "call") + ", " + format_bytes(use.bytes)});
+      section.values.push_back(
+          {"stage " + number(stage) + " " + use.name() + " over " + name_of(use.group),
+           grouped_count(use.count, "call") + ", " + format_bytes(use.bytes)});
     }
   }
   return section;

@@ -167,7 +167,7 @@ std::string communication_section(const PrintInput& input) {
     std::string lines;
     if (stage < plan.map.stages) {
       for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
-        lines += "    " + padded(use.name(), 36) + " " + padded(use.group, 14) +
+        lines += "    " + padded(use.name(), 36) + " " + padded(name_of(use.group), 14) +
                  padded_left(grouped_count(use.count, "call"), 16) +
                  padded_left(format_bytes(use.bytes), 14) + "\n";
       }

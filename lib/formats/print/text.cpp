@@ -170,19 +170,15 @@ std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryE
   return rows;
 }
 
-const std::vector<std::string_view>& communication_purposes() {
-  static const std::vector<std::string_view> purposes{"layers", "gradients", "parameters",
-                                                      "messages", "scalars"};
-  return purposes;
-}
-
-std::string_view purpose_text(std::string_view purpose) {
-  if (purpose == "layers") return "collectives in layers";
-  if (purpose == "gradients") return "gradient sums";
-  if (purpose == "parameters") return "parameter gathers";
-  if (purpose == "messages") return "messages of stages";
-  if (purpose == "scalars") return "loss, norm and flags";
-  return purpose;
+std::string_view purpose_text(TrafficPurpose purpose) {
+  switch (purpose) {
+    case TrafficPurpose::layers: return "collectives in layers";
+    case TrafficPurpose::gradients: return "gradient sums";
+    case TrafficPurpose::parameters: return "parameter gathers";
+    case TrafficPurpose::messages: return "messages of stages";
+    case TrafficPurpose::scalars: return "loss, norm and flags";
+  }
+  return "";
 }
 
 std::vector<int> bucket_of_each(const StagePlan& stage) {

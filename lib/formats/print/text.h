@@ -52,8 +52,7 @@ std::string init_text(const ParamSpec& row);
 std::vector<std::pair<std::string_view, std::int64_t>> memory_rows(const MemoryEstimate& memory);
 /// The purposes of CollectiveUse in the order in which they are shown, and what each is for people:
 /// "gradient sums".
-const std::vector<std::string_view>& communication_purposes();
-std::string_view purpose_text(std::string_view purpose);
+std::string_view purpose_text(TrafficPurpose purpose);
 /// Index of the gradient bucket that holds a parameter, -1 if none does.
 std::vector<int> bucket_of_each(const StagePlan& stage);
 

@@ -1,6 +1,7 @@
 #include "plan/cost/communication.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/at.h"
 #include "base/round_up.h"
@@ -11,39 +12,39 @@ namespace trainctl {
 
 namespace {
 
-/// The operation of a collective; "": none.
-std::string_view word_for(Collective collective) {
+/// The operation of a collective, where it sends anything.
+std::optional<GroupOperation> operation_of(Collective collective) {
   switch (collective) {
-    case Collective::all_reduce: return "all_reduce";
+    case Collective::all_reduce: return GroupOperation::all_reduce;
     case Collective::reduce_scatter_tokens:
-    case Collective::reduce_scatter_features: return "reduce_scatter";
+    case Collective::reduce_scatter_features: return GroupOperation::reduce_scatter;
     case Collective::all_gather_tokens:
-    case Collective::all_gather_features: return "all_gather";
-    case Collective::all_to_all: return "all_to_all";
-    default: return "";
+    case Collective::all_gather_features: return GroupOperation::all_gather;
+    case Collective::all_to_all: return GroupOperation::all_to_all;
+    default: return std::nullopt;
   }
 }
 
 }  // namespace
 
-UseList::Call UseList::layer_call(const std::string& operation, const std::string& what,
-                                  const std::string& group, UnitKind unit) {
-  return {operation, what, "layers", group, 0, unit};
+UseList::Call UseList::layer_call(GroupOperation operation, Cargo cargo, GroupKind group,
+                                  UnitKind unit) {
+  return {operation, cargo, TrafficPurpose::layers, group, 0, unit};
 }
 
 void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes) {
   if (count == 0 || bytes == 0) return;
   const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
   if (ranks == 1) return;
-  CollectiveUse made{call.operation, call.what,   call.purpose, call.group, ranks, 0, 0,
+  CollectiveUse made{call.operation, call.cargo,  call.purpose, call.group, ranks, 0, 0,
                      call.unit,      call.at_most};
   if (plan_.length_step > 0) {
-    const bool of_layers = call.purpose == "layers";
-    made.at_most = made.at_most || of_layers || call.purpose == "messages";
+    const bool of_layers = call.purpose == TrafficPurpose::layers;
+    made.at_most = made.at_most || of_layers || call.purpose == TrafficPurpose::messages;
     made.fewer_calls = of_layers;
   }
   auto same = std::find_if(uses_.begin(), uses_.end(), [&](const CollectiveUse& use) {
-    return use.operation == made.operation && use.what == made.what &&
+    return use.operation == made.operation && use.cargo == made.cargo &&
            use.purpose == made.purpose && use.group == made.group;
   });
   if (same == uses_.end()) same = uses_.insert(same, made);
@@ -51,24 +52,22 @@ void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes
   same->bytes += bytes;
 }
 
-std::int64_t UseList::ranks_of(const std::string& group) const {
-  if (group == "world") return plan_.mesh.world_size();
-  if (group.starts_with("kv")) {
-    std::int64_t copies = 1;
-    for (const ParamSpec& row : stage_.parameters) copies = std::max(copies, row.tp_copies);
-    return group == "kv" ? copies : copies * ranks_of(group.substr(3));
-  }
-  return group_size(plan_.mesh, group);
+std::int64_t UseList::ranks_of(GroupKind group) const {
+  const std::int64_t ranks = group_size(plan_.mesh, group);
+  if (!group.shares_keys) return ranks;
+  std::int64_t copies = 1;
+  for (const ParamSpec& row : stage_.parameters) copies = std::max(copies, row.tp_copies);
+  return ranks / plan_.mesh.tp * copies;
 }
 
 void UseList::reshard(Layout from, Layout to, const Region& region, std::int64_t count) {
   const Collective collective = transition(from, to).value_or(Collective::none);
   const bool wide = from == Layout::partial && plan_.fp32_sums;
-  const std::string word(word_for(collective));
-  if (word.empty()) return;
+  const std::optional<GroupOperation> operation = operation_of(collective);
+  if (!operation) return;
   const std::int64_t bytes = region.bytes > 0 ? region.bytes : wide ? fp32_bytes : element();
   const std::int64_t chunks = region.chunked ? row_chunks(plan_.local.stream_rows) : 1;
-  add_total(layer_call(word, region.what, "tp", region.unit), count * chunks,
+  add_total(layer_call(*operation, region.cargo, tensor_group, region.unit), count * chunks,
             count * region.elements * bytes);
 }
 
@@ -76,8 +75,8 @@ namespace {
 
 void add_vocabulary(UseList& list) {
   const Plan& plan = list.plan();
-  const UseList::Region embedding{"embedding", UnitKind::embedding, list.stream_elements()};
-  const UseList::Region head{"head", UnitKind::head, list.stream_elements()};
+  const UseList::Region embedding{Cargo::embedding, UnitKind::embedding, list.stream_elements()};
+  const UseList::Region head{Cargo::head, UnitKind::head, list.stream_elements()};
   const Layout stream = list.stream();
   const std::int64_t count = plan.microbatches;
   if (list.holds(0)) {
@@ -95,7 +94,8 @@ void add_vocabulary(UseList& list) {
   // of the head.
   const std::int64_t rows = plan.local.head_rows;
   const std::int64_t chunks = divide_up(rows, plan.head_tokens);
-  list.add_total(UseList::layer_call("all_gather", "head statistics", "tp", UnitKind::head),
+  list.add_total(UseList::layer_call(GroupOperation::all_gather, Cargo::head_statistics,
+                                     tensor_group, UnitKind::head),
                  count * chunks, count * 3 * plan.mesh.tp * rows * fp32_bytes);
 }
 
@@ -104,16 +104,20 @@ void add_messages(UseList& list) {
   if (plan.mesh.pp == 1) return;
   const std::int64_t bytes =
       plan.local.stream_rows * plan.model.hidden * size_of(plan.message_dtype);
+  const auto add = [&](GroupOperation operation, Cargo cargo) {
+    list.add({operation, cargo, TrafficPurpose::messages, pipeline_group}, plan.microbatches,
+             bytes);
+  };
   const ChunkPlaces places = plan.map.places();
   const int stage = static_cast<int>(&list.stage() - plan.stages.data());
   for (int chunk = 0; chunk < places.chunks; ++chunk) {
     if (places.sends(stage, chunk)) {
-      list.add({"send", "activations", "messages", "pp"}, plan.microbatches, bytes);
-      list.add({"receive", "gradients", "messages", "pp"}, plan.microbatches, bytes);
+      add(GroupOperation::send, Cargo::activations);
+      add(GroupOperation::receive, Cargo::gradients);
     }
     if (places.receives(stage, chunk)) {
-      list.add({"receive", "activations", "messages", "pp"}, plan.microbatches, bytes);
-      list.add({"send", "gradients", "messages", "pp"}, plan.microbatches, bytes);
+      add(GroupOperation::receive, Cargo::activations);
+      add(GroupOperation::send, Cargo::gradients);
     }
   }
 }

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "plan/plan.h"
@@ -16,18 +14,21 @@ inline constexpr std::int64_t fp32_bytes = 4;
 class UseList {
  public:
   struct Call {
-    std::string operation, what, purpose, group;  // of CollectiveUse
-    std::int64_t ranks = 0;                       // 0: as many as the group's kind has
-    UnitKind unit = UnitKind::block;              // purpose layers
-    bool at_most = false;                         // of CollectiveUse
+    GroupOperation operation = GroupOperation::all_reduce;  // these four of CollectiveUse
+    Cargo cargo = Cargo::gradients;
+    TrafficPurpose purpose = TrafficPurpose::layers;
+    GroupKind group;
+    std::int64_t ranks = 0;           // 0: as many as the group's kind has
+    UnitKind unit = UnitKind::block;  // purpose layers
+    bool at_most = false;             // of CollectiveUse
   };
 
   /// Of a rank of `stage`, one of plan.stages.
   UseList(const Plan& plan, const StagePlan& stage) : plan_(plan), stage_(stage) {}
 
   /// Inside layers, over `group`.
-  static Call layer_call(const std::string& operation, const std::string& what,
-                         const std::string& group, UnitKind unit = UnitKind::block);
+  static Call layer_call(GroupOperation operation, Cargo cargo, GroupKind group,
+                         UnitKind unit = UnitKind::block);
 
   /// `count` calls of `bytes` each; ignored for a group of one rank.
   void add(const Call& call, std::int64_t count, std::int64_t bytes) {
@@ -37,7 +38,7 @@ class UseList {
   void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
   /// What a region of layers exchanges over tp, by the collectives of plan/tables/layout.h.
   struct Region {
-    std::string what;
+    Cargo cargo = Cargo::attention;
     UnitKind unit = UnitKind::block;
     std::int64_t elements = 0;  // of the tensor
     std::int64_t bytes = 0;     // of each; 0: as the residual stream
@@ -56,7 +57,7 @@ class UseList {
   std::vector<CollectiveUse> take() { return std::move(uses_); }
 
  private:
-  std::int64_t ranks_of(const std::string& group) const;
+  std::int64_t ranks_of(GroupKind group) const;
 
   const Plan& plan_;
   const StagePlan& stage_;

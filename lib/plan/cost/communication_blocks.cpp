@@ -11,18 +11,19 @@ namespace {
 
 constexpr std::int64_t counted_as = 8;  // bytes of a number of rows
 
-UseList::Call layer_call(const std::string& operation, const std::string& what,
-                         const std::string& group) {
-  return UseList::layer_call(operation, what, group);
+using enum GroupOperation;
+
+UseList::Call layer_call(GroupOperation operation, Cargo cargo, GroupKind group) {
+  return UseList::layer_call(operation, cargo, group);
 }
 
 /// A region between enter (from the stream) and leave (to it), and their duals. `first` is the part
 /// that begins with the region's first product; the last product of the MLP is never repeated.
-void add_region(UseList& list, const BlockPasses& passes, const std::string& what, BlockPart first,
+void add_region(UseList& list, const BlockPasses& passes, Cargo cargo, BlockPart first,
                 SplitBy split = SplitBy::features, const RegionOverlap& overlap = {}) {
   const Inside inside = inside_of(split);
   const auto region = [&](bool chunked) {
-    return UseList::Region{what, UnitKind::block, list.stream_elements(), 0, chunked};
+    return UseList::Region{cargo, UnitKind::block, list.stream_elements(), 0, chunked};
   };
   const Layout stream = list.stream();
   const bool last = first == BlockPart::mlp;
@@ -34,10 +35,10 @@ void add_region(UseList& list, const BlockPasses& passes, const std::string& wha
 }
 
 /// A weight gradient needs its gathered input once more, unless that is kept.
-void add_gathers(UseList& list, const BlockPasses& passes, const std::string& what, BlockPart first,
+void add_gathers(UseList& list, const BlockPasses& passes, Cargo cargo, BlockPart first,
                  SplitBy split = SplitBy::features) {
   if (!gathers(list.stream(), split)) return;
-  const UseList::Region region{what, UnitKind::block, list.stream_elements()};
+  const UseList::Region region{cargo, UnitKind::block, list.stream_elements()};
   list.reshard(list.stream(), inside_of(split).reads, region, passes.weight_gathers(first));
 }
 
@@ -47,7 +48,8 @@ void add_head_exchange(UseList& list, const BlockPasses& passes, const LocalShap
   const bool at_once = list.plan().splits.moves_at_once;
   const std::int64_t parts = at_once ? 1 : local.head_ranks;
   const std::int64_t feature = local.attention_rows * parts * list.element();
-  const UseList::Call call = layer_call(at_once ? "all_to_all" : "all_gather", "heads", "tp");
+  const UseList::Call call =
+      layer_call(at_once ? all_to_all : all_gather, Cargo::heads, tensor_group);
   const std::int64_t forward = passes.of(BlockPart::qkv);
   list.add(call, forward + passes.of(BlockPart::attention) + 2 * passes.once, feature * local.q);
   list.add(call, 2 * (forward + passes.once), feature * local.kv);
@@ -63,8 +65,8 @@ void add_ring(UseList& list, const BlockPasses& passes, const ContextSplit& spli
   const std::int64_t bytes = local.tokens * attended_kv(local) * list.element();
   const std::int64_t hops = split.ring - 1;
   const std::int64_t count = 2 * hops * (passes.of(BlockPart::attention) + 2 * passes.once);
-  for (const char* operation : {"send", "receive"}) {
-    UseList::Call call = layer_call(operation, "keys and values", ring_kind(split));
+  for (const GroupOperation operation : {send, receive}) {
+    UseList::Call call = layer_call(operation, Cargo::keys_and_values, ring_kind(split));
     call.ranks = split.ring;
     list.add(call, count, bytes);
   }
@@ -76,7 +78,7 @@ void add_heads(UseList& list, const BlockPasses& passes, const ContextSplit& spl
   const std::int64_t q = local.tokens * local.q * list.element();
   const std::int64_t kv = local.tokens * local.kv * list.element();
   const std::int64_t forward = passes.of(BlockPart::qkv);
-  UseList::Call call = layer_call("all_to_all", "heads", heads_kind(split));
+  UseList::Call call = layer_call(all_to_all, Cargo::heads, heads_kind(split));
   call.ranks = split.heads;
   list.add(call, forward + passes.of(BlockPart::attention) + 2 * passes.once, q);
   list.add(call, 2 * (forward + passes.once), kv);
@@ -86,9 +88,11 @@ void add_heads(UseList& list, const BlockPasses& passes, const ContextSplit& spl
 void add_key_gathers(UseList& list, const BlockPasses& passes, const ContextSplit& split,
                      const LocalShape& local) {
   const std::int64_t all = split.gather * local.tokens * attended_kv(local) * list.element();
-  list.add(layer_call("all_gather", "keys and values", "cp"),
-           2 * (passes.of(BlockPart::attention) + passes.once), all);
-  list.add(layer_call("reduce_scatter", "keys and values", "cp"), 2 * passes.once, all);
+  const auto call = [](GroupOperation operation) {
+    return layer_call(operation, Cargo::keys_and_values, group_over({Axis::cp}));
+  };
+  list.add(call(all_gather), 2 * (passes.of(BlockPart::attention) + passes.once), all);
+  list.add(call(reduce_scatter), 2 * passes.once, all);
 }
 
 void add_context(UseList& list, int unit, const BlockPasses& passes) {
@@ -104,18 +108,18 @@ void add_context(UseList& list, int unit, const BlockPasses& passes) {
 void add_expert_parts(UseList& list, std::int64_t forward, std::int64_t backward) {
   const Plan& plan = list.plan();
   const std::int64_t rows = plan.local.gathered_rows;
-  const auto add = [&](const char* operation, std::int64_t count, std::int64_t bytes) {
-    UseList::Call call = layer_call(operation, std::string(rows_of_parts), "expert:tp");
+  const auto add = [&](GroupOperation operation, std::int64_t count, std::int64_t bytes) {
+    UseList::Call call = layer_call(operation, Cargo::part_rows, expert_parts_group);
     call.at_most = true;
     list.add_total(call, count * plan.exchange.chunks, count * rows * bytes);
   };
   const std::int64_t row = plan.model.hidden * list.element();
   const std::int64_t sum = plan.model.hidden * (plan.fp32_sums ? fp32_bytes : list.element());
-  add("all_gather", forward, row);
-  add("all_gather", forward, fp32_bytes);  // the weights
-  add("all_gather", backward, row);
-  add("reduce_scatter", 2 * backward, sum);  // of F and of B
-  add("reduce_scatter", backward, fp32_bytes);
+  add(all_gather, forward, row);
+  add(all_gather, forward, fp32_bytes);  // the weights
+  add(all_gather, backward, row);
+  add(reduce_scatter, 2 * backward, sum);  // of F and of B
+  add(reduce_scatter, backward, fp32_bytes);
 }
 
 /// The router's scores over tp, and of each token over ep: its row to its experts and back, the
@@ -127,30 +131,30 @@ void add_experts(UseList& list, const BlockPasses& passes) {
   const std::int64_t forward = passes.of(BlockPart::mlp);
   const ExchangeRule& rule = plan.exchange;
   if (!rule.by_stream) {
-    const UseList::Region scores{"router", UnitKind::block, plan.local.tokens * model.experts,
+    const UseList::Region scores{Cargo::router, UnitKind::block, plan.local.tokens * model.experts,
                                  fp32_bytes};
     list.reshard(list.stream(), Layout::replicated, scores, forward);
     list.reshard(dual(Layout::replicated), dual(list.stream()), scores, passes.once);
   }
   if (model.shared_gate) {
-    const UseList::Region gate{"gate", UnitKind::block, plan.local.tokens, fp32_bytes};
+    const UseList::Region gate{Cargo::shared_gate, UnitKind::block, plan.local.tokens, fp32_bytes};
     list.reshard(list.stream(), Layout::replicated, gate, forward);
     list.reshard(dual(Layout::replicated), dual(list.stream()), gate, passes.once);
   }
-  list.add(layer_call("all_gather", "scores", routers_kind(plan.mesh, rule)), forward,
+  list.add(layer_call(all_gather, Cargo::scores, routers_kind(plan.mesh, rule)), forward,
            plan.local.routing_ranks * plan.local.routed_tokens * model.experts * fp32_bytes);
   const std::int64_t counts = plan.mesh.ep * model.experts * counted_as;
-  const auto add_counts = [&](const char* kind, std::int64_t ranks, std::int64_t bytes) {
-    UseList::Call call = layer_call("all_gather", "rows of experts", counts_kind(kind, rule));
+  const auto add_counts = [&](GroupKind kind, std::int64_t ranks, std::int64_t bytes) {
+    UseList::Call call = layer_call(all_gather, Cargo::expert_counts, counts_kind(kind, rule));
     call.ranks = ranks;
     list.add(call, forward, bytes);
   };
-  add_counts("expert:ep", plan.mesh.ep, counts);
+  add_counts(experts_group, plan.mesh.ep, counts);
   if (rule.parts > 1) {
-    add_counts("expert:tp", rule.parts, rule.parts * counts);
+    add_counts(expert_parts_group, rule.parts, rule.parts * counts);
     add_expert_parts(list, forward, passes.once);
   }
-  UseList::Call call = layer_call("all_to_all", std::string(rows_of_experts), "expert:ep");
+  UseList::Call call = layer_call(all_to_all, Cargo::expert_rows, experts_group);
   call.at_most = true;
   const std::int64_t row = model.hidden * list.element();
   const std::int64_t sent = plan.local.routed_rows;
@@ -169,20 +173,21 @@ void add_experts(UseList& list, const BlockPasses& passes) {
 void add_operators(UseList& list, int unit, const BlockPasses& passes) {
   const Plan& plan = list.plan();
   const BlockSplit split = plan.splits.of_unit(unit);
-  add_region(list, passes, "attention", BlockPart::qkv, split.attention,
+  add_region(list, passes, Cargo::attention, BlockPart::qkv, split.attention,
              plan.overlap.of_attention(split));
-  add_gathers(list, passes, "attention", BlockPart::qkv, split.attention);
+  add_gathers(list, passes, Cargo::attention, BlockPart::qkv, split.attention);
   if (split.attention == SplitBy::tokens) {
     add_head_exchange(list, passes, plan.local_of(unit));
   }
   if (!plan.model.has_experts(unit - 1)) {
-    add_region(list, passes, "mlp", BlockPart::mlp, split.feed_forward, plan.overlap.of_mlp(split));
-    add_gathers(list, passes, "mlp", BlockPart::mlp, split.feed_forward);
+    add_region(list, passes, Cargo::mlp, BlockPart::mlp, split.feed_forward,
+               plan.overlap.of_mlp(split));
+    add_gathers(list, passes, Cargo::mlp, BlockPart::mlp, split.feed_forward);
   } else if (experts_need_all(plan.model, plan.exchange.by_stream)) {
-    add_region(list, passes, "experts", BlockPart::mlp);
-    if (plan.model.shared_ffn > 0) add_gathers(list, passes, "experts", BlockPart::mlp);
+    add_region(list, passes, Cargo::experts, BlockPart::mlp);
+    if (plan.model.shared_ffn > 0) add_gathers(list, passes, Cargo::experts, BlockPart::mlp);
   }
-  list.add(layer_call("all_gather", "sliced inputs", "tp"), passes.sliced,
+  list.add(layer_call(all_gather, Cargo::sliced_inputs, tensor_group), passes.sliced,
            list.stream_elements() * list.element());
 }
 

@@ -12,18 +12,20 @@ namespace trainctl {
 
 namespace {
 
+using enum GroupOperation;
+
 constexpr std::int64_t sum_bytes = 4;
 
 /// The sums of a bucket's gradients over the ranks with the same parameters: as one stretch, or of
 /// rows by their routes.
-void add_sums(UseList& list, const OwnershipTable& table, int number, const std::string& group) {
+void add_sums(UseList& list, const OwnershipTable& table, int number, GroupKind group) {
   const Plan& plan = list.plan();
   const Bucket& bucket = at(list.stage().flat.buckets, number);
   const ShardKind kind = at(list.stage().shards, bucket.parameters.front()).kind;
   const std::int64_t count = visits_of(list.stage(), ActionKind::reduce, number);
   if (kind != ShardKind::rows) {
-    const char* operation = kind == ShardKind::bucket ? "reduce_scatter" : "all_reduce";
-    return list.add({operation, "gradients", "gradients", group}, count,
+    const GroupOperation operation = kind == ShardKind::bucket ? reduce_scatter : all_reduce;
+    return list.add({operation, Cargo::gradients, TrafficPurpose::gradients, group}, count,
                     bucket.length * list.gradient());
   }
   const bool fused = fuses_rows(plan.gradient.buckets);
@@ -36,17 +38,17 @@ void add_sums(UseList& list, const OwnershipTable& table, int number, const std:
       scattered += own.scattered.length() * list.gradient();
       summed += own.summed.length() * list.gradient();
     }
-    list.add(
-        {"reduce_scatter", "gradients", "gradients", route.scatter_kind, std::ssize(route.scatter)},
-        count, scattered);
-    list.add(
-        {"all_reduce", "gradient slices", "gradients", route.mirror_kind, std::ssize(route.mirror)},
-        count, summed);
+    list.add({reduce_scatter, Cargo::gradients, TrafficPurpose::gradients, route.scatter_kind,
+              std::ssize(route.scatter)},
+             count, scattered);
+    list.add({all_reduce, Cargo::gradient_slices, TrafficPurpose::gradients, route.mirror_kind,
+              std::ssize(route.mirror)},
+             count, summed);
   }
 }
 
 /// A block of parameters, from the ranks that have updated them.
-void add_gather(UseList& list, const OwnershipTable& table, int number, const std::string& group) {
+void add_gather(UseList& list, const OwnershipTable& table, int number, GroupKind group) {
   const Plan& plan = list.plan();
   const StagePlan& stage = list.stage();
   const GatherBlock& block = at(stage.gathers, number);
@@ -56,7 +58,7 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, const st
     return row.shape.numel() * size_of(read_type(row, plan.compute));
   };
   if (block.bucket >= 0) {
-    const UseList::Call call{"all_gather", "parameters", "parameters", group};
+    const UseList::Call call{all_gather, Cargo::parameters, TrafficPurpose::parameters, group};
     const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
     const std::int64_t length = at(stage.flat.buckets, block.bucket).length;
     list.add(call, count, length * size_of(plan.compute));
@@ -65,16 +67,17 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, const st
   for (const int index : block.parameters) {
     const OptimizerShard& shard = at(stage.shards, index);
     if (shard.kind != ShardKind::dealt) continue;
-    const std::string over = replicas_kind(plan.mesh, at(stage.parameters, index).expert);
-    list.add({"broadcast", "parameters", "parameters", over}, count, bytes_of(index));
+    const GroupKind over = replicas_kind(plan.mesh, at(stage.parameters, index).expert);
+    list.add({broadcast, Cargo::parameters, TrafficPurpose::parameters, over}, count,
+             bytes_of(index));
   }
   for (const RowExchange& exchange : row_gathers(plan, stage, table, block)) {
     const ShardRoute& route = at(table.routes, exchange.route);
     std::int64_t bytes = 0;
     for (const int index : exchange.parameters) bytes += bytes_of(index);
-    list.add(
-        {"all_gather", "parameters", "parameters", route.gather_kind, std::ssize(route.gather)},
-        count, bytes);
+    list.add({all_gather, Cargo::parameters, TrafficPurpose::parameters, route.gather_kind,
+              std::ssize(route.gather)},
+             count, bytes);
   }
 }
 
@@ -103,46 +106,48 @@ void add_shared_gradients(UseList& list, const OwnershipTable& table) {
     const auto partial = [&](bool copies) {
       return partial_elements(list.stage().parameters, bucket, copies) * list.gradient();
     };
-    list.add({"all_reduce", "replicated gradients", "gradients", "tp"}, count, partial(false));
-    list.add({"all_reduce", "shared keys and values", "gradients", "kv"}, count, partial(true));
+    const auto add = [&](Cargo cargo, GroupKind group, std::int64_t calls, std::int64_t bytes) {
+      list.add({all_reduce, cargo, TrafficPurpose::gradients, group}, calls, bytes);
+    };
+    add(Cargo::replicated_gradients, tensor_group, count, partial(false));
+    add(Cargo::shared_keys, shared_keys_group, count, partial(true));
     for (const int index : bucket.parameters) {
       const ParamSpec& row = at(list.stage().parameters, index);
       if (!row.two_homes) continue;
-      list.add({"all_reduce", "tied embedding", "gradients", "embedding"}, 1,
-               at(table.parameters, index).summed.length() * completed);
+      add(Cargo::tied_embedding, embedding_kind, 1,
+          at(table.parameters, index).summed.length() * completed);
     }
   }
 }
 
 /// Some numbers of every rank, for every rank.
-void add_numbers(UseList& list, const std::string& what, std::int64_t numbers,
-                 std::int64_t count = 1) {
+void add_numbers(UseList& list, Cargo cargo, std::int64_t numbers, std::int64_t count = 1) {
   const std::int64_t ranks = list.plan().mesh.world_size();
-  list.add({"all_gather", what, "scalars", "world"}, count, ranks * numbers * 8);
+  list.add({all_gather, cargo, TrafficPurpose::scalars, world_group}, count, ranks * numbers * 8);
 }
 
-void add_pairs(UseList& list, const std::string& what, std::int64_t count = 1) {
-  add_numbers(list, what, 2, count);
+void add_pairs(UseList& list, Cargo cargo, std::int64_t count = 1) {
+  add_numbers(list, cargo, 2, count);
 }
 
 /// The loss with the wish to stop, the weights that it is divided by with what else is counted of
 /// batches, and the gradient's squares, those of the norm apart from those that are only looked at:
 /// gathered, and added on each rank in the same order.
 void add_scalars(UseList& list, const Config& config) {
-  add_pairs(list, "loss");
+  add_pairs(list, Cargo::loss);
   // With full_batch every rank has all of them.
   if (masks_tokens(config.data) && !list.plan().full_batch) {
-    add_numbers(list, "loss weights", 4);
+    add_numbers(list, Cargo::loss_weights, 4);
   }
-  add_pairs(list, "gradient norm");
+  add_pairs(list, Cargo::gradient_norm);
   const ModelShape& model = list.plan().model;
   if (model.experts > 1) {
     constexpr std::int64_t others = 4;  // beside the load of each expert: ops/router.h
-    list.add({"all_reduce", "router statistics", "scalars", "world"}, 1,
+    list.add({all_reduce, Cargo::router_statistics, TrafficPurpose::scalars, world_group}, 1,
              model.layers * (others + model.experts) * sum_bytes);
   }
   // Before the passes, the completion of gradients and the optimizer.
-  if (meets_for_timers(config)) add_pairs(list, "barriers of timers", 3);
+  if (meets_for_timers(config)) add_pairs(list, Cargo::timer_barriers, 3);
 }
 
 }  // namespace

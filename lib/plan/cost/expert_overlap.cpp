@@ -10,9 +10,10 @@ namespace {
 
 /// One chunk of so many rows between ranks with other experts, and of what the parts of experts
 /// gather or add up; without the weights of the rows.
-double chunk_seconds(const Plan& plan, std::int64_t rows, const char* between_parts,
+double chunk_seconds(const Plan& plan, std::int64_t rows, GroupOperation between_parts,
                      const Rates& rates) {
-  const auto seconds = [&](const char* operation, std::int64_t ranks, std::int64_t of, DType type) {
+  const auto seconds = [&](GroupOperation operation, std::int64_t ranks, std::int64_t of,
+                           DType type) {
     CollectiveUse use;
     use.operation = operation;
     use.ranks = ranks;
@@ -20,10 +21,10 @@ double chunk_seconds(const Plan& plan, std::int64_t rows, const char* between_pa
     use.bytes = of * plan.model.hidden * size_of(type) / plan.exchange.chunks;
     return wire_seconds(use, rates);
   };
-  const double exchanged = seconds("all_to_all", plan.mesh.ep, rows, plan.compute);
+  const double exchanged = seconds(GroupOperation::all_to_all, plan.mesh.ep, rows, plan.compute);
   const std::int64_t parts = plan.exchange.parts;
   if (parts == 1) return exchanged;
-  const bool sums = std::string_view(between_parts) == "reduce_scatter";
+  const bool sums = between_parts == GroupOperation::reduce_scatter;
   return exchanged + seconds(between_parts, parts, plan.local.gathered_rows,
                              sums && plan.fp32_sums ? DType::f32 : plan.compute);
 }
@@ -41,7 +42,7 @@ double exposed_exchange(double product, double there, double back, std::int64_t 
 }
 
 bool moves_rows(const CollectiveUse& use) {
-  return use.what == rows_of_experts || use.what == rows_of_parts;
+  return use.cargo == Cargo::expert_rows || use.cargo == Cargo::part_rows;
 }
 
 double expected_expert_rows(const Plan& plan) {
@@ -62,9 +63,9 @@ double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
   if (!repeats && !passes) return 0;
   const LocalShape& local = plan.local;
   const double product = expert_products(plan, !repeats, rates);
-  const double there = chunk_seconds(plan, local.routed_rows, "all_gather", rates);
+  const double there = chunk_seconds(plan, local.routed_rows, GroupOperation::all_gather, rates);
   const double back =
-      repeats ? 0 : chunk_seconds(plan, local.received_rows, "reduce_scatter", rates);
+      repeats ? 0 : chunk_seconds(plan, local.received_rows, GroupOperation::reduce_scatter, rates);
   const std::int64_t chunks = plan.exchange.chunks;
   return real(chunks) * (there + back) - exposed_exchange(product, there, back, chunks);
 }

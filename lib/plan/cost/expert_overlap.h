@@ -2,8 +2,6 @@
 // experts (ExchangeRule::chunks).
 #pragma once
 
-#include <string_view>
-
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
 
@@ -13,10 +11,6 @@ namespace trainctl {
 /// `there` seconds and what is made of it back in `back`, all of them over one wire, those back
 /// last: what of them is waited for.
 double exposed_exchange(double product, double there, double back, std::int64_t chunks);
-
-/// CollectiveUse::what of rows between ranks with other experts, and between parts of the same.
-inline constexpr std::string_view rows_of_experts = "experts (at most)";
-inline constexpr std::string_view rows_of_parts = "parts of experts (at most)";
 
 /// Whether calls move rows between ranks of experts or between their parts.
 bool moves_rows(const CollectiveUse& use);

@@ -77,10 +77,11 @@ std::int64_t most_saved_bytes(const Plan& plan, int stage, const OptimizerConfig
 /// Staging of every group that this rank sums with, once for each group; threads read each other's
 /// memory.
 std::int64_t staging_of(const StagePlan& stage) {
-  std::map<std::string, std::int64_t> groups;
+  std::map<std::pair<TrafficPurpose, GroupKind>, std::int64_t> groups;
   for (const CollectiveUse& use : stage.communication) {
-    const bool sums = use.operation == "all_reduce" || use.operation == "reduce_scatter";
-    if (sums) groups[use.group_name()] = staging_bytes(use.ranks);
+    const bool sums = use.operation == GroupOperation::all_reduce ||
+                      use.operation == GroupOperation::reduce_scatter;
+    if (sums) groups[{use.purpose, use.group}] = staging_bytes(use.ranks);
   }
   std::int64_t bytes = 0;
   for (const auto& [group, staged] : groups) bytes += staged;
@@ -91,11 +92,12 @@ std::int64_t staging_of(const StagePlan& stage) {
 /// of its lines of messages.
 std::int64_t communicator_bytes(const Plan& plan, int number) {
   const StagePlan& stage = at(plan.stages, number);
-  std::set<std::string> groups;
+  std::set<std::pair<bool, GroupKind>> groups;
   for (const CollectiveUse& use : stage.communication) {
-    const bool message = use.operation == "send" || use.operation == "receive";
-    const bool late = use.purpose == "gradients" || use.purpose == "parameters";
-    if (!message) groups.insert((late ? "gradients " : "layers ") + use.group);
+    const bool message = is_message(use.operation);
+    const bool late =
+        use.purpose == TrafficPurpose::gradients || use.purpose == TrafficPurpose::parameters;
+    if (!message) groups.insert({late, use.group});
   }
   const std::int64_t lines = count_streams(plan, number).lines();
   return (std::ssize(groups) * group_channels + lines * line_channels) * channel_bytes;

@@ -180,13 +180,13 @@ class RowCosts {
     }
     for (const CollectiveUse& use : rows_.communication) {
       const double seconds = wire_seconds(use, rates);
-      if (use.group == "embedding") {
+      if (use.cargo == Cargo::tied_embedding) {
         embedding_sum_ += seconds;
-      } else if (use.purpose == "gradients") {
+      } else if (use.purpose == TrafficPurpose::gradients) {
         gradients_ += seconds;
-      } else if (use.purpose == "parameters") {
+      } else if (use.purpose == TrafficPurpose::parameters) {
         parameters_ += seconds;
-      } else if (use.purpose == "messages") {
+      } else if (use.purpose == TrafficPurpose::messages) {
         message_ = seconds / real(use.count);  // all are of one size
       }
     }
@@ -306,7 +306,7 @@ bool cost_alike(const Plan& plan, int block, int other) {
 }
 
 bool waits_in_layers(const CollectiveUse& use) {
-  return use.purpose == "layers" && use.operation != "send" && use.operation != "receive";
+  return use.purpose == TrafficPurpose::layers && !is_message(use.operation);
 }
 
 std::optional<Rates> given_rates(const ClusterConfig& cluster) {
@@ -323,13 +323,13 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
   const double share = others / real(use.ranks);
   double rounds = 1;
   double sent = 1;  // of the bytes
-  if (use.operation == "all_reduce") {
+  if (use.operation == GroupOperation::all_reduce) {
     rounds = 2 * others;
     sent = 2 * share;
-  } else if (use.operation == "broadcast") {
+  } else if (use.operation == GroupOperation::broadcast) {
     rounds = others;
-  } else if (use.operation != "send" && use.operation != "receive") {
-    rounds = use.operation == "all_gather"
+  } else if (!is_message(use.operation)) {
+    rounds = use.operation == GroupOperation::all_gather
                  ? real(gather_rounds(use.ranks, use.bytes / std::max<std::int64_t>(1, use.count)))
                  : others;
     sent = share;
@@ -349,7 +349,9 @@ double UnitTimes::of(const Action& row, std::int64_t layers) const {
 double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
   const MemoryEstimate& memory = stage.memory;
   const double bytes = 2 * real(memory.parameters + memory.gradients + memory.optimizer);
-  const auto scalars = [](const CollectiveUse& use) { return use.purpose == "scalars"; };
+  const auto scalars = [](const CollectiveUse& use) {
+    return use.purpose == TrafficPurpose::scalars;
+  };
   return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
 }
 

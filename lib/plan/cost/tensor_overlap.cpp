@@ -74,18 +74,18 @@ class Hidden {
     } else if (kind == ActionKind::backward_input) {
       if (overlap.gather_back) seconds += gather(region.last);
       if (overlap.scatter_back) seconds += scatter(region.first);
-      if (overlap.scatter_whole) seconds += whole("reduce_scatter", region.first);
+      if (overlap.scatter_whole) seconds += whole(GroupOperation::reduce_scatter, region.first);
       if (overlap.gather_again && overlap.weights_in_back && again) {
-        seconds += whole("all_gather", region.first);
+        seconds += whole(GroupOperation::all_gather, region.first);
       }
     } else if (overlap.gather_again && !overlap.weights_in_back && again) {  // W
-      seconds += whole("all_gather", region.last);
+      seconds += whole(GroupOperation::all_gather, region.last);
     }
     return seconds;
   }
 
-  double wire(const char* operation, std::int64_t chunks) const {
-    const bool wide = plan_.fp32_sums && std::string_view(operation) == "reduce_scatter";
+  double wire(GroupOperation operation, std::int64_t chunks) const {
+    const bool wide = plan_.fp32_sums && operation == GroupOperation::reduce_scatter;
     const std::int64_t element = wide ? 4 : size_of(plan_.compute);
     CollectiveUse use;
     use.operation = operation;
@@ -95,14 +95,14 @@ class Hidden {
     return wire_seconds(use, rates_);
   }
   double gather(double product) const {
-    const double chunk = wire("all_gather", chunks_);
+    const double chunk = wire(GroupOperation::all_gather, chunks_);
     return real(chunks_) * chunk - exposed_gather(product, chunk, chunks_, plan_.mesh.tp);
   }
   double scatter(double product) const {
-    const double chunk = wire("reduce_scatter", chunks_);
+    const double chunk = wire(GroupOperation::reduce_scatter, chunks_);
     return real(chunks_) * chunk - exposed_scatter(product, chunk, chunks_);
   }
-  double whole(const char* operation, double product) const {
+  double whole(GroupOperation operation, double product) const {
     return std::min(product, wire(operation, 1));
   }
 
@@ -134,7 +134,7 @@ RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
   if (ranks == 1) return {};
   const std::int64_t messages = 2 * (ranks - 1);
   CollectiveUse passed;
-  passed.operation = "send";
+  passed.operation = GroupOperation::send;
   passed.ranks = ranks;
   passed.count = messages;
   const LocalShape local = plan.local_of(block);

@@ -112,14 +112,19 @@ Stretches common_stretches(const Ranks& replicas, const Ranks& data, std::int64_
 
 void name_groups(ShardRoute& route, const ParamSpec& parameter, const Mesh& mesh, std::size_t data,
                  std::int64_t copies) {
-  const std::string axes = replicas_kind(mesh, parameter.expert);
-  const std::string inner = copies == mesh.tp ? "tp" : "kv";
-  const std::string all = copies == 1 ? axes : data == 1 ? inner : inner + "-" + axes;
-  const auto part = [](const std::string& kind, std::size_t ranks, std::size_t most) {
-    return ranks == most ? kind : kind + " shard";
+  const GroupKind axes = replicas_kind(mesh, parameter.expert);
+  GroupKind all = axes;
+  if (copies > 1) {
+    all = copies == mesh.tp ? tensor_group : shared_keys_group;
+    if (data > 1) all.axes |= axes.axes;
+  }
+  const auto part = [](GroupKind kind, std::size_t ranks, std::size_t most) {
+    if (ranks < most) kind.part = GroupPart::shard;
+    return kind;
   };
   route.scatter_kind = part(axes, route.scatter.size(), data);
-  route.mirror_kind = route.mirror.size() == data ? axes : axes + " mirror";
+  route.mirror_kind = axes;
+  if (route.mirror.size() < data) route.mirror_kind.part = GroupPart::mirror;
   route.gather_kind = part(all, route.gather.size(), data * static_cast<std::size_t>(copies));
 }
 

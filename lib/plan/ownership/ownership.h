@@ -24,9 +24,7 @@ struct ShardRoute {
   std::vector<int> scatter;  // neighbours among the ranks that read different data
   std::vector<int> mirror;   // the same place in the other neighbourhoods
   std::vector<int> gather;   // the s ranks that share a copy
-  std::string scatter_kind;  // as CollectiveUse::group
-  std::string mirror_kind;
-  std::string gather_kind;
+  GroupKind scatter_kind, mirror_kind, gather_kind;
   std::int64_t copies = 1;  // R / s neighbourhoods hold the same slices
   std::int64_t copy = 0;    // which of them is this rank's
 };

@@ -14,8 +14,9 @@ namespace {
 std::string sums_of(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) {
     for (const CollectiveUse& use : stage.communication) {
-      if (use.purpose == "gradients") {
-        return use.what + " over " + use.group + " (" + std::to_string(use.ranks) + " ranks)";
+      if (use.purpose == TrafficPurpose::gradients) {
+        return std::string(name_of(use.cargo)) + " over " + name_of(use.group) + " (" +
+               std::to_string(use.ranks) + " ranks)";
       }
     }
   }

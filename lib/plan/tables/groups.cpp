@@ -1,7 +1,6 @@
 #include "plan/tables/groups.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <string>
 
@@ -11,22 +10,22 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::array<std::string_view, 16> kinds{"tp",
-                                                 "cp",
-                                                 "dp",
-                                                 "dp-cp",
-                                                 "pp",
-                                                 "tp-pp",
-                                                 "tp-dp",
-                                                 "tp-cp",
-                                                 "tp-dp-cp",
-                                                 "embedding",
-                                                 "position_embedding",
-                                                 "expert:tp",
-                                                 "expert:ep",
-                                                 "expert:tp-ep",
-                                                 "expert:tp-ep-pp",
-                                                 "expert:dp"};
+constexpr GroupKind kinds[] = {group_over({Axis::tp}),
+                               group_over({Axis::cp}),
+                               group_over({Axis::dp}),
+                               group_over({Axis::dp, Axis::cp}),
+                               group_over({Axis::pp}),
+                               group_over({Axis::tp, Axis::pp}),
+                               group_over({Axis::tp, Axis::dp}),
+                               group_over({Axis::tp, Axis::cp}),
+                               group_over({Axis::tp, Axis::dp, Axis::cp}),
+                               embedding_kind,
+                               group_over({Axis::pp}, GroupPart::first),
+                               group_over({Axis::etp}),
+                               group_over({Axis::ep}),
+                               group_over({Axis::etp, Axis::ep}),
+                               group_over({Axis::etp, Axis::ep, Axis::pp}),
+                               group_over({Axis::edp})};
 
 /// One axis of one factorisation.
 struct Digit {
@@ -48,33 +47,19 @@ Axis axis_of(Axis word, bool expert) {
   return word == Axis::dp ? Axis::edp : word;
 }
 
-bool has_word(std::string_view words, std::string_view word) {
-  while (!words.empty()) {
-    const std::size_t dash = std::min(words.find('-'), words.size());
-    if (words.substr(0, dash) == word) return true;
-    words.remove_prefix(std::min(dash + 1, words.size()));
-  }
-  return false;
-}
-
-Selection selection_of(const Mesh& mesh, std::string_view kind) {
-  require(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(), ExitCode::usage,
-          "unknown kind of group '" + std::string(kind) + "'");
+Selection selection_of(const Mesh& mesh, GroupKind kind) {
   Selection selection;
-  std::string_view words = kind;
-  const bool expert = words.starts_with("expert:");
-  if (expert) words.remove_prefix(std::string_view("expert:").size());
-  if (kind == "embedding" || kind == "position_embedding") {
-    words = "pp";
-    selection.most = kind == "embedding" ? 2 : 1;
-  }
+  if (kind.part == GroupPart::ends) selection.most = 2;
+  if (kind.part == GroupPart::first) selection.most = 1;
+  const bool expert = kind.of_experts();
   std::int64_t stride = 1;
   for (const Axis word : mesh.order) {
     // Experts know no cp, dense layers no ep.
     const bool absent = expert ? word == Axis::cp : word == Axis::ep;
-    const Digit digit{absent ? 1 : mesh.size(axis_of(word, expert)), stride};
+    const Axis axis = axis_of(word, expert);
+    const Digit digit{absent ? 1 : mesh.size(axis), stride};
     stride *= digit.size;
-    (has_word(words, name_of(word)) ? selection.own : selection.other).push_back(digit);
+    (kind.has(axis) ? selection.own : selection.other).push_back(digit);
   }
   return selection;
 }
@@ -102,16 +87,30 @@ std::vector<int> group_at(const Selection& selection, std::int64_t base) {
 
 }  // namespace
 
-std::span<const std::string_view> group_kinds() { return kinds; }
+std::span<const std::string> group_kinds() {
+  static const std::vector<std::string> words = [] {
+    std::vector<std::string> made;
+    for (const GroupKind kind : kinds) made.push_back(name_of(kind));
+    return made;
+  }();
+  return words;
+}
+
+GroupKind group_kind(std::string_view word) {
+  for (const GroupKind kind : kinds) {
+    if (name_of(kind) == word) return kind;
+  }
+  throw Error(ExitCode::usage, "unknown kind of group '" + std::string(word) + "'");
+}
 
 RankLists list_groups(const Mesh& mesh, std::string_view kind) {
-  const Selection selection = selection_of(mesh, kind);
+  const Selection selection = selection_of(mesh, group_kind(kind));
   RankLists groups;
   for (const int base : span_of(selection.other, 0)) groups.push_back(group_at(selection, base));
   return groups;
 }
 
-std::int64_t group_size(const Mesh& mesh, std::string_view kind) {
+std::int64_t group_size(const Mesh& mesh, GroupKind kind) {
   const Selection selection = selection_of(mesh, kind);
   std::int64_t size = 1;
   for (const Digit& digit : selection.own) size *= digit.size;
@@ -122,7 +121,7 @@ RankLists groups_with(const Mesh& mesh, std::string_view kind, std::int64_t rank
   require(rank >= 0 && rank < mesh.world_size(), ExitCode::usage,
           "the world of " + std::to_string(mesh.world_size()) + " ranks has no rank " +
               std::to_string(rank));
-  const Selection selection = selection_of(mesh, kind);
+  const Selection selection = selection_of(mesh, group_kind(kind));
   std::int64_t base = rank;
   for (const Digit& digit : selection.own) base -= rank / digit.stride % digit.size * digit.stride;
   std::vector<int> group = group_at(selection, base);

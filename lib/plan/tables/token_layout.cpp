@@ -45,8 +45,12 @@ TokenLayout token_layout(std::int64_t ranks, std::int64_t seq_length) {
   return {.seq_length = seq_length, .ranks = ranks, .zigzag = ranks > 1};
 }
 
-std::string heads_kind(const ContextSplit& split) { return split.ring > 1 ? "cp-heads" : "cp"; }
+GroupKind heads_kind(const ContextSplit& split) {
+  return group_over({Axis::cp}, split.ring > 1 ? GroupPart::heads : GroupPart::whole);
+}
 
-std::string ring_kind(const ContextSplit& split) { return split.heads > 1 ? "cp-ring" : "cp"; }
+GroupKind ring_kind(const ContextSplit& split) {
+  return group_over({Axis::cp}, split.heads > 1 ? GroupPart::ring : GroupPart::whole);
+}
 
 }  // namespace trainctl

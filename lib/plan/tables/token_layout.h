@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/token_layout.h"
 #include "config/schema/parallel_config.h"
+#include "plan/tables/traffic.h"
 
 namespace trainctl {
 
@@ -68,7 +68,7 @@ inline constexpr int ring_tags = 4;
 
 /// What messages and tables call the ranks that exchange heads, and those of a ring: "cp", or where
 /// both are only a part of it, "cp-heads" and "cp-ring".
-std::string heads_kind(const ContextSplit& split);
-std::string ring_kind(const ContextSplit& split);
+GroupKind heads_kind(const ContextSplit& split);
+GroupKind ring_kind(const ContextSplit& split);
 
 }  // namespace trainctl

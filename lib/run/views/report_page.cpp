@@ -116,8 +116,8 @@ json traffic_of(const json& ranks) {
     }
   }
   json rows = json::array();
-  for (const std::string_view purpose : communication_purposes()) {
-    const Sums& sums = kinds[std::string(purpose)];
+  for (const TrafficPurpose purpose : all_purposes) {
+    const Sums& sums = kinds[std::string(name_of(purpose))];
     if (sums.any) rows.push_back({std::string(purpose_text(purpose)), sums.values});
   }
   return rows;

@@ -16,6 +16,10 @@ enum class GroupOperation : std::uint8_t {
   barrier,
 };
 inline constexpr int operation_count = 8;
+/// Between two ranks, not a collective.
+constexpr bool is_message(GroupOperation operation) {
+  return operation == GroupOperation::send || operation == GroupOperation::receive;
+}
 /// "all_reduce"; a literal.
 constexpr const char* name_of(GroupOperation operation) {
   switch (operation) {
