@@ -164,8 +164,9 @@ LayoutVerdict verdict_of(const Verification& verification, const Task& task) {
   const TemporaryFolder folder = verify_folder();
   LayoutVerdict verdict = verification.compare_through_checkpoint(
       task.saves->layout(), task.runs->layout(), folder.path() / "pair");
-  if (task.saves == task.runs && verdict.equal) {
-    verdict.add(verification.continue_in_place(task.runs->layout(), folder.path() / "own"));
+  if (verdict.equal) {
+    verdict.add(verification.go_on_freely(task.saves->layout(), task.runs->layout(),
+                                          folder.path() / "day"));
   }
   return verdict;
 }

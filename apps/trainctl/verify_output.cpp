@@ -15,8 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string number(double value) { return std::isfinite(value) ? printed("%.6g", value) : "nan"; }
-
 Json json_of(const Departure& departure) {
   const auto value = [](double number) { return std::isfinite(number) ? Json(number) : Json(); };
   return {{"step", departure.step},          {"what", departure.what},
@@ -68,12 +66,7 @@ void VerifyOutput::show(const std::string& layout, std::int64_t ranks,
   row({layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
        verdict.equal ? "equal" : "DIFFERS"},
       printed("%.2f", verdict.seconds));
-  if (verdict.first) {
-    const Departure& first = *verdict.first;
-    print("  first: " + first.place() + ", rank " + std::to_string(first.rank) + ": " +
-          number(first.found) + ", " + first.beside + " " + number(first.expected) + " (error " +
-          printed("%.1e", first.error) + ", bound " + printed("%.0e", first.bound) + ")\n");
-  }
+  if (verdict.first) print("  first: " + verdict.first->text() + "\n");
   if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "checkpoint/load.h"
 #include "plan/rules/resolve.h"
 
 namespace trainctl {
@@ -64,6 +65,13 @@ BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank
           .steps = steps,
           .ahead = config.data.prefetch,
           .smaller = smaller_steps(plan, state.step)};
+}
+
+void load_run(Engine& engine, const Manifest& manifest, const std::filesystem::path& from,
+              const Plan& plan, const OptimizerConfig& optimizer, int rank) {
+  check_fits(manifest, from, plan, optimizer);
+  load_checkpoint(manifest, from, plan, optimizer, rank, engine.parameters());
+  engine.resume(manifest.state);
 }
 
 std::string change_of_pace(const Progress& done, const Plan& plan) {

@@ -1,12 +1,14 @@
 // The parts of a training run that decide its numbers: the engine's input, a rank's micro-batches,
-// the evaluation. `train` and `verify` run the same.
+// the evaluation, going on from a checkpoint. `train` and `verify` run the same.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "checkpoint/manifest.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
 #include "engine/engine.h"
@@ -25,6 +27,11 @@ BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan);
 /// The micro-batches of `rank` in the `steps` steps that follow `state`.
 BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
                                 const TrainState& state, std::int64_t steps);
+
+/// The engine goes on from the checkpoint `from`, whose manifest that is: with what `rank` owns of
+/// its values, and with its state. Throws as check_fits and load_checkpoint.
+void load_run(Engine& engine, const Manifest& manifest, const std::filesystem::path& from,
+              const Plan& plan, const OptimizerConfig& optimizer, int rank);
 
 /// What a run that goes on says where its steps are others than those that were planned before, and
 /// it goes through the schedules at another pace; "" where it does not.

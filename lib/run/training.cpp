@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_weights.h"
-#include "checkpoint/load.h"
 #include "checkpoint/saver.h"
 #include "comm/rank_words.h"
 #include "device/host_values.h"
@@ -161,9 +160,7 @@ class Training::Impl {
   void load() {
     const std::filesystem::path& from = input_.beginning.start.checkpoint;
     const Manifest& manifest = input_.continuation->manifest;
-    check_fits(manifest, from, plan_, config_.optimizer);
-    load_checkpoint(manifest, from, plan_, config_.optimizer, world_.rank(), engine_.parameters());
-    engine_.resume(manifest.state);
+    load_run(engine_, manifest, from, plan_, config_.optimizer, world_.rank());
     products_.load(from, directory_, fence());
     saver_.set_saved_step(manifest.state.step);
     lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);

@@ -56,44 +56,55 @@ std::int32_t end_token(const Config& config) {
   return static_cast<std::int32_t>(config.data.eod_token.value_or(config.model.vocab_size - 1));
 }
 
-/// Documents that are joined.
-void write_stream(const Config& config, const Philox& random, std::int64_t samples,
-                  TokenWriter& writer) {
+/// Documents that are joined: what `samples` sequences need.
+FileTokens joined_documents(const Config& config, const Philox& random, std::int64_t samples) {
   const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
   const std::int64_t count = samples * config.model.seq_length + 1;
+  FileTokens file;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t bits = random.bits(static_cast<std::uint64_t>(i));
-    const bool ends = bits % 8 == 0;
-    const auto token =
-        ends ? end_token(config) : static_cast<std::int32_t>((bits >> 3) % vocabulary);
-    writer.append({&token, 1});
-    if (ends) writer.end_document(-1);
+    const auto token = static_cast<std::int32_t>((bits >> 3) % vocabulary);
+    file.tokens.push_back(bits % 8 == 0 ? end_token(config) : token);
   }
-  writer.end_document(-1);
+  return file;
 }
 
 /// Documents of one row each.
-void write_documents(const Config& config, const Philox& random, std::int64_t samples,
-                     TokenWriter& writer) {
+FileTokens documents_of_rows(const Config& config, const Philox& random, std::int64_t samples) {
   const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
   const auto length = static_cast<std::uint32_t>(config.model.seq_length);
+  FileTokens file;
   std::uint64_t draw = 0;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
+    file.documents.push_back(std::ssize(file.tokens));
     const std::uint32_t labels = 1 + random.bits(draw++) % length;
     for (std::uint32_t i = 0; i < labels; ++i) {
-      const auto token = static_cast<std::int32_t>(random.bits(draw++) % vocabulary);
-      writer.append({&token, 1});
+      file.tokens.push_back(static_cast<std::int32_t>(random.bits(draw++) % vocabulary));
     }
-    writer.end_document(end_token(config));
+    file.tokens.push_back(end_token(config));
   }
+  return file;
 }
 
-void write_tokens(const Config& config, const std::filesystem::path& prefix, std::int64_t samples,
-                  std::uint64_t part) {
+FileTokens write_tokens(const Config& config, const std::filesystem::path& prefix,
+                        std::int64_t samples, std::uint64_t part) {
   const Philox random(config.train.seed, file_stream + part);
+  FileTokens file =
+      (config.data.packing ? joined_documents : documents_of_rows)(config, random, samples);
   TokenWriter writer(prefix, config.model.vocab_size);
-  (config.data.packing ? write_stream : write_documents)(config, random, samples, writer);
+  const std::int32_t end = end_token(config);
+  std::size_t next = 1;  // document
+  for (std::int64_t i = 0; i < std::ssize(file.tokens); ++i) {
+    const bool starts = next < file.documents.size() && file.documents[next] == i;
+    if (starts) ++next;
+    if (starts) writer.end_document(-1);
+    const std::int32_t token = file.tokens[static_cast<std::size_t>(i)];
+    writer.append({&token, 1});
+    if (file.documents.empty() && token == end) writer.end_document(-1);
+  }
+  writer.end_document(-1);
   writer.commit();
+  return file;
 }
 
 }  // namespace
@@ -103,20 +114,25 @@ TemporaryFolder verify_folder() {
                          "; TMPDIR may name another place");
 }
 
-FreeData::FreeData(const Config& config, std::int64_t steps) {
+FreeData::FreeData(const Config& config, const Day& day) : end_token_(end_token(config)) {
   const std::int64_t batch = config.train.global_batch_size;
-  write_tokens(config, folder_.path() / "train", steps * batch, 0);
+  const std::int64_t epoch = day.noon * batch + batch / 2 + 1;
+  training_ = write_tokens(config, folder_.path() / "train", epoch, 0);
   write_tokens(config, folder_.path() / "validation", batch / 2 + 1, 1);
 }
 
-Corpus FreeData::open(const Config& config, const ModelShape& model, Group& everyone) const {
-  DataConfig data = config.data;
+DataConfig FreeData::section(DataConfig data) const {
+  const std::int64_t counted = data.validation.max_sequences;
   data.train = {{(folder_.path() / "train").string(), 1.0}};
-  data.validation = {};
-  data.validation.path = (folder_.path() / "validation").string();
-  data.eod_token = end_token(config);
+  data.validation = {.path = (folder_.path() / "validation").string(), .max_sequences = counted};
+  data.eod_token = end_token_;
+  return data;
+}
+
+Corpus FreeData::open(const Config& config, const ModelShape& model, Group& everyone) {
   const bool first = everyone.rank() == 0;
-  return open_corpus(data, Tokenizer::open("byte"), model, config.train.seed, everyone, first);
+  return open_corpus(config.data, Tokenizer::open("byte"), model, config.train.seed, everyone,
+                     first);
 }
 
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch) {

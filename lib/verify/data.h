@@ -11,6 +11,8 @@
 #include "data/batch.h"
 #include "plan/plan.h"
 #include "run/data/corpus.h"
+#include "verify/data_order.h"
+#include "verify/day.h"
 
 namespace trainctl {
 
@@ -28,18 +30,23 @@ std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::
 TemporaryFolder verify_folder();
 
 /// Token files for the loader. Tokens are uniform, an eighth of them ends a document; without
-/// data.packing documents are of any length up to a sequence. For
-/// validation there are about half as many windows as a step has sequences, an odd number where
-/// that is even, so that replicas cannot share them evenly.
+/// data.packing documents are of any length up to a sequence. Training begins its second epoch in
+/// the first step after noon. For validation there are about half as many windows as a step has
+/// sequences, an odd number where that is even, so that replicas cannot share them evenly.
 class FreeData {
  public:
-  /// Enough for `steps` steps. Throws Error{io}.
-  FreeData(const Config& config, std::int64_t steps);
-  /// The data section of `config`, with these files. Collective over `everyone`.
-  Corpus open(const Config& config, const ModelShape& model, Group& everyone) const;
+  /// Throws Error{io}.
+  FreeData(const Config& config, const Day& day);
+  /// The data section with these files.
+  DataConfig section(DataConfig data) const;
+  /// Those of `config`, which has that section. Collective over `everyone`.
+  static Corpus open(const Config& config, const ModelShape& model, Group& everyone);
+  const FileTokens& training() const { return training_; }
 
  private:
   TemporaryFolder folder_ = verify_folder();
+  std::int64_t end_token_;
+  FileTokens training_;
 };
 
 }  // namespace trainctl

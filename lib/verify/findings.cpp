@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <string_view>
 
+#include "base/units.h"
 #include "device/host_values.h"
 #include "plan/tables/shard.h"
 
@@ -27,6 +30,7 @@ const char* word_of_phase(Phase phase) {
                                    "parameter",
                                    "optimizer state 1 of",
                                    "optimizer state 2 of",
+                                   "batch",
                                    "free loss",
                                    "free gradient",
                                    "free grad norm",
@@ -37,7 +41,11 @@ const char* word_of_phase(Phase phase) {
                                    "validation loss",
                                    "exported parameter",
                                    "owned parameter",
-                                   "resident weight"};
+                                   "resident weight",
+                                   "bits of",
+                                   "bits of parameter",
+                                   "bits of optimizer state 1 of",
+                                   "bits of optimizer state 2 of"};
   return words[static_cast<std::size_t>(phase)];
 }
 
@@ -107,6 +115,15 @@ std::string Departure::place() const {
     text += (i == 0 ? "[" : ", ") + std::to_string(index[i]);
   }
   return text + (index.empty() ? "" : "]") + ", step " + std::to_string(step);
+}
+
+std::string Departure::text() const {
+  const auto value = [](double number) {
+    return std::isfinite(number) ? printed("%.6g", number) : std::string("nan");
+  };
+  return place() + ", rank " + std::to_string(rank) + ": " + value(found) + ", " + beside + " " +
+         value(expected) + " (error " + printed("%.1e", error) + ", bound " +
+         printed("%.0e", bound) + ")";
 }
 
 Findings::Farthest Findings::farthest_of(const ParamSpec& spec, const std::vector<float>& whole,
@@ -192,6 +209,84 @@ void Findings::take(const Departure& found, const Order& order) {
 void Findings::keep_larger(const Departure& found) {
   const bool larger = found.error / found.bound > largest_.error / largest_.bound;
   if (largest_.what.empty() || larger) largest_ = found;
+}
+
+namespace {
+
+template <class T>
+void put(std::string& bytes, const T& value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put(std::string& bytes, const std::string& text) {
+  put(bytes, text.size());
+  bytes += text;
+}
+
+/// Reads what put() wrote, from `bytes` on, which becomes the rest.
+template <class T>
+void get(std::string_view& bytes, T& value) {
+  std::memcpy(&value, bytes.data(), sizeof value);
+  bytes.remove_prefix(sizeof value);
+}
+
+void get(std::string_view& bytes, std::string& text) {
+  std::size_t size = 0;
+  get(bytes, size);
+  text = bytes.substr(0, size);
+  bytes.remove_prefix(size);
+}
+
+void put(std::string& bytes, const Departure& one) {
+  put(bytes, one.step);
+  put(bytes, one.what);
+  put(bytes, one.tensor);
+  put(bytes, one.rank);
+  put(bytes, one.index.size());
+  for (const std::int64_t index : one.index) put(bytes, index);
+  put(bytes, one.found);
+  put(bytes, one.beside);
+  put(bytes, one.expected);
+  put(bytes, one.error);
+  put(bytes, one.bound);
+}
+
+void get(std::string_view& bytes, Departure& one) {
+  get(bytes, one.step);
+  get(bytes, one.what);
+  get(bytes, one.tensor);
+  get(bytes, one.rank);
+  std::size_t count = 0;
+  get(bytes, count);
+  one.index.resize(count);
+  for (std::int64_t& index : one.index) get(bytes, index);
+  get(bytes, one.found);
+  get(bytes, one.beside);
+  get(bytes, one.expected);
+  get(bytes, one.error);
+  get(bytes, one.bound);
+}
+
+}  // namespace
+
+std::string Findings::bytes() const {
+  std::string bytes;
+  put(bytes, largest_);
+  put(bytes, first_order_);
+  put(bytes, first_.has_value());
+  if (first_) put(bytes, *first_);
+  return bytes;
+}
+
+void Findings::take_bytes(const std::string& bytes) {
+  Findings other(mesh_, rank_);
+  std::string_view rest = bytes;
+  get(rest, other.largest_);
+  get(rest, other.first_order_);
+  bool departs = false;
+  get(rest, departs);
+  if (departs) get(rest, other.first_.emplace());
+  merge(other);
 }
 
 void Findings::merge(const Findings& other) {

@@ -29,6 +29,7 @@ enum class Phase : std::uint8_t {
   parameter,
   state1,
   state2,
+  batch,  // of the loader, beside the data read without it
   free_loss,
   free_gradient,
   free_norm,
@@ -39,7 +40,12 @@ enum class Phase : std::uint8_t {
   validation,
   exported,
   owned,    // a master, beside what was exported
-  resident  // a weight that stays on the rank, beside the same
+  resident,  // a weight that stays on the rank, beside the same
+  // Of a run that went on from a checkpoint, beside the same run that did not stop:
+  same_figure,
+  same_master,
+  same_state1,
+  same_state2
 };
 
 /// The comparisons of one rank, or of all when merged.
@@ -74,6 +80,9 @@ class Findings {
                     const HeldPart& held, double scale);
   /// Takes in those of another rank; of the first departures the one that a step makes first stays.
   void merge(const Findings& other);
+  /// The same from another process: what its bytes() gave.
+  void take_bytes(const std::string& bytes);
+  std::string bytes() const;
 
   const std::optional<Departure>& first() const { return first_; }
   const Departure& largest() const { return largest_; }

@@ -20,6 +20,7 @@ namespace {
 /// One rank that runs once.
 struct Once {
   const Config& config;
+  const Day& day;
   const Plan& plan;
   const Corpus& corpus;
   const FreeRules& rules;
@@ -58,20 +59,54 @@ EngineInput input_of(const Once& once) {
   return input;
 }
 
+/// Of the sequences of a step, in order.
+std::vector<RecordedStream> empty_data(const Plan& plan, std::int64_t step) {
+  std::vector<RecordedStream> data;
+  const std::int64_t length = plan.model.seq_length;
+  for (const char* name : {"tokens", "labels", "loss weights"}) {
+    RecordedStream& one = data.emplace_back();
+    one.name = name;
+    one.shape = {plan.after(step).tokens_per_step() / length, length};
+  }
+  return data;
+}
+
+void record_data(const std::vector<Batch>& batches, FreeStep& step) {
+  for (const Batch& batch : batches) {
+    for (std::size_t kind = 0; kind < step.data.size(); ++kind) {
+      const std::vector<float> values = numbers_of(batch, static_cast<int>(kind));
+      std::vector<float>& all = step.data[kind].values;
+      all.insert(all.end(), values.begin(), values.end());
+    }
+  }
+}
+
 WholeTensors masters_of(const ParamStore& store) {
   return std::move(record_state(store, 0).kinds.front());
+}
+
+/// No loss of the sequences from number `count` on.
+void leave_out(Batch& batch, std::int64_t count) {
+  const auto rows = std::ssize(batch.real);
+  const std::int64_t first = std::clamp<std::int64_t>(count, 0, rows) * batch.length;
+  std::fill(batch.loss_weight.begin() + first, batch.loss_weight.end(), 0.0F);
+  for (std::int64_t row = std::max<std::int64_t>(count, 0); row < rows; ++row) {
+    batch.real[static_cast<std::size_t>(row)] = 0;
+  }
 }
 
 /// That of one step without dropout whose micro-batches are the windows, each by itself or as many
 /// as a router counts over.
 double loss_of_windows(const Once& once, const WholeTensors& masters) {
   const Dataset& windows = *once.corpus.validation;
+  const std::int64_t most = once.config.data.validation.max_sequences;
+  const std::int64_t count = most > 0 ? std::min(most, windows.windows()) : windows.windows();
   Config config = once.config;
   config.model.hidden_dropout = 0;
   config.model.attention_dropout = 0;
   config.model.embedding_dropout = 0;
   const std::int64_t sequences = sequences_of_groups(once.plan.model);
-  config.train.global_batch_size = round_up(windows.windows(), sequences);
+  config.train.global_batch_size = round_up(count, sequences);
   config.train.rampup_batch_size.reset();
   config.train.micro_batch_size = sequences;
   const Plan plan = plan_alone(config);
@@ -82,10 +117,12 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
   for (Batch& batch : batches) {
     resize(batch, sequences, plan.model.seq_length);
     make_window_batch(windows, rule, window, batch);
+    leave_out(batch, count - window);
     count_again(batch);
     window += sequences;
   }
-  EngineInput input = input_of({config, plan, once.corpus, once.rules, once.scaling, once.change});
+  EngineInput input = input_of(
+      {config, once.day, plan, once.corpus, once.rules, once.scaling, once.change});
   input.count_loss_weights = true;
   input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
   const auto world = self_world();
@@ -99,15 +136,16 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
   return engine.train_step(batches).loss;
 }
 
-FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
+FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
+                     DataOrder* order = nullptr) {
   FreeNumbers numbers;
   FreeStep step;
+  std::int64_t index = 0;
   EngineInput input = input_of(once);
   input.hooks.finalize_model_grads = [&](ParamStore& store) {
     if (once.rules.factor != 1) scale_gradients(store, static_cast<double>(once.rules.factor));
-    step.gradients = record_gradients(store);
+    if (once.day.has_gradients(index + 1)) step.gradients = record_gradients(store);
   };
-  std::int64_t index = 0;
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
     if (!once.rules.rounds) return;
     for_step_tokens(once.plan, index, tokens, [&](const RoutedTokens& run) {
@@ -120,12 +158,18 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
   Engine engine(input, *world);
   engine.initialise();
   if (initial != nullptr) *initial = masters_of(engine.parameters());
-  for (; index < free_steps; ++index) {
+  for (; index < once.day.steps; ++index) {
     if (once.rules.rounds && once.routes == nullptr) {
       const std::int64_t tokens = once.plan.after(index).tokens_per_step();
       step.routers = empty_routers(once.plan.model, tokens / once.plan.model.seq_length);
     }
-    const StepReport report = engine.train_step(read_batches(once, index));
+    const std::vector<Batch> batches = read_batches(once, index);
+    if (order != nullptr) {
+      for (const Batch& batch : batches) order->add(index + 1, batch);
+      step.data = empty_data(once.plan, index);
+      record_data(batches, step);
+    }
+    const StepReport report = engine.train_step(batches);
     engine.masters_changed();
     step.loss = report.loss;
     step.grad_norm = report.grad_norm;
@@ -133,6 +177,9 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr) {
     step.skipped = report.skipped;
     numbers.steps.push_back(std::move(step));
     step = {};
+    if (index + 1 == once.day.noon) {
+      numbers.noon_validation_loss = loss_of_windows(once, masters_of(engine.parameters()));
+    }
   }
   numbers.exported = masters_of(engine.parameters());
   numbers.validation_loss = loss_of_windows(once, numbers.exported);
@@ -173,6 +220,7 @@ void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other)
     widen(most.steps[i].gradients, one.steps[i].gradients, other.steps[i].gradients);
   }
   widen(most.exported, one.exported, other.exported);
+  widen(most.noon_validation_loss, one.noon_validation_loss, other.noon_validation_loss);
   widen(most.validation_loss, one.validation_loss, other.validation_loss);
 }
 
@@ -180,6 +228,12 @@ void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other)
 
 FreeRules free_rules(const Plan& plan) {
   return {message_rounding(plan), plan.gradient.factor, !in_fp32(plan)};
+}
+
+std::vector<float> numbers_of(const Batch& batch, int kind) {
+  if (kind == 2) return batch.loss_weight;
+  const std::vector<std::int32_t>& numbers = kind == 0 ? batch.tokens : batch.labels;
+  return {numbers.begin(), numbers.end()};
 }
 
 double mean_distance(const std::vector<float>& one, const std::vector<float>& other) {
@@ -190,16 +244,20 @@ double mean_distance(const std::vector<float>& one, const std::vector<float>& ot
   return one.empty() ? 0 : sum / static_cast<double>(one.size());
 }
 
-FreeRecord record_freely(const Config& config, const FreeData& data, const FreeRules& rules,
-                         const LossScaling& scaling) {
-  const Config single = alone(config);
+FreeRecord record_freely(const Config& config, const Day& day, const FreeData& data,
+                         const FreeRules& rules, const LossScaling& scaling) {
+  Config single = config_of_day(alone(config), day);
+  single.data = data.section(single.data);
   FreeRecord record;
+  record.day = day;
   record.plan = plan_alone(single);
   record.loss_scaling = scaling;
   const auto world = self_world();
-  const Corpus corpus = data.open(single, record.plan.model, *world->everyone("data"));
-  Once once{single, record.plan, corpus, rules, scaling, {}};
-  record.found = run_once(once, &record.initial);
+  const Corpus corpus = FreeData::open(single, record.plan.model, *world->everyone("data"));
+  DataOrder order(data.training(), record.plan.model.seq_length, single.data.shuffle);
+  Once once{single, day, record.plan, corpus, rules, scaling, {}};
+  record.found = run_once(once, &record.initial, &order);
+  record.disorder = order.broken();
   if (rules.rounds) once.routes = &record.found;
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
     once.change = rounded_otherwise(single.train.seed, run);
@@ -211,16 +269,18 @@ FreeRecord record_freely(const Config& config, const FreeData& data, const FreeR
   FreeRules exact = rules;
   if (record.plan.compute == DType::f32) exact.rounding = {};  // only messages or sums round
   widen(record.rounding, record.found,
-        run_once({wide, wide_plan, corpus, exact, scaling, {}, once.routes}));
+        run_once({wide, day, wide_plan, corpus, exact, scaling, {}, once.routes}));
   return record;
 }
 
-std::int64_t free_record_bytes(const Config& config) {
+std::int64_t free_record_bytes(const Config& config, const Day& day) {
   const Plan plan = plan_alone(alone(config));
-  // Initial and exported values and the gradients of each step, the latter two of another run, and
-  // how far those gradients are apart.
-  const std::int64_t logits = plan.tokens_per_step() * expert_logits(plan.model) * free_steps;
-  return 4 * (plan.parameter_count() * (1 + 2 * (1 + free_steps) + free_steps) + logits);
+  // Initial and exported values and gradients of at most four steps, the latter two of another run,
+  // and how far those gradients are apart. Tokens, labels and weights of each step, and logits.
+  const std::int64_t gradients = std::min<std::int64_t>(day.steps, 4);
+  const std::int64_t of_token = 3 + expert_logits(plan.model);
+  return 4 * (plan.parameter_count() * (1 + 2 * (1 + gradients) + gradients) +
+              plan.tokens_per_step() * day.steps * of_token);
 }
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// What a single rank computes in a free run: steps that follow from one another, an evaluation, the
+// What a single rank computes in a free run: steps that follow from one another, evaluations, the
 // exported parameters. It takes ways of its own where `train` has others: units run one by one
 // under a hook, batches are read without the loader, compute copies are rounded from the masters
 // after each step, and the validation loss is that of a training step.
@@ -15,13 +15,12 @@
 #include "plan/plan.h"
 #include "plan/rules/loss_scaling.h"
 #include "verify/data.h"
+#include "verify/data_order.h"
+#include "verify/day.h"
 #include "verify/message_rounding.h"
 #include "verify/record.h"
 
 namespace trainctl {
-
-/// Steps of a free run: the second reads what a step leaves, the third what one of those leaves.
-inline constexpr std::int64_t free_steps = 3;
 
 /// In what a single rank must do as the layouts it is compared with.
 struct FreeRules {
@@ -37,7 +36,8 @@ struct FreeStep {
   double grad_norm = 0;
   std::optional<double> loss_scale;
   bool skipped = false;
-  WholeTensors gradients;  // summed, with their factor
+  std::vector<RecordedStream> data;  // [sequence, token]: tokens, labels, loss weights
+  WholeTensors gradients;  // summed, with their factor, where Day::has_gradients
   // In 16 bits by layer: which experts a token goes to may follow from rounding, so that all other
   // runs route by these.
   std::vector<RecordedStream> routers;
@@ -46,7 +46,8 @@ struct FreeStep {
 struct FreeNumbers {
   std::vector<FreeStep> steps;
   WholeTensors exported;
-  double validation_loss = 0;
+  double noon_validation_loss = 0;
+  double validation_loss = 0;  // after the last step
 };
 
 /// How far the same numbers of runs that round otherwise are from one another, at most.
@@ -58,24 +59,31 @@ struct FreeRounding {
   };
   std::vector<Step> steps;
   std::map<std::string, double> exported;  // the mean over the elements
+  double noon_validation_loss = 0;
   double validation_loss = 0;
 };
 
 struct FreeRecord {
+  Day day;
   Plan plan;  // of the single rank
   LossScaling loss_scaling;
   WholeTensors initial;
+  std::vector<OrderCount> disorder;  // of the data that it read
   FreeNumbers found;
   FreeRounding rounding;
 };
 
+/// Tokens, labels or loss weights of a batch, by the place of their kind in FreeStep::data.
+std::vector<float> numbers_of(const Batch& batch, int kind);
+
 /// The mean of |one - other|, or without `other` of |one|.
 double mean_distance(const std::vector<float>& one, const std::vector<float>& other = {});
 
-FreeRecord record_freely(const Config& config, const FreeData& data, const FreeRules& rules,
-                         const LossScaling& scaling);
+/// `config`: any layout's, which becomes that of the day.
+FreeRecord record_freely(const Config& config, const Day& day, const FreeData& data,
+                         const FreeRules& rules, const LossScaling& scaling);
 
 /// Bytes of that record while it is made.
-std::int64_t free_record_bytes(const Config& config);
+std::int64_t free_record_bytes(const Config& config, const Day& day);
 
 }  // namespace trainctl

@@ -1,17 +1,25 @@
 #include "verify/free_run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
+#include <string>
 
 #include "base/at.h"
+#include "base/error.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/saver.h"
 #include "engine/engine.h"
 #include "plan/cost/estimate.h"
+#include "plan/ownership/saved_parts.h"
+#include "plan/rules/resolve.h"
 #include "plan/tables/shard.h"
+#include "run/data/training_data.h"
 #include "run/measured.h"
 #include "run/steps.h"
 #include "verify/routing.h"
-#include "verify/verified_rank.h"
+#include "verify/ranks.h"
 
 namespace trainctl {
 
@@ -30,31 +38,61 @@ std::vector<float> rounded(std::vector<float> values, DType dtype) {
   return values_of(tensor);
 }
 
+/// Where a run of the day begins and what it leaves.
+struct Session {
+  const Continuation* begins = nullptr;  // null: in the morning
+  const std::filesystem::path& run;      // whose checkpoint is saved, or gone on from
+};
+
 class FreeRun {
  public:
-  /// `exported` is filled by rank 0 and read by all ranks.
-  FreeRun(const FreeRecord& record, const Given& given, World& world, Findings& findings,
-          WholeTensors& exported)
+  /// `exported` is filled by rank 0 and read by all ranks of its process.
+  FreeRun(const FreeRecord& record, const Given& given, const Session& session, World& world,
+          Findings& findings, WholeTensors& exported)
       : record_(record),
         given_(given),
+        session_(session),
         plan_(given.plan),
         world_(world),
         findings_(findings),
         exported_(exported),
-        trace_(plan_.stage_of(world.rank()).actions, free_steps),
+        trace_(plan_.stage_of(world.rank()).actions, record.day.steps),
         everyone_(world.everyone("free run")),
+        data_(FreeData::open(given.config, plan_.model, *everyone_), given.config, session.begins,
+              *everyone_),
         engine_(input(), world) {}
 
-  void run(const FreeData& data) {
-    engine_.initialise();
-    if (given_.faults.loaded) given_.faults.loaded(world_.rank(), store());
-    const Corpus corpus = data.open(given_.config, plan_.model, *everyone_);
-    train(corpus);
-    evaluate(corpus);
+  Afternoon run() {
+    compare_order();
+    begin();
+    Afternoon afternoon;
+    train(afternoon);
+    engine_.complete_weights();
+    afternoon.values = held_values();
     export_weights();
+    return afternoon;
+  }
+
+  /// With the same layout's, which did not stop.
+  void compare_bits(const Afternoon& found, const Afternoon& expected) {
+    for (std::size_t i = 0; i < found.reports.size(); ++i) {
+      compare_figures(found.reports[i], expected.reports[i]);
+    }
+    Findings::Subject subject{.step = record_.day.steps, .beside = without_checkpoint};
+    std::size_t list = 0;
+    for (subject.row = 0; const ParamSpec& spec : table()) {
+      for (int kind = 0; kind < kinds(); ++kind, ++list) {
+        subject.phase = static_cast<Phase>(static_cast<int>(Phase::same_master) + kind);
+        const Slice part = held_part(store(), static_cast<int>(subject.row), kind).part;
+        compare_own(subject, spec, found.values[list], expected.values[list], part);
+      }
+      ++subject.row;
+    }
   }
 
  private:
+  static constexpr const char* without_checkpoint = "without the checkpoint it is";
+
   EngineInput input() {
     EngineInput input = run_engine_input(given_.config, plan_);
     input.deadline_seconds = given_.deadline_seconds;
@@ -66,24 +104,127 @@ class FreeRun {
                                       const Tensor& logits) {
       const std::int64_t step = engine_.completed_steps();
       const RecordedStream& router = at(at(record_.found.steps, step).routers, layer);
-      for_step_tokens(given_.truth, step, tokens,
+      for_step_tokens(record_.plan, step, tokens,
                       [&](const RoutedTokens& run) { route_as_recorded(router, run, logits); });
     };
     return input;
   }
 
-  void train(const Corpus& corpus) {
-    BatchLoader::Order order =
-        loader_order(given_.config, plan_, world_.rank(), engine_.train_state(), free_steps);
+  void begin() {
+    if (session_.begins == nullptr) {
+      engine_.initialise();
+    } else {
+      load_run(engine_, session_.begins->manifest,
+               CheckpointFolder(session_.run).of(record_.day.noon), plan_, given_.config.optimizer,
+               world_.rank());
+    }
+    if (!given_.faults.loaded) return;
+    given_.faults.loaded(world_.rank(), store());
+    engine_.masters_changed();
+  }
+
+  /// The loader goes on through evaluation and save, as in training.
+  void train(Afternoon& afternoon) {
+    const Day& day = record_.day;
+    const std::int64_t before = engine_.completed_steps();
+    BatchLoader::Order order = loader_order(given_.config, plan_, world_.rank(),
+                                            engine_.train_state(), day.steps - before);
     if (given_.faults.order) given_.faults.order(world_.rank(), order);
-    BatchLoader loader(corpus.train, loader_rule(corpus, plan_), order);
-    for (std::int64_t step = 1; step <= free_steps; ++step) {
-      const std::vector<Batch>& batches = loader.next_step();
-      const StepReport report = engine_.train_step(batches);
-      if (given_.faults.parameters) given_.faults.parameters(world_.rank(), step, store());
-      compare_step(report);
-      compare_copies(step);
-      compare_traffic_of(step, batches);
+    BatchLoader loader(data_.corpus().train, loader_rule(data_.corpus(), plan_), order);
+    const auto saving = world_.everyone("checkpoint");
+    Saver saver({.plan = plan_,
+                 .config = given_.config,
+                 .config_text = "",
+                 .store = store(),
+                 .everyone = *saving,
+                 .run = session_.run,
+                 .deadline_seconds = given_.deadline_seconds});
+    for (std::int64_t step = before + 1; step <= day.steps; ++step) {
+      const StepReport report = one_step(loader);
+      if (step > day.noon) afternoon.reports.push_back(report);
+      if (step > day.noon) saver.poll();
+      if (step != day.noon) continue;
+      evaluate(step, record_.found.noon_validation_loss, record_.rounding.noon_validation_loss);
+      saver.save({.state = engine_.train_state(),
+                  .loss = report.loss,
+                  .val_loss = std::nullopt,
+                  .product_algorithms = "",
+                  .data = data_.saved(engine_.train_state().samples)},
+                 true);
+    }
+    evaluate(day.steps, record_.found.validation_loss, record_.rounding.validation_loss);
+    saver.finish();
+    const bool saved = before > 0 || saver.saved_step() == day.noon;
+    require(saved, ExitCode::io, "no checkpoint could be saved in " + session_.run.string());
+  }
+
+  StepReport one_step(BatchLoader& loader) {
+    const std::vector<Batch>& batches = loader.next_step();
+    const std::int64_t step = engine_.completed_steps() + 1;
+    compare_count(step, std::ssize(batches));
+    const StepReport report = engine_.train_step(batches);
+    if (given_.faults.parameters) given_.faults.parameters(world_.rank(), step, store());
+    compare_data(step, batches);
+    compare_step(report);
+    compare_copies(step);
+    compare_traffic_of(step, batches);
+    return report;
+  }
+
+  /// Of the single rank's samples, which every layout reads.
+  void compare_order() {
+    if (world_.rank() != 0) return;
+    Findings::Subject subject{.phase = Phase::batch, .beside = "a run may have"};
+    for (const OrderCount& broken : record_.disorder) {
+      subject.step = broken.step;
+      findings_.compare(subject, static_cast<double>(broken.samples), 0, broken.what);
+    }
+  }
+
+  /// A step cannot be taken with another number of micro-batches.
+  void compare_count(std::int64_t step, std::int64_t microbatches) {
+    const std::int64_t expected = given_.truth.after(step - 1).microbatches;
+    findings_.compare({.phase = Phase::batch, .step = step, .beside = "the plan has"},
+                      static_cast<double>(microbatches), static_cast<double>(expected),
+                      "micro-batches");
+    require(microbatches == expected, ExitCode::internal,
+            "the loader gives " + std::to_string(microbatches) + " micro-batches for step " +
+                std::to_string(step) + ", and the plan has " + std::to_string(expected));
+  }
+
+  /// After the step: until then nobody may have changed them.
+  void compare_data(std::int64_t step, const std::vector<Batch>& batches) {
+    const Plan& plan = given_.truth.after(step - 1);
+    const std::int64_t replica =
+        plan.full_batch ? 0 : plan.mesh.coordinate(world_.rank(), Axis::dp);
+    const std::vector<RecordedStream>& data = at(record_.found.steps, step - 1).data;
+    Findings::Subject subject{.phase = Phase::batch, .step = step, .least_scale = 1};
+    subject.beside = "the files have";
+    double weights = 0;
+    double counted = 0;
+    for (std::int64_t m = 0; m < std::ssize(batches); ++m) {
+      const Batch& batch = at(batches, m);
+      const std::int64_t first = first_sequence(plan, replica, m) * plan.model.seq_length;
+      for (subject.row = 0; subject.row < std::ssize(data); ++subject.row) {
+        compare_rows(subject, at(data, subject.row), first, batch);
+      }
+      const auto begin = data.back().values.begin() + first;
+      weights = std::accumulate(begin, begin + std::ssize(batch.real) * plan.model.seq_length,
+                                weights);
+      counted += batch.weight_sum;
+    }
+    findings_.compare(subject, counted, weights, "sum of loss weights");
+  }
+
+  /// Of the sequences from element `first` on; perhaps shorter rows, of which they are the
+  /// beginning.
+  void compare_rows(const Findings::Subject& subject, const RecordedStream& whole,
+                    std::int64_t first, const Batch& batch) {
+    std::vector<float> values = numbers_of(batch, static_cast<int>(subject.row));
+    const Tensor all = host_tensor(values.data(), std::ssize(values));
+    for (std::int64_t row = 0; row < std::ssize(batch.real); ++row) {
+      findings_.compare(subject, whole, first + row * whole.shape[1],
+                        all.slice(row * batch.length, (row + 1) * batch.length));
     }
   }
 
@@ -109,7 +250,7 @@ class FreeRun {
     subject.bound = bound(report.step);
     if (!expected.skipped) {
       compare(Phase::free_norm, report.grad_norm, expected.grad_norm, rounding.grad_norm);
-      compare_gradients(subject, expected, rounding);
+      if (record_.day.has_gradients(report.step)) compare_gradients(subject, expected, rounding);
     }
     compare(Phase::free_scale, report.loss_scale.value_or(1), expected.loss_scale.value_or(1), 0);
   }
@@ -149,15 +290,8 @@ class FreeRun {
       const int index = static_cast<int>(subject.row++);
       const Tensor copy = store().rounded(index);
       if (store().owned(index).length() == 0 || copy.empty()) continue;
-      // Compared in the place that they have in the whole tensor.
-      std::vector<float> found = values_of(copy);
-      const std::vector<float> own = rounded(values_of(store().master(index)), copy.dtype);
-      std::vector<float> expected(static_cast<std::size_t>(spec.global_shape.numel()));
-      const HeldPart part{host_tensor(found.data(), std::ssize(found)), store().owned(index)};
-      for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part.part)) {
-        std::copy_n(own.begin() + piece.local, piece.length, expected.begin() + piece.global);
-      }
-      findings_.compare(subject, spec, expected, part);
+      compare_own(subject, spec, values_of(copy),
+                  rounded(values_of(store().master(index)), copy.dtype), store().owned(index));
     }
   }
 
@@ -215,17 +349,17 @@ class FreeRun {
     }
   }
 
-  void evaluate(const Corpus& corpus) {
-    std::int64_t windows = 0;
+  void evaluate(std::int64_t step, double expected, double rounding) {
+    std::int64_t windows = given_.config.data.validation.max_sequences;
     if (given_.faults.windows) given_.faults.windows(world_.rank(), windows);
-    const std::optional<double> found = validation_loss(engine_, plan_, corpus, windows);
+    const std::optional<double> found =
+        validation_loss(engine_, plan_, data_.corpus(), windows);
     if (!found) return;
-    const Findings::Subject subject{
-        .phase = Phase::validation,
-        .step = free_steps,
-        .bound = loss_bound(),
-        .least_bound = free_roundings_apart * record_.rounding.validation_loss};
-    findings_.compare(subject, *found, record_.found.validation_loss);
+    findings_.compare({.phase = Phase::validation,
+                       .step = step,
+                       .bound = loss_bound(),
+                       .least_bound = free_roundings_apart * rounding},
+                      *found, expected);
   }
 
   void export_weights() {
@@ -239,19 +373,36 @@ class FreeRun {
     } else {
       whole.give();
     }
-    gather_values(*everyone_, 0.0);  // now all ranks may read them
+    share_exported();
     compare_owned();
+  }
+
+  /// All ranks may read them afterwards.
+  void share_exported() {
+    if (world_.in_one_process()) {
+      gather_values(*everyone_, 0.0);
+      return;
+    }
+    for (const auto& [name, values] : record_.found.exported) {
+      std::vector<float>& all = exported_[name];
+      all.resize(values.size());
+      std::string bytes(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(float));
+      broadcast_bytes(*everyone_, bytes, 0);
+      std::memcpy(all.data(), bytes.data(), bytes.size());
+    }
   }
 
   /// With the single rank's, whose own rows say what the whole parameters are. The mean difference
   /// is divided by the mean distance that the parameter has moved.
   void compare_exported() {
     Findings own(record_.plan.mesh, 0);
-    Findings::Subject subject{.phase = Phase::exported, .step = free_steps};
+    Findings::Subject subject{.phase = Phase::exported, .step = record_.day.steps};
     for (const ParamSpec& spec : record_.plan.stages.front().parameters) {
       const std::vector<float>& expected = record_.found.exported.at(spec.name);
       std::vector<float>& found = exported_.at(spec.name);
-      const HeldPart part = whole_part(host_tensor(found.data(), std::ssize(found)));
+      // The rows that pad the vocabulary are in no checkpoint.
+      const std::int64_t end = saved_shape(spec, record_.plan.model).numel();
+      const HeldPart part = whole_part(host_tensor(found.data(), end));
       const double moved = std::max(mean_distance(expected, record_.initial.at(spec.name)),
                                     fp32_bound * largest_of(expected));
       subject.bound = export_bound;
@@ -265,7 +416,7 @@ class FreeRun {
 
   /// Of every rank: the masters are what was exported, the weights that stay are that, rounded.
   void compare_owned() {
-    Findings::Subject subject{.step = free_steps};
+    Findings::Subject subject{.step = record_.day.steps};
     for (subject.row = 0; const ParamSpec& spec : table()) {
       const int index = static_cast<int>(subject.row);
       const std::vector<float>& whole = exported_.at(spec.name);
@@ -284,6 +435,51 @@ class FreeRun {
     }
   }
 
+  /// Without the rows that pad the vocabulary, which are not saved.
+  std::vector<std::vector<float>> held_values() {
+    std::vector<std::vector<float>> all;
+    for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+      const ParamSpec& spec = at(table(), i);
+      const std::int64_t end = saved_shape(spec, plan_.model).numel();
+      for (int kind = 0; kind < kinds(); ++kind) {
+        all.push_back(part_before(spec, given_.truth.mesh, world_.rank(),
+                                  held_part(store(), i, kind), end));
+      }
+    }
+    return all;
+  }
+
+  int kinds() const {
+    return 1 + static_cast<int>(optimizer_values(given_.config.optimizer).size());
+  }
+
+  void compare_figures(const StepReport& found, const StepReport& expected) {
+    const auto compare = [&](const char* what, double one, double other) {
+      findings_.compare(
+          {.phase = Phase::same_figure, .step = found.step, .beside = without_checkpoint}, one,
+          other, what);
+    };
+    const auto counted = [](std::int64_t count) { return static_cast<double>(count); };
+    compare("loss", found.loss, expected.loss);
+    compare("grad norm", found.grad_norm, expected.grad_norm);
+    compare("learning rate", found.lr, expected.lr);
+    compare("tokens", counted(found.tokens), counted(expected.tokens));
+    compare("positions", counted(found.positions), counted(expected.positions));
+    compare("labels", counted(found.labels), counted(expected.labels));
+    compare("loss scale", found.loss_scale.value_or(0), expected.loss_scale.value_or(0));
+  }
+
+  /// Of a part that this rank has of a tensor, in the places that it has in the whole one.
+  void compare_own(const Findings::Subject& subject, const ParamSpec& spec,
+                   std::vector<float> found, const std::vector<float>& expected,
+                   const Slice& part) {
+    std::vector<float> whole(static_cast<std::size_t>(spec.global_shape.numel()));
+    for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
+      std::copy_n(expected.begin() + piece.local, piece.length, whole.begin() + piece.global);
+    }
+    findings_.compare(subject, spec, whole, {host_tensor(found.data(), std::ssize(found)), part});
+  }
+
   ParamStore& store() { return engine_.parameters(); }
   const std::vector<ParamSpec>& table() const {
     return given_.truth.stage_of(world_.rank()).parameters;
@@ -292,22 +488,50 @@ class FreeRun {
 
   const FreeRecord& record_;
   const Given given_;
+  const Session session_;
   Plan plan_;  // as the engine has it
   World& world_;
   Findings& findings_;
   WholeTensors& exported_;
   Trace trace_;
   std::unique_ptr<Group> everyone_;
+  TrainingData data_;
   Engine engine_;
 };
 
+/// Where the run goes on, found as `train` finds it.
+Continuation continue_from(const std::filesystem::path& run, const Day& day, const Config& config,
+                           World& world) {
+  const auto everyone = world.everyone("continuation");
+  Continuation continuation = read_continuation(CheckpointFolder(run).of(day.noon), *everyone);
+  find_data_place(continuation, config, *everyone);
+  return continuation;
+}
+
 }  // namespace
 
-LayoutVerdict judge_free_run(const FreeRecord& record, const FreeData& data,
-                             const VerifiedLayout& layout, const Faults& faults) {
+LayoutVerdict judge_day(const FreeRecord& record, const VerifiedLayout& layout,
+                        const Faults& faults, NoonCheckpoint& noon) {
+  WholeTensors exported;
+  noon.afternoons.resize(static_cast<std::size_t>(layout.plan.mesh.world_size()));
+  return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
+    FreeRun day(record, given, {nullptr, noon.run}, world, findings, exported);
+    at(noon.afternoons, world.rank()) = day.run();
+  });
+}
+
+LayoutVerdict judge_afternoon(const FreeRecord& record, const VerifiedLayout& layout,
+                              const Faults& faults, const NoonCheckpoint& noon, bool same) {
   WholeTensors exported;
   return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
-    FreeRun(record, given, world, findings, exported).run(data);
+    const Continuation continuation =
+        continue_from(noon.run, record.day, given.truth_config, world);
+    const Plan rest = plan_of_day(given.truth_config, given.truth, continuation.progress);
+    const Given afternoon{given.config, rest, given.truth_config, rest, faults,
+                          given.deadline_seconds};
+    FreeRun run(record, afternoon, {&continuation, noon.run}, world, findings, exported);
+    const Afternoon found = run.run();
+    if (same) run.compare_bits(found, at(noon.afternoons, world.rank()));
   });
 }
 

@@ -17,10 +17,4 @@ LayoutVerdict load_half_way(const Record& record, const VerifiedLayout& layout,
                             const std::filesystem::path& run, std::int64_t half,
                             const Faults& faults);
 
-/// Takes 2 `half` steps, freely, with a checkpoint after the first `half`. Then loads that and
-/// takes `half` steps again: loss, norm, learning rate, tokens, loss scale, parameters and
-/// optimizer values must be the same to the bit.
-LayoutVerdict continue_layout(const VerifiedLayout& layout, const std::filesystem::path& run,
-                              std::int64_t half, const Faults& faults);
-
 }  // namespace trainctl

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <mutex>
 
 #include "base/at.h"
-#include "base/error.h"
 #include "device/host_values.h"
 #include "plan/ownership/saved_parts.h"
 #include "plan/rules/resolve.h"
@@ -280,46 +278,6 @@ void VerifiedRank::gradients_summed() {
                     recorded().gradients, [&](int i) { return summed_part(i); });
   }
   load(recorded().gradients, [&](int i) { return summed_part(i); });
-}
-
-LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
-                          const std::function<void(const Given&, World&, Findings&)>& body) {
-  LayoutVerdict verdict;
-  Findings all(layout.plan.mesh, 0);
-  std::mutex mutex;  // of both
-  const auto run_rank = [&](World& world) {
-    Config own_config = layout.config;
-    own_config.train.on_bad_loss = OnBadLoss::stop;
-    Plan own_plan = layout.plan;
-    if (faults.config) faults.config(world.rank(), own_config);
-    if (faults.plan) faults.plan(world.rank(), own_plan);
-    const std::unique_ptr<World> other = faults.world ? faults.world(world) : nullptr;
-    World& own_world = other ? *other : world;
-    Findings own(layout.plan.mesh, world.rank());
-    try {
-      body({own_config, own_plan, layout.config, layout.plan, faults, layout.deadline_seconds},
-           own_world, own);
-    } catch (const std::exception& failure) {
-      const std::lock_guard lock(mutex);
-      all.merge(own);
-      if (verdict.failure.empty()) {
-        verdict.failure = "rank " + std::to_string(world.rank()) + ": " + failure.what();
-      }
-      throw;
-    }
-    const std::lock_guard lock(mutex);
-    all.merge(own);
-  };
-  try {
-    run_thread_world(static_cast<int>(layout.plan.mesh.world_size()),
-                     {.deadline_seconds = layout.deadline_seconds}, run_rank);
-  } catch (const Error& failure) {
-    if (verdict.failure.empty()) verdict.failure = failure.what();
-  }
-  verdict.first = all.first();
-  verdict.largest = all.largest();
-  verdict.equal = !verdict.first && verdict.failure.empty();
-  return verdict;
 }
 
 LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,

@@ -10,20 +10,11 @@
 #include "engine/train_state.h"
 #include "plan/ownership/ownership.h"
 #include "verify/findings.h"
+#include "verify/ranks.h"
 #include "verify/record.h"
 #include "verify/verify.h"
 
 namespace trainctl {
-
-/// What one rank runs with, and configuration and plan as they were before any fault.
-struct Given {
-  const Config& config;
-  const Plan& plan;
-  const Config& truth_config;
-  const Plan& truth;
-  const Faults& faults;
-  double deadline_seconds;
-};
 
 class VerifiedRank {
  public:
@@ -74,12 +65,7 @@ class VerifiedRank {
   Engine engine_;
 };
 
-/// Runs `body` on every rank of a layout, as threads. What each rank found until it ended, and why
-/// one failed, goes into the verdict.
-LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
-                          const std::function<void(const Given&, World&, Findings&)>& body);
-
-/// The same with a VerifiedRank for each.
+/// judge_ranks with a VerifiedRank for each.
 LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
                             const Faults& faults,
                             const std::function<void(VerifiedRank&, World&)>& body);

@@ -4,8 +4,10 @@
 #include <map>
 
 #include "verify/alone.h"
+#include "verify/day.h"
 #include "verify/free_run.h"
 #include "verify/message_rounding.h"
+#include "verify/ranks.h"
 #include "verify/record.h"
 #include "verify/through_checkpoint.h"
 #include "verify/verified_rank.h"
@@ -35,7 +37,8 @@ void LayoutVerdict::add(const LayoutVerdict& later) {
 
 std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
                                 std::int64_t records) {
-  std::int64_t total = records * (record_bytes(config, steps) + free_record_bytes(config));
+  const Day day = day_of(config, steps);
+  std::int64_t total = records * (record_bytes(config, steps) + free_record_bytes(config, day));
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;
@@ -57,8 +60,9 @@ struct Verification::Impl {
 
   const std::vector<RampPart> batches = plan_alone(alone(config)).ramp;
 
-  /// Of a layout that cannot be compared.
-  std::optional<LayoutVerdict> refusal(const VerifiedLayout& layout) const {
+  /// Of a layout that cannot be compared with a rank that has these batches.
+  static std::optional<LayoutVerdict> refusal(const VerifiedLayout& layout,
+                                              const std::vector<RampPart>& batches) {
     if (layout.plan.ramp == batches) return std::nullopt;
     LayoutVerdict refused;
     refused.failure = "decrease_batch_size_if_needed gives this layout other batches than one rank";
@@ -66,16 +70,39 @@ struct Verification::Impl {
     return refused;
   }
 
+  const Day day = day_of(config, steps);
   std::optional<FreeData> free_data{};
   std::map<FreeRules, FreeRecord> free_records{};
 
   const FreeRecord& free_record_of(const FreeRules& rules) {
-    if (!free_data) free_data.emplace(config, free_steps);
     const auto found = free_records.find(rules);
     if (found != free_records.end()) return found->second;
     const LossScaling& scaling = record_of(rules.rounding).loss_scaling;
-    return free_records.emplace(rules, record_freely(config, *free_data, rules, scaling))
+    return free_records.emplace(rules, record_freely(config, day, *free_data, rules, scaling))
         .first->second;
+  }
+
+  /// A layout with configuration and plan of the day, and what it is compared with.
+  struct FreeLayout {
+    Config config;
+    Plan plan;
+    const FreeRecord& record;
+    const VerifiedLayout& given;
+    VerifiedLayout layout() const { return {config, plan, given.deadline_seconds, given.job}; }
+  };
+
+  FreeLayout freely(const VerifiedLayout& given) {
+    if (!free_data) free_data.emplace(config, day);
+    Config own = config_of_day(given.config, day);
+    own.data = free_data->section(own.data);
+    Plan plan = plan_of_day(own, given.plan);
+    const FreeRecord& record = free_record_of(free_rules(plan));
+    return {std::move(own), std::move(plan), record, given};
+  }
+
+  LayoutVerdict run_day(const FreeLayout& one, const Faults& faults, NoonCheckpoint& noon) const {
+    if (const auto refused = refusal(one.layout(), one.record.plan.ramp)) return *refused;
+    return judge_day(one.record, one.layout(), faults, noon);
   }
 };
 
@@ -87,7 +114,7 @@ Verification::Verification(const Config& config, std::int64_t steps)
 Verification::~Verification() = default;
 
 LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& faults) const {
-  if (const auto refused = impl_->refusal(layout)) return *refused;
+  if (const auto refused = Impl::refusal(layout, impl_->batches)) return *refused;
   const auto start = Clock::now();
   const auto body = [&](VerifiedRank& rank, World&) {
     rank.initialise();
@@ -100,10 +127,11 @@ LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& 
 }
 
 LayoutVerdict Verification::run_freely(const VerifiedLayout& layout, const Faults& faults) const {
-  if (const auto refused = impl_->refusal(layout)) return *refused;
   const auto start = Clock::now();
-  const FreeRecord& record = impl_->free_record_of(free_rules(layout.plan));
-  LayoutVerdict verdict = judge_free_run(record, *impl_->free_data, layout, faults);
+  const Impl::FreeLayout one = impl_->freely(layout);
+  const JobFolder folder(layout.job);
+  NoonCheckpoint noon{folder.path()};
+  LayoutVerdict verdict = impl_->run_day(one, faults, noon);
   verdict.seconds = seconds_since(start);
   return verdict;
 }
@@ -121,11 +149,18 @@ LayoutVerdict Verification::compare_through_checkpoint(const VerifiedLayout& sav
   return verdict;
 }
 
-LayoutVerdict Verification::continue_in_place(const VerifiedLayout& layout,
-                                              const std::filesystem::path& run,
-                                              const Faults& faults) const {
+LayoutVerdict Verification::go_on_freely(const VerifiedLayout& saves, const VerifiedLayout& loads,
+                                         const std::filesystem::path& run,
+                                         const Faults& faults) const {
   const auto start = Clock::now();
-  LayoutVerdict verdict = continue_layout(layout, run, impl_->steps / 2, faults);
+  const Impl::FreeLayout morning = impl_->freely(saves);
+  const Impl::FreeLayout afternoon = impl_->freely(loads);
+  const bool same = saves.plan.hash == loads.plan.hash;
+  NoonCheckpoint noon{run};
+  LayoutVerdict verdict = impl_->run_day(morning, {}, noon);
+  if (verdict.failure.empty()) {
+    verdict.add(judge_afternoon(afternoon.record, afternoon.layout(), faults, noon, same));
+  }
   verdict.seconds = seconds_since(start);
   return verdict;
 }

@@ -44,12 +44,14 @@ struct Departure {
   int rank = 0;                     // that holds it
   std::vector<std::int64_t> index;  // in the whole tensor
   double found = 0;
-  const char* beside = single_rank_has;  // what `expected` is
+  std::string beside = single_rank_has;  // what `expected` is
   double expected = 0;
   double error = 0;  // see docs/verify.md
   double bound = 0;
   /// "gradient layers.0.mlp.up.weight[3, 7], step 2"
   std::string place() const;
+  /// Place, rank, both values, error and bound.
+  std::string text() const;
 };
 
 struct LayoutVerdict {
@@ -89,6 +91,9 @@ struct VerifiedLayout {
   const Config& config;
   const Plan& plan;
   double deadline_seconds = 300;  // longest wait of a rank for others
+  /// The processes of mpirun whose first ranks run it, and which all make the same calls; null:
+  /// its ranks are threads of this process.
+  World* job = nullptr;
 };
 
 /// Bytes that comparing `plan` takes: `records` records of a single rank's `steps` steps, and what
@@ -110,8 +115,8 @@ class Verification {
   LayoutVerdict compare(const VerifiedLayout& layout, const Faults& faults = {}) const;
 
   /// The layout as `train` runs it, with nothing set right between the steps: no hooks, batches
-  /// from the loader, each step from what the last one left, then an evaluation and the export. The
-  /// batches of `faults` are not used.
+  /// from the loader, each step from what the last one left; an evaluation and a checkpoint half
+  /// way, another evaluation and the export at the end. The batches of `faults` are not used.
   LayoutVerdict run_freely(const VerifiedLayout& layout, const Faults& faults = {}) const;
 
   /// `saves` takes the first half of the steps and saves a checkpoint in the folder `run`, which
@@ -121,11 +126,11 @@ class Verification {
                                            const std::filesystem::path& run,
                                            const Faults& faults = {}) const;
 
-  /// A layout that takes all steps, and the same one that goes on from a checkpoint of the first
-  /// half, which is saved in the folder `run`: every number must have the same bits. The
-  /// faults are those of the second.
-  LayoutVerdict continue_in_place(const VerifiedLayout& layout, const std::filesystem::path& run,
-                                  const Faults& faults = {}) const;
+  /// The free run of `saves`, and another one of `loads` that goes on from its checkpoint as
+  /// `train` does, in the folder `run`. Both are compared with the single rank; if they are the
+  /// same layout, the second also with the first, to the bit. The faults are those of `loads`.
+  LayoutVerdict go_on_freely(const VerifiedLayout& saves, const VerifiedLayout& loads,
+                             const std::filesystem::path& run, const Faults& faults = {}) const;
 
  private:
   struct Impl;

@@ -18,6 +18,8 @@ namespace {
 
 using enum GroupOperation;
 
+constexpr std::int64_t last_step = 7;  // of the sample's day
+
 Faults of_groups(int ranks, GroupFault fault) {
   std::vector<GroupFault> all;
   for (fault.rank = 0; fault.rank < ranks; ++fault.rank) all.push_back(fault);
@@ -151,10 +153,10 @@ std::vector<FaultRow> data_faults() {
   const std::vector<GroupFault> own{only_own(0), only_own(1)};
   return {
       {"every replica reads the data of the first", small_gpt, "dp2",
-       of_order([](BatchLoader::Order& order) { order.data_rank = 0; }), "free loss", ""},
+       of_order([](BatchLoader::Order& order) { order.data_rank = 0; }), "batch", "tokens", 1},
       {"a loader that begins one step later", small_gpt, "pp2",
        of_order([](BatchLoader::Order& order) { order.first_sample += order.global_batch; }),
-       "free loss", ""},
+       "batch", "tokens"},
       {"weights of one replica as the denominator",
        small_gpt,
        "dp2",
@@ -222,7 +224,7 @@ void swap_stages(int rank, Plan& plan) {
 
 Faults drifting_master() {
   return {.parameters = [](int rank, std::int64_t step, ParamStore& store) {
-    if (rank == 1 && step == free_steps) store.master(0).as<float>()[7] += 1e-4F;
+    if (rank == 1 && step == last_step) store.master(0).as<float>()[7] += 1e-4F;
   }};
 }
 
@@ -235,9 +237,9 @@ std::vector<FaultRow> export_faults() {
        "exported parameter",
        "layers.1.mlp.up.weight",
        0,
-       free_steps},
+       last_step},
       {"a replica that has drifted from what is exported", small_gpt, "dp2", drifting_master(),
-       "owned parameter", "embedding.token.weight", 1, free_steps},
+       "owned parameter", "embedding.token.weight", 1, last_step},
   };
 }
 
@@ -292,6 +294,6 @@ TEST_CASE("a departure of a free run says what it was compared with", "[threads]
   CHECK(traffic.first->found == traffic.first->expected + 1);
   const LayoutVerdict drifted = run_sample_freely(small_gpt, "dp2", drifting_master());
   REQUIRE(drifted.first.has_value());
-  CHECK(drifted.first->place() == "owned parameter embedding.token.weight[0, 7], step 3");
+  CHECK(drifted.first->place() == "owned parameter embedding.token.weight[0, 7], step 7");
   CHECK(drifted.first->beside == std::string("the export has"));
 }

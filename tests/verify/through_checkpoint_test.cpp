@@ -87,7 +87,8 @@ TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads-e
       if (!thorough() && !sampled) continue;
       const TempFolder temp;
       const Made one = made(options, name);
-      const LayoutVerdict verdict = verification.continue_in_place(one.layout(), temp.path());
+      const LayoutVerdict verdict =
+          verification.go_on_freely(one.layout(), one.layout(), temp.path());
       INFO(options[0] << " " << name << ": " << told(verdict));
       CHECK(verdict.equal);
     }
@@ -132,7 +133,7 @@ TEST_CASE("what was loaded wrongly is found and named", "[threads-every]") {
     if (rank == 0) value = std::nextafter(value, 1.0F);
   }};
   const LayoutVerdict bits =
-      verification.continue_in_place(loads.layout(), temp.path() / "bits", tiny);
+      verification.go_on_freely(loads.layout(), loads.layout(), temp.path() / "bits", tiny);
   REQUIRE(bits.first);
   CHECK(bits.first->bound == 0);
   CHECK(bits.first->step > 2);

@@ -1,0 +1,44 @@
+// The ranks that run a layout, as threads of this process or as processes of mpirun, and the verdict
+// of what they found.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "base/temporary_folder.h"
+#include "comm/world.h"
+#include "verify/findings.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+/// What one rank runs with, and configuration and plan as they were before any fault.
+struct Given {
+  const Config& config;
+  const Plan& plan;
+  const Config& truth_config;
+  const Plan& truth;
+  const Faults& faults;
+  double deadline_seconds;
+};
+
+/// Runs `body` on every rank of a layout. What each rank found until it ended, and why one failed,
+/// goes into the verdict. With VerifiedLayout::job it is collective over that, every process gets
+/// the same verdict, and a rank that fails throws Error{diverged}: the others cannot go on.
+LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
+                          const std::function<void(const Given&, World&, Findings&)>& body);
+
+/// A folder that all ranks use, in TMPDIR, for the time in which rank 0 has this. Collective over
+/// `job`; null: of this process alone. Throws Error{io}.
+class JobFolder {
+ public:
+  explicit JobFolder(World* job);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::unique_ptr<TemporaryFolder> own_;  // of rank 0
+  std::filesystem::path path_;
+};
+
+}  // namespace trainctl
