@@ -227,7 +227,8 @@ void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other)
 }  // namespace
 
 FreeRules free_rules(const Plan& plan) {
-  return {message_rounding(plan), plan.gradient.factor, !in_fp32(plan)};
+  return {message_rounding(plan), plan.gradient.factor, !in_fp32(plan),
+          plan.gradient.kept != DType::f32};
 }
 
 std::vector<float> numbers_of(const Batch& batch, int kind) {
@@ -264,6 +265,14 @@ FreeRecord record_freely(const Config& config, const Day& day, const FreeData& d
     widen(record.rounding, record.found, run_once(once));
   }
   if (!rules.rounds) return record;
+  if (rules.rounds_sums) {
+    // One rank adds up as few as it can, layouts many.
+    Config many = single;
+    many.train.micro_batch_size = sequences_of_groups(record.plan.model);
+    const Plan plan = plan_alone(many);
+    widen(record.rounding, record.found,
+          run_once({many, day, plan, corpus, rules, scaling, {}, once.routes}));
+  }
   const Config wide = in_fp32(single);
   const Plan wide_plan = plan_alone(wide);
   FreeRules exact = rules;

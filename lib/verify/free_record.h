@@ -27,6 +27,7 @@ struct FreeRules {
   MessageRounding rounding;
   std::int64_t factor = 1;  // of the gradients: GradientRule::factor
   bool rounds = false;      // not in_fp32(plan): tokens are routed as the single rank's
+  bool rounds_sums = false;  // those of gradients over micro-batches
   auto operator<=>(const FreeRules&) const = default;
 };
 FreeRules free_rules(const Plan& plan);

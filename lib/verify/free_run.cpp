@@ -29,15 +29,6 @@ namespace {
 /// from itself.
 constexpr double free_roundings_apart = 4;
 
-/// As a tensor of that type has them.
-std::vector<float> rounded(std::vector<float> values, DType dtype) {
-  if (dtype == DType::f32) return values;
-  std::vector<std::byte> narrow(values.size() * static_cast<std::size_t>(size_of(dtype)));
-  const Tensor tensor{narrow.data(), {std::ssize(values)}, dtype, DeviceKind::cpu};
-  set_values(tensor, values);
-  return values_of(tensor);
-}
-
 /// Where a run of the day begins and what it leaves.
 struct Session {
   const Continuation* begins = nullptr;  // null: in the morning

@@ -62,6 +62,14 @@ void set_values(const Tensor& tensor, std::vector<float>& values) {
   to.store();
 }
 
+std::vector<float> rounded(std::vector<float> values, DType dtype) {
+  if (dtype == DType::f32) return values;
+  std::vector<std::byte> narrow(values.size() * static_cast<std::size_t>(size_of(dtype)));
+  const Tensor tensor{narrow.data(), {std::ssize(values)}, dtype, DeviceKind::cpu};
+  set_values(tensor, values);
+  return values_of(tensor);
+}
+
 HeldPart whole_part(const Tensor& shard) { return {shard, {0, shard.numel()}}; }
 
 HeldPart held_part(const ParamStore& store, int parameter, int kind) {

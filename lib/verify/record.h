@@ -65,6 +65,8 @@ HeldPart held_part(const ParamStore& store, int parameter, int kind);
 std::vector<float> values_of(const Tensor& tensor);
 /// Back into such a tensor, rounded to its type.
 void set_values(const Tensor& tensor, std::vector<float>& values);
+/// As a tensor of that type has them.
+std::vector<float> rounded(std::vector<float> values, DType dtype);
 RecordedState record_state(const ParamStore& store, int optimizer_states);
 WholeTensors record_gradients(const ParamStore& store);
 /// Multiplies all that record_gradients reads.

@@ -140,10 +140,6 @@ std::vector<FaultRow> step_faults() {
 
 // --- data
 
-Faults of_order(std::function<void(BatchLoader::Order&)> change) {
-  return {.order = [change](int, BatchLoader::Order& order) { change(order); }};
-}
-
 std::vector<FaultRow> data_faults() {
   const auto only_own = [](int own) {
     return GroupFault{own, "scalars world", all_gather, 1, with_output([own](const Tensor& all) {

@@ -81,6 +81,10 @@ Faults of_plan(std::function<void(Plan&)> change) {
   return {.plan = [change](int, Plan& plan) { change(plan); }};
 }
 
+Faults of_order(std::function<void(BatchLoader::Order&)> change) {
+  return {.order = [change](int, BatchLoader::Order& order) { change(order); }};
+}
+
 void check_fault(const FaultRow& row, decltype(compare_sample)& compare) {
   const LayoutVerdict right = compare(row.options, row.layout, {}, 20);
   const LayoutVerdict wrong = compare(row.options, row.layout, row.faults, 20);

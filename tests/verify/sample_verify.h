@@ -38,6 +38,9 @@ void check_free(const Options& options, const std::vector<std::string>& layouts)
 /// Every rank runs a changed plan.
 Faults of_plan(std::function<void(Plan&)> change);
 
+/// Of a free run.
+Faults of_order(std::function<void(BatchLoader::Order&)> change);
+
 struct FaultRow {
   std::string name;
   Options options;

@@ -138,3 +138,47 @@ TEST_CASE("what was loaded wrongly is found and named", "[threads-every]") {
   CHECK(bits.first->bound == 0);
   CHECK(bits.first->step > 2);
 }
+
+namespace {
+
+/// Five of the day's seven steps have half the batch, so that a run goes on inside the ramp.
+Options growing() {
+  return with(small_gpt, {"train.micro_batch_size=1", "train.rampup_batch_size=[4, 4, 100]"});
+}
+
+LayoutVerdict go_on(const Options& options, const char* saves, const char* loads,
+                    const Faults& faults = {}) {
+  const Verification verification(read_sample(options).config, 2);
+  const TempFolder temp;
+  return verification.go_on_freely(made(options, saves).layout(), made(options, loads).layout(),
+                                   temp.path(), faults);
+}
+
+}  // namespace
+
+TEST_CASE("a free run goes on in another layout, also inside a ramp", "[threads-every]") {
+  const Options half = with(small_gpt, {"precision.compute=bf16", "data.packing=false"});
+  for (const auto& [options, saves, loads] :
+       {std::tuple(growing(), "dp2", "pp2"), std::tuple(small_llama, "tp2sp", "dp2+zero1"),
+        std::tuple(half, "pp2+m4", "tp2")}) {
+    const LayoutVerdict verdict = go_on(options, saves, loads);
+    INFO(options[0] << " " << saves << "->" << loads << ": " << told(verdict));
+    CHECK(verdict.equal);
+  }
+}
+
+TEST_CASE("a run that goes on elsewhere in its data is named", "[threads-every]") {
+  const LayoutVerdict earlier =
+      go_on(small_gpt, "dp2", "tp2",
+            of_order([](BatchLoader::Order& order) { order.first_sample -= 1; }));
+  REQUIRE(earlier.first);
+  CHECK(earlier.first->what == "batch");
+  CHECK(earlier.first->tensor == "tokens");
+  CHECK(earlier.first->step == 4);
+  const LayoutVerdict larger = go_on(
+      growing(), "dp2", "pp2", of_order([](BatchLoader::Order& order) { order.smaller.clear(); }));
+  REQUIRE(larger.first);
+  CHECK(larger.first->place() == "batch micro-batches, step 4");
+  CHECK(larger.first->found == 2 * larger.first->expected);
+  CHECK_FALSE(larger.failure.empty());
+}
