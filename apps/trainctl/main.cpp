@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sudden_end.h"
 #include "base/units.h"
 #include "comm/rank_words.h"
 #include "commands.h"
@@ -110,6 +111,7 @@ int main(int argc, char** argv) {
   // And a limit on the size of files (ulimit -f) as one that fails.
   std::signal(SIGXFSZ, SIG_IGN);
   tell_launch(RankWord::start);
+  tell_sudden_end_to([](int code) { tell_launch(RankWord::failed, code); });
   const int code = code_of(Arguments(argv + 1, argv + argc));
   if (code != 0) tell_launch(RankWord::failed, code);
   return code;

@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sudden_end.h"
 
 namespace trainctl {
 
@@ -31,6 +32,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto patience = std::chrono::seconds(10);  // with a failure that may pass
+constexpr auto silence = std::chrono::seconds(1);    // at its beginning
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(1000);
 constexpr int pipe_milliseconds = 3000;  // until a pipe has bytes
@@ -64,16 +66,30 @@ std::string words_of(int error) { return std::generic_category().message(error);
                                 std::to_string(seconds) + " s");
 }
 
-/// Calls `call` until it returns at least 0, or fails in a way that stays; then errno says how.
+void tell_retry(const std::filesystem::path& path, int error) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
+  log_warning("cannot read " + path.string() + ": " + words_of(error) + "; trying again for " +
+              std::to_string(seconds) + " s");
+}
+
+/// Calls `call`, which reads of `path`, until it returns at least 0, or fails in a way that stays;
+/// then errno says how. Says what it does when that takes longer than a person expects.
 template <class Call>
-auto patiently(const Call& call) {
-  const Clock::time_point end = Clock::now() + patience;
+auto patiently(const std::filesystem::path& path, const Call& call) {
+  const Clock::time_point begin = Clock::now();
   auto pause = first_pause;
+  bool told = false;
   while (true) {
     const auto got = call();
     if (got >= 0) return got;
-    if (errno == EINTR) continue;
-    if (!may_pass(errno) || Clock::now() >= end) return got;
+    const int error = errno;
+    if (error == EINTR) continue;
+    const auto waited = Clock::now() - begin;
+    if (!may_pass(error) || waited >= patience) return got;
+    if (!told && waited >= silence) {
+      told = true;
+      tell_retry(path, error);
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, longest_pause);
   }
@@ -81,7 +97,7 @@ auto patiently(const Call& call) {
 
 struct stat status_of(int descriptor, const std::filesystem::path& path) {
   struct stat status {};
-  if (patiently([&] { return ::fstat(descriptor, &status); }) != 0) {
+  if (patiently(path, [&] { return ::fstat(descriptor, &status); }) != 0) {
     fail_to_read("cannot examine", path);
   }
   return status;
@@ -114,7 +130,7 @@ File::File(std::filesystem::path path, int descriptor)
 File File::open_to_read(const std::filesystem::path& path) {
   // Without O_NONBLOCK, opening a pipe waits for one who writes to it.
   const int descriptor =
-      patiently([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+      patiently(path, [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) fail_to_read("cannot open", path);
   File file(path, descriptor);
   const mode_t mode = status_of(descriptor, path).st_mode;
@@ -168,14 +184,14 @@ bool File::is_named(const std::filesystem::path& name) const {
 }
 
 std::int64_t File::read(std::span<char> out) {
-  const ssize_t got = patiently([&] { return ::read(descriptor_, out.data(), out.size()); });
+  const ssize_t got = patiently(path_, [&] { return ::read(descriptor_, out.data(), out.size()); });
   if (got < 0) fail_to_read("cannot read", path_);
   return got;
 }
 
 int File::read_exactly(std::int64_t offset, std::span<char> out) const noexcept {
   while (!out.empty()) {
-    const ssize_t got = patiently([&] {
+    const ssize_t got = patiently(path_, [&] {
       const ssize_t now = ::pread(descriptor_, out.data(), out.size(), offset);
       // What a server no longer knows by its handle may still be there by its name.
       if (now < 0 && errno == ESTALE) {
@@ -256,7 +272,7 @@ void File::sync() {
 
 FileKind kind_of_file(const std::filesystem::path& path) {
   struct stat status {};
-  if (patiently([&] { return ::stat(path.c_str(), &status); }) != 0) {
+  if (patiently(path, [&] { return ::stat(path.c_str(), &status); }) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return FileKind::none;
     fail_to_read("cannot examine", path);
   }
@@ -288,7 +304,7 @@ int list_once(const std::filesystem::path& folder, std::vector<std::string>& nam
 
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  if (patiently([&] { return list_once(folder, names); }) != 0) {
+  if (patiently(folder, [&] { return list_once(folder, names); }) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) fail_to_read("cannot list", folder);
     names.clear();
   }
@@ -332,7 +348,7 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
                              ": the disk or its server does not answer, or the file was cut\n"}) {
       [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text, std::strlen(text));
     }
-    ::_exit(static_cast<int>(ExitCode::io));
+    end_suddenly(ExitCode::io);
   }
   ::sigaction(signal, &action_before, nullptr);  // not of ours: happens again, to who was there
 }

@@ -111,4 +111,15 @@ void write_whole_file(const std::filesystem::path& path, std::string_view conten
   file.publish();
 }
 
+void copy_whole_file(const std::filesystem::path& from, const std::filesystem::path& to,
+                     const Fence* fence) {
+  File source = File::open_to_read(from);
+  WholeFile copy(to, 0644, fence);
+  std::vector<char> piece(buffer_bytes);
+  while (const std::int64_t got = source.read(piece)) {
+    copy.write(std::span(piece).first(static_cast<std::size_t>(got)));
+  }
+  copy.publish();
+}
+
 }  // namespace trainctl

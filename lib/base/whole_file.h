@@ -68,5 +68,8 @@ void write_whole_file(const std::filesystem::path& path, std::string_view conten
 /// The same in a folder that has a fence.
 void write_whole_file(const std::filesystem::path& path, std::string_view content,
                       const Fence& fence);
+/// A copy of `from`. Throws as File::open_to_read and WholeFile.
+void copy_whole_file(const std::filesystem::path& from, const std::filesystem::path& to,
+                     const Fence* fence = nullptr);
 
 }  // namespace trainctl

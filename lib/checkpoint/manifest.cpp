@@ -161,6 +161,11 @@ std::string manifest_text(const Manifest& manifest) {
     content["data"] = {{"windows", manifest.data->windows},
                        {"pattern", manifest.data->pattern},
                        {"sources", list_of(manifest.data->sources)}};
+    if (const auto& validation = manifest.data->validation) {
+      content["data"]["validation"] = {{"path", validation->path},
+                                       {"bytes", validation->identity.bytes},
+                                       {"xxh3", hex(validation->identity.hash)}};
+    }
   }
   if (manifest.strategy_hash) content["strategy_xxh3"] = hex(*manifest.strategy_hash);
   content["files"] = list_of(manifest.files);

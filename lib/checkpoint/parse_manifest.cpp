@@ -258,8 +258,13 @@ SavedSource read_source(const Node& node) {
 }
 
 SavedData read_data(const Node& node) {
-  SavedData data{node["windows"].text(), node["pattern"].count(), {}};
+  SavedData data{node["windows"].text(), node["pattern"].count(), {}, {}};
   for (const Node& source : node["sources"].list()) data.sources.push_back(read_source(source));
+  if (node.has("validation")) {
+    const Node validation = node["validation"];
+    data.validation = {validation["path"].text(),
+                       {validation["bytes"].count(), validation["xxh3"].hash()}};
+  }
   return data;
 }
 

@@ -40,12 +40,11 @@ using Bytes = std::span<const std::byte>;
 
 /// In blocks; `each` sees a block before it is written.
 template <class Each>
-void write_blocks(File& file, Bytes bytes, std::atomic<std::int64_t>& written, const Each& each) {
+void write_blocks(File& file, Bytes bytes, const Each& each) {
   while (!bytes.empty()) {
     const Bytes block = bytes.first(std::min<std::size_t>(bytes.size(), hashed_bytes));
     each(block);
     file.write({reinterpret_cast<const char*>(block.data()), block.size()});
-    written += std::ssize(block);
     bytes = bytes.subspan(block.size());
   }
 }
@@ -63,8 +62,7 @@ std::string piece_name(const std::string& value, const std::string& name, const 
 }
 
 RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           std::vector<Region> regions, Bytes staged,
-                           std::atomic<std::int64_t>& written) {
+                           std::vector<Region> regions, Bytes staged) {
   RankPieces pieces;
   pieces.file.name = rank_file_name(rank);
   File file = File::create(directory / pieces.file.name);
@@ -74,15 +72,14 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
   file.write(header);
   if (!staged.empty()) {
     file.write_past_cache();
-    write_blocks(file, staged, written, [](Bytes) {});
+    write_blocks(file, staged, [](Bytes) {});
   }
   std::int64_t offset = static_cast<std::int64_t>(sizeof length + header.size());
   for (Region& region : regions) {
     if (staged.empty()) {
       const Bytes bytes(static_cast<const std::byte*>(region.memory.data),
                         static_cast<std::size_t>(region.memory.bytes()));
-      write_blocks(file, bytes, written,
-                   [&](Bytes block) { region.hashes.push_back(hash_bytes(block)); });
+      write_blocks(file, bytes, [&](Bytes block) { region.hashes.push_back(hash_bytes(block)); });
     }
     pieces.tensors.push_back({region.name,
                               region.value,

@@ -1,7 +1,6 @@
 // The file of one rank in a checkpoint: its pieces as a safetensors file.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -20,12 +19,11 @@ std::string rank_file_name(std::int64_t rank);
 std::string piece_name(const std::string& value, const std::string& name, const Box& box);
 
 /// Writes the regions one after the other into a new file `directory`/rank_file_name(rank) and
-/// brings it to stable storage. `written` grows with the bytes. `staged`: the memory of all regions
-/// in their order, aligned to File::direct_alignment; it is written past the system's cache of
-/// files, which takes a third of the processor time. Empty: each region is written from where it
-/// is. Throws Error{io}; the file may then be there in part.
+/// brings it to stable storage. `staged`: the memory of all regions in their order, aligned to
+/// File::direct_alignment; it is written past the system's cache of files, which takes a third of
+/// the processor time. Empty: each region is written from where it is. Throws Error{io}; the file
+/// may then be there in part.
 RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           std::vector<Region> regions, std::span<const std::byte> staged,
-                           std::atomic<std::int64_t>& written);
+                           std::vector<Region> regions, std::span<const std::byte> staged);
 
 }  // namespace trainctl

@@ -8,20 +8,24 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
+#include "base/sudden_end.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "checkpoint/hash_bytes.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rank_file.h"
 #include "comm/group.h"
+#include "comm/others_wait.h"
 #include "config/schema/words.h"
 #include "device/host_values.h"
 #include "device/patience.h"
+#include "device/working_thread.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/saved_parts.h"
 
@@ -37,7 +41,7 @@ constexpr auto notice_interval = std::chrono::seconds(30);
 // A thread that writes beside the steps takes the time that they leave.
 constexpr int background_nice = 10;
 
-// What a rank tells the others about its file, below the bytes written so far.
+// What a rank tells the others about its file, below the processor time of its thread so far.
 constexpr double written_state = -1;
 constexpr double failed_state = -2;
 
@@ -69,19 +73,19 @@ struct Saver::Flight {
   std::filesystem::path directory;
   std::vector<Region> regions;
   std::span<const std::byte> staged;  // empty: written from where it is
-  std::atomic<std::int64_t> written{0};
   std::atomic<bool> ended{false};
   RankPieces pieces;    // once it has ended, unless it failed
   std::string failure;  // once it has ended
   double processor_seconds = 0;
   std::thread thread;
+  std::optional<WorkingThread> writer;  // of `thread`
 
   ~Flight() {
     if (thread.joinable()) thread.join();
   }
   void write(std::int64_t rank) {
     try {
-      pieces = write_rank_file(directory, rank, std::move(regions), staged, written);
+      pieces = write_rank_file(directory, rank, std::move(regions), staged);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -119,6 +123,7 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
     if (in_background) yield_to_steps();
     flight->write(rank);
   });
+  flight_->writer.emplace(input_.deadline_seconds, flight_->thread.native_handle());
   if (!in_background) finish();
 }
 
@@ -168,7 +173,7 @@ void Saver::stage() {
 }
 
 bool Saver::all_ended() {
-  double mine = static_cast<double>(flight_->written.load());
+  double mine = flight_->writer->used_seconds();
   if (flight_->ended) mine = flight_->failure.empty() ? written_state : failed_state;
   progress_ = gather_values(input_.everyone, mine);
   for (const double state : progress_) {
@@ -212,7 +217,7 @@ void Saver::give_up(const std::string& ranks, double idle) const {
                            flight_->directory.string();
   if (flight_->ended) throw Error(ExitCode::io, text);
   log_error(text + "; the disk does not answer this rank, and its process ends");
-  std::_Exit(static_cast<int>(ExitCode::io));
+  end_suddenly(ExitCode::io);
 }
 
 void Saver::end_flight() {
@@ -223,27 +228,14 @@ void Saver::end_flight() {
   if (!flight_->failure.empty()) log_error("checkpoint: " + flight_->failure);
   const std::vector<std::string> pieces =
       gather_bytes(input_.everyone, good ? pieces_text(flight_->pieces) : "", 0);
-  if (first && good) {
-    try {
-      if (before_complete_) before_complete_();
-      publish(pieces);
-    } catch (const Error& error) {
-      if (error.code() == ExitCode::taken) throw;
-      log_error(std::string("checkpoint: ") + error.what());
-      good = false;
-    } catch (const std::exception& error) {
-      log_error(std::string("checkpoint: ") + error.what());
-      good = false;
-    }
-  }
-  if (first && !good) {
+  while_others_wait(input_.everyone, "checkpoint", first, [&] {
+    good = good && try_to_publish(pieces);
     std::error_code failure;
-    std::filesystem::remove_all(flight_->directory, failure);
-  }
+    if (!good) std::filesystem::remove_all(flight_->directory, failure);
+  });
   good = gather_values(input_.everyone, good ? 1.0 : 0.0).front() > 0;
   if (good) {
     saved_step_ = step;
-    if (first) prune();
   } else {
     ++failures_;
     if (first) {
@@ -253,6 +245,22 @@ void Saver::end_flight() {
   }
   writer_seconds_ += flight_->processor_seconds;
   flight_.reset();
+}
+
+/// Of rank 0.
+bool Saver::try_to_publish(const std::vector<std::string>& pieces) {
+  try {
+    if (before_complete_) before_complete_();
+    publish(pieces);
+    prune();
+    return true;
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::taken) throw;
+    log_error(std::string("checkpoint: ") + error.what());
+  } catch (const std::exception& error) {
+    log_error(std::string("checkpoint: ") + error.what());
+  }
+  return false;
 }
 
 /// Of rank 0.
@@ -290,7 +298,16 @@ void Saver::prune() {
   } catch (const Error& error) {
     if (error.code() == ExitCode::taken) throw;
     log_warning(std::string("checkpoint: older ones stay: ") + error.what());
+  } catch (const std::exception& error) {
+    log_warning(std::string("checkpoint: older ones stay: ") + error.what());
   }
+}
+
+/// Losses on other validation data say nothing of which checkpoint is the best.
+bool Saver::is_comparable(const Manifest& earlier) const {
+  const auto& now = flight_->moment.data.validation;
+  if (!now || !earlier.data || !earlier.data->validation) return true;
+  return earlier.data->validation->identity == now->identity;
 }
 
 void Saver::retire_old() {
@@ -300,7 +317,10 @@ void Saver::retire_old() {
   for (const CheckpointFolder::Entry& entry : folder_.complete()) {
     Kept one{entry};
     try {
-      if (rule.best) one.val_loss = read_manifest(entry.path).val_loss;
+      if (rule.best) {
+        const Manifest manifest = read_manifest(entry.path);
+        if (is_comparable(manifest)) one.val_loss = manifest.val_loss;
+      }
     } catch (const Error& error) {
       if (error.code() == ExitCode::io) throw;  // a damaged one is not the best
     }

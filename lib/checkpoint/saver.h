@@ -73,12 +73,14 @@ class Saver {
 
  private:
   struct Flight;
-  /// The state of every rank's writing: bytes written so far, or less than 0 once it has ended.
+  /// The state of every rank's writing: processor time so far, or less than 0 once it has ended.
   bool all_ended();
   [[noreturn]] void give_up(const std::string& ranks, double idle) const;
   void end_flight();
+  bool try_to_publish(const std::vector<std::string>& pieces);
   void publish(const std::vector<std::string>& pieces);
   void prune();
+  bool is_comparable(const Manifest& earlier) const;
   void retire_old();
   void end_removal();
   void make_staging(std::int64_t bytes);

@@ -30,6 +30,8 @@ class Group {
   virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
+  /// The longest wait for another member; infinite where there is none.
+  virtual double deadline_seconds() const = 0;
 
   /// data = sum over ranks of data, in place. f32, bf16 or f16; summed in fp32 in group-rank order,
   /// so the result is the same on every rank and on every run.

@@ -2,39 +2,15 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
+#include "base/signal_line.h"
 #include "comm/self_group.h"
 #include "comm/world.h"
 
 namespace trainctl {
 
 namespace {
-
-/// One word, made without memory from the heap.
-class Line {
- public:
-  Line& operator<<(std::string_view text) {
-    const std::size_t count = std::min(text.size(), bytes_.size() - size_);
-    std::copy_n(text.data(), count, bytes_.data() + size_);
-    size_ += count;
-    return *this;
-  }
-  Line& operator<<(std::int64_t number) {
-    char digits[24];
-    const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
-    return *this << std::string_view(digits, static_cast<std::size_t>(end - digits));
-  }
-  void write() const {
-    [[maybe_unused]] const ssize_t told = ::write(STDOUT_FILENO, bytes_.data(), size_);
-  }
-
- private:
-  std::array<char, 256> bytes_;
-  std::size_t size_ = 0;
-};
 
 /// Who speaks; looked up once, as a signal handler may not.
 struct Speaker {
@@ -65,7 +41,7 @@ int tell_launch(RankWord word, int code, std::int64_t step) noexcept {
   static const Speaker speaker = this_rank();
   const bool of_the_run = word > RankWord::failed;
   if (!speaker.speaks || (of_the_run && speaker.rank != 0)) return code;
-  Line line;
+  SignalLine line;
   line << std::string_view(&rank_word_mark, 1) << "{\"is\":\""
        << rank_word_texts[static_cast<std::size_t>(word)]
        << "\",\"rank\":" << std::int64_t{speaker.rank} << ",\"host\":\""
@@ -74,7 +50,7 @@ int tell_launch(RankWord word, int code, std::int64_t step) noexcept {
   if (word != RankWord::start) line << ",\"code\":" << std::int64_t{code};
   if (of_the_run) line << ",\"step\":" << step;
   line << "}\n";
-  line.write();
+  line.write_to(STDOUT_FILENO);
   return code;
 }
 

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
+#include <thread>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -84,7 +86,7 @@ class BuildLock {
  public:
   explicit BuildLock(const fs::path& path)
       : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
+    if (descriptor_ >= 0) wait(path);
   }
   ~BuildLock() {
     if (descriptor_ >= 0) ::close(descriptor_);
@@ -93,6 +95,20 @@ class BuildLock {
   BuildLock& operator=(const BuildLock&) = delete;
 
  private:
+  /// Looks again and again: whoever waits for this process sees that it still lives.
+  void wait(const fs::path& path) const {
+    constexpr std::chrono::milliseconds pause{50};
+    constexpr int silent_looks = 20;
+    for (int look = 0; ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++look) {
+      if (errno != EWOULDBLOCK && errno != EINTR) return;
+      if (look == silent_looks) {
+        log_info("waiting: another rank or start tokenises the same text, and holds " +
+                 path.string());
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
   int descriptor_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sudden_end.h"
 #include "base/whole_file.h"
 #include "comm/others_wait.h"
 #include "run/search/layout_choice.h"
@@ -60,7 +61,7 @@ fs::path claimed_directory(const std::string& pattern) {
 }
 
 /// A lost run is not this process's any more: what it still does must end soon.
-void end_process() { std::_Exit(static_cast<int>(ExitCode::taken)); }
+void end_process() { end_suddenly(ExitCode::taken); }
 
 Beginning decide(const Config& config, std::int64_t steps, const std::string& resume) {
   Beginning beginning;
@@ -118,7 +119,7 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone) {
   Beginning beginning;
-  while_others_wait(everyone, everyone.rank() == 0,
+  while_others_wait(everyone, "output.dir", everyone.rank() == 0,
                     [&] { beginning = decide(config, steps, resume); });
   std::string text = to_text(beginning);
   broadcast_bytes(everyone, text, 0);
@@ -136,21 +137,15 @@ Config config_to_go_on(Config config, const fs::path& directory) {
 }
 
 void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
-  std::exception_ptr failure;
-  while_others_wait(everyone, everyone.rank() == 0, [&] {
-    try {
-      const auto write = [&](const char* name, const std::string& text) {
-        write_whole_file(beginning.directory / name, text, beginning.fence);
-      };
-      prepare_run_dir(beginning.directory, beginning.start, beginning.fence);
-      write("config.yaml", texts.config);
-      write("plan.json", texts.plan);
-      if (!texts.layout.empty()) write(layout_file_name, texts.layout);
-    } catch (const Error&) {
-      failure = std::current_exception();
-    }
+  while_others_wait(everyone, "output.dir", everyone.rank() == 0, [&] {
+    const auto write = [&](const char* name, const std::string& text) {
+      write_whole_file(beginning.directory / name, text, beginning.fence);
+    };
+    prepare_run_dir(beginning.directory, beginning.start, beginning.fence);
+    write("config.yaml", texts.config);
+    write("plan.json", texts.plan);
+    if (!texts.layout.empty()) write(layout_file_name, texts.layout);
   });
-  share_failure(everyone, failure);
   open_log_file(beginning.directory, everyone.rank(),
                 beginning.start.kind == Start::Kind::resume ? LogFile::append : LogFile::replace);
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
+#include "comm/others_wait.h"
 #include "comm/rank_words.h"
 #include "comm/world.h"
 #include "config/read/read.h"
@@ -41,11 +42,14 @@ struct Prepared {
   bool valid = false;
 };
 
-void prepare_for_site(const TrainRequest& request, Prepared& prepared) {
-  prepared.read = read_config(request.config, request.set_options);
-  prepared.plan = prepare(prepared.read, prepared.site, Purpose::train,
-                          {.again = request.search_again, .choice = &prepared.layout});
-  prepared.valid = !prepared.read.diagnostics.has_errors();
+/// Collective: a rank may tokenise a text for it, or search for a layout, while others are done.
+void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& everyone) {
+  while_others_wait(everyone, request.config.c_str(), true, [&] {
+    prepared.read = read_config(request.config, request.set_options);
+    prepared.plan = prepare(prepared.read, prepared.site, Purpose::train,
+                            {.again = request.search_again, .choice = &prepared.layout});
+    prepared.valid = !prepared.read.diagnostics.has_errors();
+  });
 }
 
 void tell_search(const ChosenLayout& layout) {
@@ -67,22 +71,23 @@ Prepared read_and_prepare(const TrainRequest& request, World& world, Group& ever
                    .ranks_are_threads = request.local_ranks > 0,
                    .device = prepared.device.device,
                    .cudnn = prepared.cudnn.taken};
-  prepare_for_site(request, prepared);
+  prepare_for_site(request, prepared, everyone);
   return prepared;
 }
 
+void show(const Diagnostics& diagnostics, bool color) {
+  if (diagnostics.list().empty()) return;
+  std::cerr << render_text(diagnostics, color) << std::flush;
+}
+
 /// Every rank reads its own file; all must come to the same plan. Returns whether the run can
-/// start.
-enum class Tell { everything, errors };
-bool agree_on_plan(Prepared& prepared, Group& world, bool color, Tell tell) {
+/// start; if not, the errors are shown.
+bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   const auto valid = gather_values(world, prepared.valid ? 1.0 : 0.0);
   const bool all_valid = std::all_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
   const bool none_valid = std::none_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
-  const bool speak = none_valid || all_valid ? world.rank() == 0 : !prepared.valid;
-  const bool has_news = tell == Tell::everything || !prepared.valid;
-  if (speak && has_news && !prepared.read.diagnostics.list().empty()) {
-    std::cerr << render_text(prepared.read.diagnostics, color) << std::flush;
-  }
+  const bool speak = none_valid ? world.rank() == 0 : !prepared.valid;
+  if (speak) show(prepared.read.diagnostics, color);
   if (!all_valid) return false;
   const auto hashes = gather_values(world, prepared.plan.hash);
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
@@ -106,7 +111,7 @@ void settle_attention(const TrainRequest& request, Prepared& prepared, const Wor
     reason = prepared.plan.cudnn ? refusal : why_not_cudnn(facts);
     if (!refusal.empty()) {
       prepared.site.cudnn = false;
-      prepare_for_site(request, prepared);
+      prepare_for_site(request, prepared, everyone);
     }
   }
   if (world.rank() != 0) return;
@@ -138,8 +143,8 @@ bool plan_the_rest(const TrainRequest& request, Prepared& prepared, Continuation
     continuation.progress.windows = windows_behind(continuation, prepared.read.config);
   }
   prepared.site.done = continuation.progress;
-  prepare_for_site(request, prepared);
-  return agree_on_plan(prepared, everyone, request.color, Tell::errors);
+  prepare_for_site(request, prepared, everyone);
+  return agree_on_plan(prepared, everyone, request.color);
 }
 
 bool is_finished(const Start& start, std::int64_t steps) {
@@ -172,7 +177,7 @@ void tell_change(const Continuation& continuation, const Plan& plan, const World
 ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
                     const std::filesystem::path& directory, World& world, Group& everyone) {
   ExitCode mine = ExitCode::ok;
-  if (world.local_rank() == 0) {
+  while_others_wait(everyone, "data and disk", world.local_rank() == 0, [&] {
     mine = tell_findings("the run does not start", prepared.read.sources,
                          preflight({.read = prepared.read,
                                     .plan = prepared.plan,
@@ -182,7 +187,7 @@ ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
                                     .ranks_in_process = std::max(1, request.local_ranks),
                                     .over_mpi = request.local_ranks == 0 && world.size() > 1,
                                     .whole_data = request.dry_run}));
-  }
+  });
   for (const double code : gather_values(everyone, static_cast<double>(mine))) {
     if (code > 0) return static_cast<ExitCode>(static_cast<int>(code));
   }
@@ -204,7 +209,7 @@ int run_rank(const TrainRequest& request, World& world) {
   set_log_rank(world.rank(), world.size());
   const std::unique_ptr<Group> everyone = world.everyone("world");
   Prepared prepared = read_and_prepare(request, world, *everyone);
-  if (!agree_on_plan(prepared, *everyone, request.color, Tell::everything)) {
+  if (!agree_on_plan(prepared, *everyone, request.color)) {
     return static_cast<int>(ExitCode::config);
   }
   if (!prepared.device.usable) {
@@ -220,7 +225,12 @@ int run_rank(const TrainRequest& request, World& world) {
   }
   if (world.rank() == 0) tell_search(prepared.layout);
   check_start(prepared);
+  // What is worth a warning in a new run need not be so in one that goes on.
+  const auto show_warnings = [&] {
+    if (world.rank() == 0) show(prepared.read.diagnostics, request.color);
+  };
   if (request.dry_run) {
+    show_warnings();
     const auto directory = output_directory(config.output.dir);
     const ExitCode found = look_first(request, prepared, directory, world, *everyone);
     return tell_launch(RankWord::checked, static_cast<int>(found));
@@ -244,6 +254,7 @@ int run_rank(const TrainRequest& request, World& world) {
     }
     return tell_launch(RankWord::finished, 0, beginning.start.step);
   }
+  show_warnings();
   if (continuation) tell_change(*continuation, prepared.plan, world);
   if (continuation && continuation->identities.empty()) {
     find_data_place(*continuation, config, *everyone);

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/saver.h"
+#include "comm/others_wait.h"
 #include "comm/rank_words.h"
 #include "device/host_values.h"
 #include "engine/engine.h"
@@ -103,7 +104,7 @@ class Training::Impl {
     // Measured together, as the others need not wait for the weights; written after these.
     const std::string measured = last_.step == 0 ? "" : measure(given, flops);
     if (all && config_.output.save_weights) export_weights();
-    if (first()) write_reports(directory_, measured, fence());
+    write_the_reports(measured);
     if (first() && peak > 0) tell_memory(peak);
     if (first() && all && last_.step > 0) {
       tell_result({.last = last_,
@@ -152,7 +153,10 @@ class Training::Impl {
   }
 
   void start_from(const std::string& directory) {
-    load_weights(*open_weights(directory, plan_.model), plan_, world_.rank(), engine_.parameters());
+    while_others_wait(everyone_, "weights", true, [&] {
+      load_weights(*open_weights(directory, plan_.model), plan_, world_.rank(),
+                   engine_.parameters());
+    });
     engine_.masters_changed();
     if (first()) log_info("weights from " + directory);
   }
@@ -160,7 +164,9 @@ class Training::Impl {
   void load() {
     const std::filesystem::path& from = input_.beginning.start.checkpoint;
     const Manifest& manifest = input_.continuation->manifest;
-    load_run(engine_, manifest, from, plan_, config_.optimizer, world_.rank());
+    while_others_wait(everyone_, "the checkpoint", true, [&] {
+      load_run(engine_, manifest, from, plan_, config_.optimizer, world_.rank());
+    });
     products_.load(from, directory_, fence());
     saver_.set_saved_step(manifest.state.step);
     lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);
@@ -277,7 +283,7 @@ class Training::Impl {
     if (!first()) log_info(end + ": " + reason);
     if (step > 0) save(last_, false);
     const bool saved = step > 0 && saver_.saved_step() == step;
-    if (first()) write_reports(directory_, "", fence());
+    write_the_reports("");
     const std::string what = end + " (" + reason + ")";
     if (first() && saved) {
       log_info(what + "; the checkpoint is " + saver_.saved_path().string() +
@@ -318,11 +324,17 @@ class Training::Impl {
     const HeldWeights weights([&](const std::string& name) { return whole.get(name); });
     write_model(directory_, plan_.model, weights,
                 {.tokens = special_tokens(config_, corpus_), .fence = &fence()}, whole.rest());
+    if (config_.model.from) copy_tokenizer(*config_.model.from, directory_, &fence());
     whole.end();
     log_info("weights: " + (directory_ / "model.safetensors").string());
-    if (config_.model.from) copy_tokenizer(*config_.model.from, directory_);
     const std::string reason = unknown_to_hugging_face(plan_.model);
     if (!reason.empty()) log_info("no config.json for transformers: " + reason);
+  }
+
+  /// Of rank 0. Collective: the others wait, however long it takes.
+  void write_the_reports(const std::string& measured) {
+    while_others_wait(everyone_, "the reports", first(),
+                      [&] { write_reports(directory_, measured, fence()); });
   }
 
   /// measured.json, of rank 0. Collective.

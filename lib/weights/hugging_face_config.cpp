@@ -198,17 +198,12 @@ std::string generation_config(const SpecialTokens& tokens) {
 std::span<const char* const> tokenizer_files() { return files_of_tokenizers; }
 
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
-                                        const std::filesystem::path& to) {
+                                        const std::filesystem::path& to, const Fence* fence) {
   std::vector<std::string> copied;
   for (const char* name : files_of_tokenizers) {
-    std::error_code failure;
-    if (!std::filesystem::is_regular_file(from / name, failure)) continue;
+    if (kind_of_file(from / name) != FileKind::regular) continue;
     check_inside(from, from / name);
-    std::filesystem::copy_file(from / name, to / name,
-                               std::filesystem::copy_options::overwrite_existing, failure);
-    require(
-        !failure, ExitCode::io,
-        "cannot copy " + (from / name).string() + " to " + to.string() + ": " + failure.message());
+    copy_whole_file(from / name, to / name, fence);
     copied.emplace_back(name);
   }
   return copied;

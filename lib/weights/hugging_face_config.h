@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/whole_file.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
@@ -32,9 +33,11 @@ std::string generation_config(const SpecialTokens& tokens);
 
 /// Names of the files that a tokenizer may consist of.
 std::span<const char* const> tokenizer_files();
-/// Copies the files of a tokenizer, where `from` has them, and returns their names. Throws
-/// Error{io}, or Error{bad_data} for a link out of the directory.
+/// Copies the files of a tokenizer, where `from` has them, each whole or not at all, and returns
+/// their names. `fence`: of the folder `to`, if it has one. Throws Error{io}, Error{bad_data} for a
+/// link out of the directory, and what the fence throws.
 std::vector<std::string> copy_tokenizer(const std::filesystem::path& from,
-                                        const std::filesystem::path& to);
+                                        const std::filesystem::path& to,
+                                        const Fence* fence = nullptr);
 
 }  // namespace trainctl

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 
 #include "base/error.h"
+#include "base/signal_line.h"
 #include "base/temporary_folder.h"
 #include "catch.h"
 
@@ -59,4 +61,31 @@ TEST_CASE("pipes are written to, never replaced") {
   close(reader);
   CHECK(fs::is_fifo(pipe));
   CHECK(fs::is_symlink(folder / "link"));
+}
+
+TEST_CASE("a line of a signal handler is written in one piece, and cut where it has no more room") {
+  const TemporaryFolder made(prefix);
+  const fs::path path = made.path() / "told";
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+  REQUIRE(file >= 0);
+  SignalLine line;
+  line << "rank " << 12 << ", code " << std::numeric_limits<std::int64_t>::min() << "\n";
+  line.write_to(file);
+  CHECK(content_of(path) == "rank 12, code -9223372036854775808\n");
+  for (int i = 0; i < 100; ++i) line << "0123456789";
+  line.write_to(file);
+  ::close(file);
+  CHECK(content_of(path).size() == 35 + 320);
+}
+
+TEST_CASE("a file is copied whole, or what was there stays") {
+  const TemporaryFolder made(prefix);
+  const fs::path folder = made.path();
+  std::string text(1'000'000, 'a');
+  text.back() = 'z';
+  write_whole_file(folder / "from", text);
+  copy_whole_file(folder / "from", folder / "to");
+  CHECK(content_of(folder / "to") == text);
+  CHECK_THROWS_AS(copy_whole_file(folder / "absent", folder / "to"), Error);
+  CHECK(content_of(folder / "to") == text);
 }

@@ -2,9 +2,11 @@
 // data: they end at what they were asked for, and read what comes next.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -214,6 +216,84 @@ TEST_CASE("a run ends at the tokens or epochs that it was asked for, whatever it
   }
 }
 
+TEST_CASE("with other sources or weights, each source goes on where it was, to the end asked for",
+          "[rest]") {
+  constexpr int windows = 32;  // of each source
+  const auto first_of = [](char name) { return name == 'a' ? 0 : name == 'b' ? 600 : 1200; };
+  struct Blend {
+    const char* name;
+    std::vector<std::pair<char, int>> sources;  // with their weights
+  };
+  const std::vector<Blend> blends = {{"other weights", {{'a', 1}, {'b', 3}}},
+                                     {"a source more", {{'a', 1}, {'b', 1}, {'c', 2}}},
+                                     {"a source less", {{'b', 1}}},
+                                     {"another order", {{'b', 1}, {'a', 1}}},
+                                     {"another source", {{'c', 1}, {'a', 2}}}};
+  int number = 0;
+  for (const Blend& blend : blends) {
+    for (const int place : {9, 16, 3}) {  // inside an epoch, at its end, during the warm-up
+      for (const bool by_tokens : {true, false}) {
+        const int of_all = number++;
+        if (!thorough() && of_all % 7 != 0) continue;
+        CAPTURE(blend.name, place, by_tokens);
+        const TempDir dir;
+        for (const char name : {'a', 'b', 'c'}) {
+          write_tokens(dir, {name}, first_of(name), 16 * windows + 1);
+        }
+        const std::string length = by_tokens ? "tokens: 2048" : "epochs: 2";
+        const std::string config = config_of(dir, length + ", global_batch_size: 4");
+        train(config, dir / "run", {}, {"--stop-after", std::to_string(place)});
+        std::string list;
+        double weights = 0;
+        for (const auto& [name, weight] : blend.sources) {
+          list += std::string(list.empty() ? "" : ", ") + "{path: " + (dir / std::string(1, name)) +
+                  ", weight: " + std::to_string(weight) + "}";
+          weights += weight;
+        }
+        std::string other = read_file(config);
+        const std::size_t begin = other.find("train: [") + 8;
+        other.replace(begin, other.find(']', begin) - begin, list);
+        train(dir.write("b.yaml", other), dir / "run", {});
+
+        std::map<char, int> read{{'a', 2 * place}, {'b', 2 * place}, {'c', 0}};  // windows of each
+        int left = 128 - 4 * place;
+        if (!by_tokens) {
+          left = 0;
+          for (const auto& source : blend.sources) left += 2 * windows - read[source.first];
+        }
+        const int rest = (left + 3) / 4;
+        const auto lines = metrics_of(dir / "run");
+        REQUIRE(static_cast<int>(lines.size()) == place + rest);
+        const double pace = static_cast<double>(32 - place) / rest;
+        const auto tokens = tokens_read(dir / "run");
+        std::map<char, int> since;
+        for (int step = place; step < place + rest; ++step) {
+          CHECK(lines[static_cast<std::size_t>(step)]["lr"].get<double>() ==
+                Approx(linear_rate(place + pace * (step - place), 8, 32)));
+          const std::set<int>& seen = tokens[static_cast<std::size_t>(step - 1)];
+          std::set<int> expected;
+          int samples = 0;
+          for (const auto& [name, weight] : blend.sources) {
+            const int first = first_of(name);
+            const auto count =
+                std::distance(seen.lower_bound(first), seen.lower_bound(first + 16 * windows));
+            const int now = static_cast<int>(count) / 16;
+            for (int i = 16 * read[name]; i < 16 * (read[name] + now); ++i) {
+              expected.insert(first + i % (16 * windows));
+            }
+            read[name] += now;
+            since[name] += now;
+            samples += now;
+            CHECK(std::abs(since[name] - 4 * (step + 1 - place) * weight / weights) <= 1);
+          }
+          CHECK(seen == expected);
+          CHECK(samples == 4);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a changed batch that stays changes nothing more, bit for bit", "[rest]") {
   const TempDir dir;
   write_tokens(dir, "a", 0, 513);
@@ -288,6 +368,60 @@ TEST_CASE("a source that has grown ends the start, unless that is allowed", "[re
   CHECK(sources[1]["windows"] == 4);
   CHECK(sources[1]["epoch"] == 1);
   // From now on that is the data.
+  train(config, dir / "run", {}, {"--stop-after", "1"});
+}
+
+TEST_CASE("a warm-up in steps stays as long when the rest of a run has fewer steps", "[rest]") {
+  const TempDir dir;
+  write_tokens(dir, "a", 0, 513);
+  write_tokens(dir, "b", 1000, 513);
+  const std::string config =
+      config_of(dir, "tokens: 2048, global_batch_size: 4", ", shuffle: false",
+                "style: linear, max_lr: 0.02, init_lr: "
+                "0.005, warmup_steps: 20");
+  train(config, dir / "run", {}, {"--stop-after", "9"});
+  // A new run of this batch would have 8 steps, fewer than the warm-up.
+  const Outcome rest = train(config, dir / "run", {"train.global_batch_size=16"});
+  CHECK_FALSE(contains(rest.err, "short-run"));
+  const auto lines = metrics_of(dir / "run");
+  REQUIRE(lines.size() == 9 + 6);  // ceil((2048 - 576) / 256)
+  for (int i = 0; i < 6; ++i) {
+    CHECK(lines[static_cast<std::size_t>(9 + i)]["lr"].get<double>() ==
+          Approx(linear_rate(9 + 23.0 / 6 * i, 20, 32)));
+  }
+  const Outcome anew = train(config, dir / "anew", {"train.global_batch_size=16"});
+  CHECK(contains(anew.err, "short-run"));
+}
+
+TEST_CASE("validation data that has changed ends the start, unless that is allowed", "[rest]") {
+  const TempDir dir;
+  write_tokens(dir, "a", 0, 513);
+  write_tokens(dir, "b", 1000, 513);
+  write_tokens(dir, "held", 0, 200);
+  const std::string path = dir / "held";
+  const auto validated_on = [&](const std::string& name) {
+    return config_of(dir, "steps: 100, global_batch_size: 2, validate_every: 2",
+                     ", shuffle: false, validation: {path: " + (dir / name) + "}");
+  };
+  std::string config = validated_on("held");
+  train(config, dir / "run", {"checkpoint.keep=1", "checkpoint.keep_best=true"},
+        {"--stop-after", "4"});
+  write_tokens(dir, "held", 1800, 200);  // of the same size, and harder
+  const Outcome refused = trainctl(command(config, dir / "run", {"--stop-after", "4"}));
+  INFO(refused.err);
+  CHECK(refused.exit_code == exits::bad_data);
+  CHECK(contains(refused.err, "data.validation.path: " + path +
+                                  " is not what the checkpoint's run was validated on: 400 bytes"));
+  const Outcome allowed = train(
+      config, dir / "run", {"data.changed=allow", "checkpoint.keep=1", "checkpoint.keep_best=true"},
+      {"--stop-after", "4"});
+  CHECK(contains(allowed.err, "validation losses before and after do not compare"));
+  // None of the checkpoints from before is kept as the best.
+  for (const std::string& name : checkpoints_of(dir / "run")) CHECK(name > "step-00000004");
+  train(config, dir / "run", {}, {"--stop-after", "1"});
+  // Another path is another wish, and a file that was moved is the same.
+  write_tokens(dir, "other", 3, 100);
+  config = validated_on("other");
   train(config, dir / "run", {}, {"--stop-after", "1"});
 }
 

@@ -207,7 +207,8 @@ TEST_CASE("a checkpoint that cannot be read is neither lost nor passed over", "[
   const Outcome never = with("/manifest.json", "1000000");
   INFO(never.err);
   CHECK(never.exit_code == exits::io);
-  CHECK(contains(never.err, "manifest.json: Stale file handle"));
+  CHECK(contains(never.err, "manifest.json: Stale file handle; trying again for 10 s"));
+  CHECK(contains(never.err, "manifest.json: Stale file handle, for 10 s"));
   CHECK_FALSE(contains(never.err, "overwrite"));
   CHECK(checkpoints_of(run) == before);
   // For a moment: it goes on.
@@ -229,6 +230,69 @@ TEST_CASE("a checkpoint that cannot be read is neither lost nor passed over", "[
   INFO(verify.err);
   CHECK(verify.exit_code == exits::io);
   CHECK(contains(verify.err, "Input/output error"));
+}
+
+TEST_CASE("ranks wait longer than the deadline for one that a slow disk holds up", "[soak]") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const std::string text = dir.write("a.txt", std::string(4000, 'a'));
+  const std::string data = dir / "tokens";
+  REQUIRE(trainctl({"data", "build", "--input", text, "--output", data}).exit_code == 0);
+  const Words options =
+      set({"parallel.threads_per_rank=1", "parallel.deadline_seconds=1", "data.train=" + data});
+  const auto slow = [](const std::string& path, const char* calls, const char* microseconds) {
+    return Words{"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK), "BAD_DISK_PATH=" + path,
+                 "BAD_DISK_CALLS=" + std::string(calls),
+                 "BAD_DISK_SLOW=" + std::string(microseconds)};
+  };
+  struct Case {
+    const char* name;
+    Words more;
+    Words environment;
+    bool by_default = true;
+  };
+  const std::vector<Case> cases = {
+      {"the first look", {"--dry-run"}, slow("tokens.idx", "open", "1500000")},
+      {"the weights", {}, slow("/model.safetensors", "write", "2000000")},
+      {"the identity of the data", {"--steps", "6"}, slow("tokens.bin", "read", "40000")},
+      {"the checkpoint", {"--steps", "8"}, slow("rank-00000.safetensors", "read", "40000"), false},
+      {"the manifest", {"--steps", "10"}, slow("/manifest.json", "write", "1700000"), false},
+      {"the report", {"--steps", "12"}, slow("/report.html", "write", "2000000"), false}};
+  for (const bool over_mpi : {false, true}) {
+    const std::string run = dir / (over_mpi ? "mpi" : "threads");
+    for (const Case& one : cases) {
+      if (!thorough() && (over_mpi || !one.by_default)) continue;
+      const Words words = command(config, run, joined(options, one.more));
+      Words passed;
+      for (const std::string& variable : one.environment) passed = joined(passed, {"-x", variable});
+      const auto begin = std::chrono::steady_clock::now();
+      const Outcome outcome =
+          over_mpi ? run_program("mpirun", joined(joined(passed, mpirun_words(2)), words))
+                   : trainctl(joined(words, {"--local-ranks", "2"}), one.environment);
+      CAPTURE(one.name, over_mpi, outcome.err);
+      CHECK(outcome.exit_code == 0);
+      CHECK(std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(1500));
+    }
+  }
+}
+
+TEST_CASE("a disk that does not answer ends the run with its code, not that of a peer", "[soak]") {
+  if (!thorough()) return;
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Words words = command(config, dir / "run",
+                              set({"parallel.threads_per_rank=1", "parallel.deadline_seconds=1"}));
+  const Words stuck{"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK),
+                    "BAD_DISK_PATH=/model.safetensors", "BAD_DISK_CALLS=write",
+                    "BAD_DISK_SLOW=1000000000"};
+  for (const bool launched : {false, true}) {
+    const Outcome outcome = trainctl(launched ? joined({"launch", "-n", "2", "--"}, words)
+                                              : joined(words, {"--local-ranks", "2"}),
+                                     stuck);
+    CAPTURE(launched, outcome.err);
+    CHECK(outcome.exit_code == exits::io);
+    CHECK(contains(outcome.err, "weights: nothing was read or written for 10"));
+  }
 }
 
 TEST_CASE("an owner that wakes up finds that another host has taken over its run", "[soak]") {

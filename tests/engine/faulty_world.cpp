@@ -45,6 +45,7 @@ class FaultyGroup : public Group {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   const std::string& name() const override { return inner_->name(); }
+  double deadline_seconds() const override { return inner_->deadline_seconds(); }
 
   void all_reduce(const Tensor& data, Stream& stream) override {
     pass({.operation = GroupOperation::all_reduce, .input = data, .output = data}, stream,

@@ -105,6 +105,7 @@ class CountingGroup : public Group {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   const std::string& name() const override { return group_->name(); }
+  double deadline_seconds() const override { return group_->deadline_seconds(); }
   void all_reduce(const Tensor& data, Stream& stream) override {
     add("all_reduce", data);
     group_->all_reduce(data, stream);

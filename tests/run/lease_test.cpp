@@ -447,3 +447,62 @@ TEST_CASE("the lock of an earlier version is judged as that version would", "[le
   CHECK(take_as(run, self, frozen_lease)->session() == 3);
   CHECK(fs::file_size(target) == 4);
 }
+
+namespace {
+
+std::atomic<bool> thread_has_time = true;
+
+/// Of the thread of a lease: for as long as it lasts, the thread does nothing else.
+void on_pause(int /*signal*/) {
+  while (!thread_has_time) ::usleep(1000);
+}
+
+/// The thread of this process that has this name.
+pid_t thread_named(const std::string& name) {
+  for (const std::string& task : names_in("/proc/self/task")) {
+    if (read_beginning("/proc/self/task/" + task + "/comm", 100) == name + "\n") {
+      return static_cast<pid_t>(std::stol(task));
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("an owner whose thread has no time raises the lease before a step", "[lease]") {
+  const TempFolder folder;
+  const fs::path& run = folder.path();
+  const LeaseNumbers numbers(run);
+  const auto last = [&] { return numbers.all().back(); };
+  struct sigaction pause {};
+  pause.sa_handler = on_pause;
+  REQUIRE(::sigaction(SIGUSR2, &pause, nullptr) == 0);
+  const auto owner = take_as(run, elsewhere("n1"), {.interval = 200ms, .raise_seconds = 1});
+  const pid_t thread = thread_named("lease");
+  REQUIRE(thread != 0);
+  const std::int64_t first = last();
+  while (last() == first) std::this_thread::sleep_for(5ms);
+  std::this_thread::sleep_for(40ms);  // it has raised the lease, and sleeps
+  thread_has_time = false;
+  REQUIRE(::syscall(SYS_tgkill, ::getpid(), thread, SIGUSR2) == 0);
+  std::this_thread::sleep_for(20ms);
+  const std::int64_t before = last();
+  std::this_thread::sleep_for(500ms);
+  REQUIRE(last() == before);
+  owner->check();
+  CHECK(last() == before + 1);
+  owner->check();  // soon after: nothing to do
+  CHECK(last() == before + 1);
+  SECTION("and goes on when the thread has time again") {
+    thread_has_time = true;
+    for (int i = 0; i < 100 && last() <= before + 1; ++i) std::this_thread::sleep_for(20ms);
+    CHECK(last() > before + 1);
+  }
+  SECTION("or learns that another start has taken over meanwhile") {
+    const auto next = take_as(run, elsewhere("n2"));
+    std::this_thread::sleep_for(450ms);
+    CHECK(code_of([&] { owner->check(); }, "another start has taken over") == ExitCode::taken);
+    thread_has_time = true;
+  }
+  thread_has_time = true;
+}

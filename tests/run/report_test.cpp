@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
+#include "base/units.h"
 #include "catch.h"
 #include "contains.h"
 #include "run/directory/metrics.h"
@@ -218,4 +220,32 @@ TEST_CASE("lines of metrics that waited for room come before the next one") {
   file.write(sample(), {});
   file.sync();
   CHECK(std::filesystem::file_size(path) == 4 * line.size());
+}
+
+TEST_CASE(
+    "of the lines that wait for room the last ones are kept, and how many were lost is told") {
+  const TempFolder folder;
+  const std::filesystem::path path = folder.path() / "metrics.jsonl";
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  set_log_rank(1, 2);  // a file of its own tells what is said
+  open_log_file(folder.path(), 1);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  MetricsFile file(path, fence);
+  StepReport report = sample();
+  const std::int64_t lines = 3 * static_cast<std::int64_t>(MetricsFile::most_waiting) / 300;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  for (report.step = 1; report.step < lines; ++report.step) file.write(report, {});
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  file.write(report, {});
+  set_log_rank(0, 1);
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+  CHECK(bytes <= static_cast<std::int64_t>(MetricsFile::most_waiting));
+  CHECK(bytes > static_cast<std::int64_t>(MetricsFile::most_waiting) / 3);
+  CHECK(last_step(path) == lines);
+  const std::int64_t lost = keep_metrics_until(path, lines, fence);
+  CHECK(lost > lines / 2);
+  CHECK_THAT(read_beginning(folder.path() / "rank-1.log", 1 << 20),
+             Catch::Contains(format_grouped(lost) + " lines before these were lost"));
 }

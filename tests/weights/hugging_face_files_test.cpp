@@ -2,6 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../data/scratch_folder.h"
+#include "base/error.h"
+#include "base/file.h"
 #include "catch.h"
 #include "reference_model.h"
 #include "weights/hugging_face_config.h"
@@ -120,6 +122,25 @@ TEST_CASE("a tokenizer's files go along, but not what lies elsewhere") {
   CHECK(missing_in(error_of([&] { copy_tokenizer(folder / "from", folder / "to"); }),
                    {"65 ", "vocab.json leads out of its directory"}) == "");
   CHECK_FALSE(fs::exists(folder / "to/vocab.json"));
+}
+
+TEST_CASE("a tokenizer's files go into no folder that another start has taken over") {
+  const ScratchFolder folder;
+  folder.write("from/tokenizer.json", "{}");
+  folder.write("from/merges.txt", std::string(1 << 20, 'm'));
+  fs::create_directories(folder / "to");
+  bool lost = false;
+  const Fence fence{7, [&] {
+                      if (lost) throw Error(ExitCode::taken, "lost");
+                    }};
+  CHECK(copy_tokenizer(folder / "from", folder / "to", &fence).size() == 2);
+  CHECK(bytes_of(folder / "to/merges.txt") == std::string(1 << 20, 'm'));
+  folder.write("from/tokenizer.json", "{1}");
+  lost = true;
+  CHECK(missing_in(error_of([&] { copy_tokenizer(folder / "from", folder / "to", &fence); }),
+                   {"73 ", "lost"}) == "");
+  CHECK(bytes_of(folder / "to/tokenizer.json") == "{}");
+  CHECK(names_in(folder / "to") == std::vector<std::string>{"merges.txt", "tokenizer.json"});
 }
 
 TEST_CASE("pickles are never read") {

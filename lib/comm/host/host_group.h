@@ -31,6 +31,7 @@ class HostGroup : public Group {
   int rank() const final { return rank_; }
   int size() const final { return static_cast<int>(ranks_.size()); }
   const std::string& name() const final { return name_; }
+  double deadline_seconds() const final { return deadline_; }
 
   void all_reduce(const Tensor& data, Stream& stream) final;
   void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) final;
@@ -93,7 +94,6 @@ class HostGroup : public Group {
 
   Posted& posted() { return posted_; }
   const std::vector<int>& ranks() const { return ranks_; }
-  double deadline() const { return deadline_; }
   WaitNote& note() { return note_; }
   /// The current collective.
   const CollectiveCall& call() const { return call_; }

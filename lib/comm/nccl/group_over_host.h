@@ -17,6 +17,7 @@ class GroupOverHost : public Group {
   int rank() const final { return host_->rank(); }
   int size() const final { return host_->size(); }
   const std::string& name() const final { return host_->name(); }
+  double deadline_seconds() const final { return host_->deadline_seconds(); }
   Group& on_host() final { return *host_; }
 
  private:

@@ -58,7 +58,7 @@ void ThreadGroup::meet(bool reads) {
     throw;
   }
   const bool last = all_came();
-  Patience patience(deadline());
+  Patience patience(deadline_seconds());
   while (meeting_.failure.empty() && !all_came()) {
     if (shared_.failed()) {
       meeting_.failure = shared_.failure_text();

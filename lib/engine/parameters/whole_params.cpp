@@ -1,10 +1,17 @@
 #include "engine/parameters/whole_params.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
 #include "base/at.h"
+#include "base/log.h"
 #include "comm/await.h"
+#include "comm/others_wait.h"
 #include "device/host_values.h"
+#include "device/working_thread.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -13,9 +20,67 @@ namespace {
 
 enum Tag : int { request_tag = 1, part_tag };
 
-constexpr std::int64_t no_more = -1;  // the request that ends all
+constexpr std::int64_t no_more = -1;     // the request that ends all
+constexpr std::int64_t still_here = -2;  // and one that asks for nothing
+
+constexpr std::chrono::milliseconds between_signs{200};
 
 }  // namespace
+
+/// The thread that tells the others that the one which made it still works.
+class WholeParams::Signs {
+ public:
+  Signs(Group& everyone, double deadline)
+      : everyone_(everyone),
+        deadline_(deadline),
+        worker_(longest_idle(everyone)),
+        thread_([this] { work(); }) {}
+  ~Signs() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  Signs(const Signs&) = delete;
+  Signs& operator=(const Signs&) = delete;
+
+ private:
+  void work() {
+    set_log_rank(everyone_.rank(), everyone_.size());
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, between_signs, [this] { return closing_; })) {
+      lock.unlock();
+      if (worker_.is_stuck()) end_stuck("weights", worker_.idle_seconds());
+      if (!tell()) return;
+      lock.lock();
+    }
+  }
+
+  /// False if another rank is lost: whoever waits for it next says so.
+  bool tell() {
+    try {
+      std::int64_t sign = still_here;
+      for (int rank = 1; rank < everyone_.size(); ++rank) {
+        await(everyone_.send(host_tensor(&sign, 1), rank, request_tag, stream_), deadline_,
+              [] { return "the message with a sign of rank 0"; });
+      }
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  Group& everyone_;
+  const double deadline_;
+  WorkingThread worker_;
+  Stream stream_{DeviceKind::cpu, "signs", Stream::Mode::run_inline};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::thread thread_;
+};
 
 WholeParams::WholeParams(const Plan& plan, const ParamStore& store, Group& everyone,
                          double deadline_seconds, std::span<std::byte> work)
@@ -23,7 +88,10 @@ WholeParams::WholeParams(const Plan& plan, const ParamStore& store, Group& every
   if (everyone.rank() != 0) return;
   find_parts();
   take_memory(work);
+  if (everyone.size() > 1) signs_ = std::make_unique<Signs>(everyone, deadline_);
 }
+
+WholeParams::~WholeParams() = default;
 
 /// Of ranks that own the same values, one gives them.
 void WholeParams::find_parts() {
@@ -104,6 +172,7 @@ Tensor WholeParams::get(const std::string& name) {
 }
 
 void WholeParams::end() {
+  signs_.reset();
   std::int64_t request = no_more;
   for (int rank = 1; rank < everyone_.size(); ++rank) {
     finish(everyone_.send(host_tensor(&request, 1), rank, request_tag, stream_),
@@ -117,6 +186,7 @@ void WholeParams::give() {
     finish(everyone_.receive(host_tensor(&index, 1), 0, request_tag, stream_),
            "a request of rank 0", "");
     if (index == no_more) return;
+    if (index == still_here) continue;
     const HostValues part(store_.master(static_cast<int>(index)));
     const std::string& name = at(store_.table(), static_cast<int>(index)).name;
     finish(everyone_.send(part.values(), 0, part_tag, stream_), "a part of ", name);

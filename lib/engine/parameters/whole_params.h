@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,13 +17,18 @@
 namespace trainctl {
 
 /// Rank 0 asks for one parameter after the other; meanwhile all others give their parts. So no rank
-/// holds more than one whole parameter beside its own. Uses only messages.
+/// holds more than one whole parameter beside its own. Uses only messages. What rank 0 does with a
+/// parameter may last longer than the others may wait: a thread of rank 0 tells them several times
+/// per second that it still works. Where a disk or a server does not answer it (others_wait.h), its
+/// process ends with ExitCode::io.
 class WholeParams {
  public:
-  /// `everyone`: the group of all ranks, of host memory. `work`: host memory to use; what is
-  /// missing there is allocated. All arguments must outlive this object.
+  /// `everyone`: the group of all ranks, of host memory, which nobody else uses meanwhile. `work`:
+  /// host memory to use; what is missing there is allocated. All arguments must outlive this
+  /// object, which rank 0 makes and uses on one thread.
   WholeParams(const Plan& plan, const ParamStore& store, Group& everyone, double deadline_seconds,
               std::span<std::byte> work = {});
+  ~WholeParams();
   WholeParams(const WholeParams&) = delete;
   WholeParams& operator=(const WholeParams&) = delete;
 
@@ -31,7 +37,7 @@ class WholeParams {
   Tensor get(const std::string& name);
   /// On rank 0: lets the others go on. The last call.
   void end();
-  /// On the other ranks: gives parts until rank 0 ends. Throws Error{peer} if it asks for nothing
+  /// On the other ranks: gives parts until rank 0 ends. Throws Error{peer} if it says nothing
   /// within the deadline.
   void give();
 
@@ -48,6 +54,7 @@ class WholeParams {
     Shape shape;
     std::vector<Part> parts;
   };
+  class Signs;
   void find_parts();
   void take_memory(std::span<std::byte> work);
   void place(const Part& part, const Tensor& values, const Tensor& whole) const;
@@ -63,6 +70,7 @@ class WholeParams {
   Tensor whole_;     // [elements of the largest parameter]
   Tensor received_;  // [elements of the largest part of another rank]
   std::span<std::byte> rest_;
+  std::unique_ptr<Signs> signs_;  // of rank 0, where there are others
 };
 
 }  // namespace trainctl

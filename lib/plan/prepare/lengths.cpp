@@ -44,7 +44,7 @@ class Lengths {
     settle_epochs();
     length.pace = pace_of(length);
     settle_warmup(length.pace.end);
-    shorten_phases();
+    shorten_phases(length.pace.end);
     config_.train.tokens.reset();
     config_.train.epochs.reset();
     config_.lr_schedule.warmup_ratio.reset();
@@ -214,21 +214,24 @@ class Lengths {
   }
 
   /// A run that is shorter than the phases of its schedule, as a trial is, gets shorter ones. Where
-  /// decay_steps is given, the schedule has its own length.
-  void shorten_phases() {
+  /// decay_steps is given, the schedule has its own length. `steps`: of the whole schedule.
+  void shorten_phases(std::int64_t steps) {
     LrScheduleConfig& schedule = config_.lr_schedule;
-    const std::int64_t steps = config_.train.steps;
     if (schedule.decay_steps || steps <= 0) return;
-    shorten("lr_schedule.warmup_steps", schedule.warmup_steps, steps - 1);
+    // A run that goes on with other batches goes through its schedule at another pace.
+    const std::string limit =
+        (steps == config_.train.steps ? "train.steps (" : "the schedule's steps (") +
+        std::to_string(steps) + ")";
+    shorten("lr_schedule.warmup_steps", schedule.warmup_steps, steps - 1, limit);
     if (schedule.style == LrStyle::wsd && schedule.wsd_decay_steps) {
-      shorten("lr_schedule.wsd_decay_steps", *schedule.wsd_decay_steps, steps);
+      shorten("lr_schedule.wsd_decay_steps", *schedule.wsd_decay_steps, steps, limit);
     }
   }
 
-  void shorten(const std::string& path, std::int64_t& value, std::int64_t most) {
+  void shorten(const std::string& path, std::int64_t& value, std::int64_t most,
+               const std::string& limit) {
     if (value <= most || value > most_count || !check_.clean({path, "train.steps"})) return;
     const std::string key = path.substr(path.find('.') + 1);
-    const std::string limit = "train.steps (" + std::to_string(config_.train.steps) + ")";
     check_.warning("short-run", path,
                    named(key, value) + " is too long for " + limit + " and is shortened to " +
                        std::to_string(most),

@@ -1,10 +1,10 @@
 #include "run/data/continuation.h"
 
 #include <cstring>
-#include <exception>
 #include <string>
 
 #include "base/log.h"
+#include "comm/others_wait.h"
 #include "run/data/corpus.h"
 
 namespace trainctl {
@@ -13,17 +13,9 @@ namespace {
 
 /// What rank 0 makes, on all ranks.
 template <class Make>
-std::string made_by_first(Group& everyone, const Make& make) {
+std::string made_by_first(Group& everyone, const char* what, const Make& make) {
   std::string text;
-  std::exception_ptr failure;
-  if (everyone.rank() == 0) {
-    try {
-      text = make();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }
-  share_failure(everyone, failure);
+  while_others_wait(everyone, what, everyone.rank() == 0, [&] { text = make(); });
   broadcast_bytes(everyone, text, 0);
   return text;
 }
@@ -41,7 +33,8 @@ Progress progress_of(const Manifest& manifest) {
 }  // namespace
 
 Continuation read_continuation(const std::filesystem::path& checkpoint, Group& everyone) {
-  const std::string text = made_by_first(everyone, [&] { return read_manifest_text(checkpoint); });
+  const std::string text =
+      made_by_first(everyone, "the checkpoint", [&] { return read_manifest_text(checkpoint); });
   Continuation continuation;
   continuation.manifest = parse_manifest(text, (checkpoint / manifest_name).string());
   continuation.progress = progress_of(continuation.manifest);
@@ -49,7 +42,7 @@ Continuation read_continuation(const std::filesystem::path& checkpoint, Group& e
 }
 
 void find_data_place(Continuation& continuation, const Config& config, Group& everyone) {
-  const std::string bytes = made_by_first(everyone, [&] {
+  const std::string bytes = made_by_first(everyone, "data.train", [&] {
     const std::vector<SourceIdentity> identities = identify_sources(config.data);
     return std::string(reinterpret_cast<const char*>(identities.data()),
                        identities.size() * sizeof(SourceIdentity));

@@ -20,7 +20,7 @@ struct Continuation {
   /// Where the data goes on; none: where so many samples of the present data end, since the
   /// checkpoint is of a version that kept no more.
   std::optional<DataPlace> data;
-  std::vector<SourceIdentity> identities;  // of the present sources, once the data was looked at
+  std::vector<SourceIdentity> identities;  // identify_sources(), once the data was looked at
 };
 
 /// Rank 0 reads the manifest, all get it. Collective. Throws as read_manifest_text and

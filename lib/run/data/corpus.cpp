@@ -1,7 +1,6 @@
 #include "run/data/corpus.h"
 
 #include <algorithm>
-#include <exception>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -13,19 +12,6 @@
 namespace trainctl {
 
 namespace {
-
-/// Runs `build` on the ranks for which `mine` holds, then lets the others go on, however long that
-/// took; a failure ends all of them, with its cause.
-template <class Build>
-void one_first(Group& world, bool mine, Build build) {
-  std::exception_ptr failure;
-  try {
-    while_others_wait(world, mine, build);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  share_failure(world, failure);
-}
 
 /// Tokenises a text first, unless the cache has it.
 TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data) {
@@ -89,9 +75,11 @@ Dataset open_train_data(const DataConfig& data, std::int64_t seq_length, std::ui
 std::vector<SourceIdentity> identify_sources(const DataConfig& data) {
   const Tokenizer tokenizer = Tokenizer::open(data.tokenizer);
   std::vector<SourceIdentity> identities;
-  for (const DataSource& source : data.train) {
-    identities.push_back(identity_of(open_source(source.path, tokenizer, data)));
-  }
+  const auto add = [&](const std::string& path) {
+    identities.push_back(identity_of(open_source(path, tokenizer, data)));
+  };
+  for (const DataSource& source : data.train) add(source.path);
+  if (data.validation.path) add(*data.validation.path);
   return identities;
 }
 
@@ -99,8 +87,8 @@ Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const Mod
                    std::uint64_t seed, Group& world, bool first_on_host) {
   if (has_text(data) && world.rank() == 0) warn_about_vocabulary(tokenizer, model);
   const auto open = [&](const std::string& path) {
-    one_first(world, first_on_host,
-              [&] { open_source(path, tokenizer, data).check_vocabulary(model.vocab); });
+    while_others_wait(world, path.c_str(), first_on_host,
+                      [&] { open_source(path, tokenizer, data).check_vocabulary(model.vocab); });
     return open_source(path, tokenizer, data);
   };
   const auto sources = [&] {

@@ -41,7 +41,7 @@ SpecialTokens special_tokens(const Config& config, const Corpus& corpus);
 /// The training data alone, whose text is tokenised first where it has to be. Throws
 /// Error{missing_input | bad_data}, naming the file.
 Dataset open_train_data(const DataConfig& data, std::int64_t seq_length, std::uint64_t seed);
-/// Of each of its sources. Throws the same.
+/// Of each of its sources, then of data.validation.path if there is one. Throws the same.
 std::vector<SourceIdentity> identify_sources(const DataConfig& data);
 
 }  // namespace trainctl

@@ -62,6 +62,7 @@ class Continuing {
       place_.position.sources.push_back(matches[i] ? go_on(i, saved_.sources[*matches[i]])
                                                    : begin(new_order(), 0));
     }
+    check_validation();
     place_.position.sample = samples;
     place_.position.pattern = same_blend(matches) ? saved_.pattern : 0;
     for (std::size_t i = 0; i < taken_.size(); ++i) {
@@ -127,6 +128,23 @@ class Continuing {
     const bool goes_on = has_begun(position) && !changed && same_windows_;
     if (goes_on) return position;
     return begin(position.order, position.epoch + (has_begun(position) ? 1 : 0));
+  }
+
+  /// Another file under the same path: whoever names another path knows it.
+  void check_validation() {
+    const auto& path = now_.data.validation.path;
+    const auto& saved = saved_.validation;
+    if (!path || !saved || saved->path != storable_name(*path)) return;
+    const SourceIdentity& now = now_.identities.back();
+    if (saved->identity == now) return;
+    const std::string what = *path +
+                             " is not what the checkpoint's run was validated on: " + text_of(now) +
+                             " now, " + text_of(saved->identity) + " then";
+    require(now_.data.changed == ChangedData::allow, ExitCode::bad_data,
+            "data.validation.path: " + what +
+                ". Its losses could not be compared with those before; bring the data back, name "
+                "the new data by another path, or set data.changed=allow");
+    place_.notes.push_back("data: " + what + "; validation losses before and after do not compare");
   }
 
   std::int64_t new_order() {
@@ -207,7 +225,10 @@ DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const Pres
 
 SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& identities,
                      const DataPosition& position, const std::vector<SavedSource>& absent) {
-  SavedData saved{windows_text(data), position.pattern, {}};
+  SavedData saved{windows_text(data), position.pattern, {}, {}};
+  if (data.validation.path) {
+    saved.validation = {storable_name(*data.validation.path), identities.back()};
+  }
   for (std::size_t i = 0; i < data.train.size(); ++i) {
     saved.sources.push_back({storable_name(data.train[i].path), data.train[i].weight, identities[i],
                              position.sources[i]});

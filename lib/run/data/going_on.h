@@ -23,7 +23,7 @@ std::string windows_text(const DataConfig& data);
 /// What of the present data decides where its sources go on.
 struct PresentData {
   const DataConfig& data;
-  const std::vector<SourceIdentity>& identities;  // of data.train
+  const std::vector<SourceIdentity>& identities;  // identify_sources()
   std::int64_t seq_length = 0;
   std::uint64_t seed = 0;
 };
@@ -36,8 +36,8 @@ struct DataPlace {
 
 /// A source is known by its path, else by its identity, so that it may be moved or take another
 /// place in the list; a new one begins with its first epoch. The pattern of the blend begins again
-/// where sources or weights are others. Throws Error{bad_data} for a source with another identity,
-/// unless data.changed allows it: a new epoch of it then begins.
+/// where sources or weights are others. Throws Error{bad_data} for a source, or validation data,
+/// with another identity, unless data.changed allows it: a new epoch of the source then begins.
 DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const PresentData& now);
 
 /// What a checkpoint keeps.

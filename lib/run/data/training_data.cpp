@@ -1,11 +1,11 @@
 #include "run/data/training_data.h"
 
-#include <exception>
 #include <string>
 #include <utility>
 
 #include "base/log.h"
 #include "base/units.h"
+#include "comm/others_wait.h"
 
 namespace trainctl {
 
@@ -22,27 +22,14 @@ void tell_rests(const Dataset& train, const Config& config, const DataPosition& 
   }
 }
 
-std::vector<SourceIdentity> identified_by_first(const DataConfig& data, Group& everyone) {
-  std::vector<SourceIdentity> identities;
-  std::exception_ptr failure;
-  if (everyone.rank() == 0) {
-    try {
-      identities = identify_sources(data);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }
-  share_failure(everyone, failure);
-  return identities;
-}
-
 }  // namespace
 
 TrainingData::TrainingData(Corpus corpus, const Config& config, const Continuation* continuation,
                            Group& everyone)
     : corpus_(std::move(corpus)), config_(config) {
   if (continuation == nullptr) {
-    identities_ = identified_by_first(config.data, everyone);
+    while_others_wait(everyone, "data.train", everyone.rank() == 0,
+                      [&] { identities_ = identify_sources(config.data); });
     return;
   }
   if (everyone.rank() == 0) identities_ = continuation->identities;

@@ -1,5 +1,6 @@
 #include "run/directory/metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -124,8 +125,7 @@ void MetricsFile::write_end(const std::string& end, const std::string& reason, d
 void MetricsFile::try_to_write() {
   try {
     look_for_file();
-    file_.append_whole(lines_);
-    lines_.clear();
+    write_waiting();
     failing_ = false;
   } catch (const Error& error) {
     if (error.code() == ExitCode::taken) throw;
@@ -133,7 +133,28 @@ void MetricsFile::try_to_write() {
       log_error(std::string(error.what()) + "; training goes on, and the lines wait in memory");
     }
     failing_ = true;
+    drop_oldest();
   }
+}
+
+void MetricsFile::write_waiting() {
+  file_.append_whole(lines_);
+  lines_.clear();
+  if (lost_ == 0) return;
+  log_warning(path_.string() + ": " + grouped_count(lost_, "line") +
+              " before these were lost while the file could not be written");
+  lost_ = 0;
+}
+
+/// Half of the lines at once, so that this is seldom.
+void MetricsFile::drop_oldest() {
+  if (lines_.size() <= most_waiting) return;
+  if (lost_ == 0) {
+    log_error(path_.string() + " cannot be written for so long that the oldest lines are lost");
+  }
+  const std::size_t end = lines_.find('\n', lines_.size() / 2) + 1;
+  lost_ += std::count(lines_.begin(), lines_.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+  lines_.erase(0, end);
 }
 
 /// Whether the file still has its name is asked once a second.
@@ -157,8 +178,7 @@ void MetricsFile::write_again() {
 
 void MetricsFile::sync() {
   if (!file_.is_named(path_)) write_again();
-  file_.append_whole(lines_);
-  lines_.clear();
+  write_waiting();
   file_.sync();
 }
 

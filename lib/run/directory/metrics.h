@@ -43,19 +43,22 @@ class MetricsFile {
   /// Error{io}.
   MetricsFile(std::filesystem::path path, const Fence& fence);
   /// The line is in the file when this returns. Where that fails, for example on a full disk, an
-  /// error is logged, and the line waits in memory for the next call. If somebody has removed the
-  /// file, all its lines are written again, with a warning. Throws Error{taken} if that was another
-  /// start.
+  /// error is logged, and the line waits in memory for the next call: the last `most_waiting` bytes
+  /// of lines do, those before are lost, which is told. If somebody has removed the file, all its
+  /// lines are written again, with a warning. Throws Error{taken} if that was another start.
   void write(const StepReport& report, const StepNotes& notes);
   /// A last line: {"end": "interrupted at step 40", "reason": "SIGTERM", "time": ...}. It is not
   /// kept when the run goes on.
   void write_end(const std::string& end, const std::string& reason, double time);
   /// Brings all lines to stable storage. Throws Error{io}.
   void sync();
+  static constexpr std::size_t most_waiting = std::size_t{8} << 20;
 
  private:
   using Clock = std::chrono::steady_clock;
   void try_to_write();
+  void write_waiting();
+  void drop_oldest();
   void look_for_file();
   void write_again();
 
@@ -65,6 +68,7 @@ class MetricsFile {
   Clock::time_point looked_ = Clock::now();
   std::string lines_;  // not in the file yet; its memory is kept, so that a step allocates nothing
   bool failing_ = false;
+  std::int64_t lost_ = 0;  // lines since the last that is in the file
 };
 
 /// The step of the last whole line of a file; none if there is no such file or line. Throws

@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <initializer_list>
+
+#include "base/signal_line.h"
 
 namespace trainctl {
 
@@ -22,28 +22,6 @@ std::atomic<int> interrupts = 0;
 std::atomic<const SignalEffect*> current = nullptr;
 SignalSpeaker speaker;  // set before the handlers are installed
 bool on_terminal = false;
-
-/// One line for stderr, made without memory from the heap.
-class Line {
- public:
-  Line& operator<<(std::string_view text) {
-    const std::size_t count = std::min(text.size(), bytes_.size() - size_);
-    std::copy_n(text.data(), count, bytes_.data() + size_);
-    size_ += count;
-    return *this;
-  }
-  Line& operator<<(int code) {  // of two digits
-    const char digits[] = {static_cast<char>('0' + code / 10), static_cast<char>('0' + code % 10)};
-    return *this << std::string_view(digits, 2);
-  }
-  void write() const {
-    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, bytes_.data(), size_);
-  }
-
- private:
-  std::array<char, 320> bytes_;
-  std::size_t size_ = 0;
-};
 
 std::string_view word_of(int signal) {
   switch (signal) {
@@ -64,7 +42,7 @@ void tell(int number, const SignalEffect& effect) {
   // launch has said it of a SIGUSR1; with SIGTERM, mpirun ends the job for another reason.
   if (speaker.told_by_launch && number == SIGTERM) return;
   if (speaker.told_by_launch && number == SIGUSR1 && !effect.at_once) return;
-  Line line;
+  SignalLine line;
   if (on_terminal) line << "\n";  // there may be a line of progress
   line << word_of(number) << ": ";
   const bool by_mpirun = number == SIGTERM && speaker.mpirun_kills;
@@ -77,14 +55,14 @@ void tell(int number, const SignalEffect& effect) {
   if (code > 0 && !by_mpirun) line << "; trainctl leaves with " << code;
   if (!effect.at_once && number == SIGINT) line << "; a second SIGINT ends it at once";
   line << "\n";
-  line.write();
+  line.write_to(STDERR_FILENO);
 }
 
 void end_at_once(int number) {
   if (speaker.speaks) {
-    Line line;
+    SignalLine line;
     line << "a second SIGINT: trainctl ends at once\n";
-    line.write();
+    line.write_to(STDERR_FILENO);
   }
   std::signal(number, SIG_DFL);
   std::raise(number);

@@ -9,6 +9,7 @@
 #include "base/round_up.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
+#include "comm/others_wait.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "engine/engine.h"
@@ -166,7 +167,9 @@ void evaluate_on(const EvaluateRequest& request, World& world,
                  .separate_documents = data.reset_attention_mask,
                  .count_loss_weights = masks_tokens(data)},
                 world);
-  load_weights(*open_weights(made.weights, plan.model), plan, world.rank(), engine.parameters());
+  while_others_wait(*everyone, "weights", true, [&] {
+    load_weights(*open_weights(made.weights, plan.model), plan, world.rank(), engine.parameters());
+  });
   engine.masters_changed();
   const std::optional<double> loss =
       engine.evaluate(windows, evaluation_rule(corpus, plan), request.max_sequences);

@@ -11,6 +11,7 @@
 #include "base/parallel_for.h"
 #include "checkpoint/checkpoint_weights.h"
 #include "comm/nccl/device_world.h"
+#include "comm/others_wait.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "engine/memory/buffers.h"
@@ -127,7 +128,9 @@ class Model {
         result_(static_cast<std::size_t>(plan_.model.vocab)) {
     set_thread_count(plan_.threads_per_rank);
     ops_ = buffers_.context(stream_);
-    load_weights(*open_weights(directory, plan_.model), plan_, world.rank(), store_);
+    while_others_wait(everyone, "weights", true, [&] {
+      load_weights(*open_weights(directory, plan_.model), plan_, world.rank(), store_);
+    });
     store_.refresh_weights(ops_);
     ModelShape model = plan_.model;  // a cache for a context that stays empty would be large
     model.positions = std::min(model.positions, tokens);
