@@ -1,10 +1,8 @@
 // An owned file descriptor and a read-only mapping, and what else is asked of a file system. Every
-// failure is an Error that names the file, what was tried and what the system answered.
-//
-// Reading that fails in a way that may pass (a disk or server that does not answer: EIO, ESTALE,
-// EAGAIN and the like) is tried again for some seconds, which a warning says after one second. If
-// it still fails, that is an Error{io}: it says nothing of what the file holds or whether it is
-// there.
+// failure is an Error that names the file, what was tried and what the system answered. Reading
+// that fails in a way that may pass (a disk or server that does not answer: EIO, ESTALE, EAGAIN and
+// the like) is tried again for some seconds, which a warning says after one second. If it still
+// fails, that is an Error{io}: it says nothing of what the file holds or whether it is there.
 #pragma once
 
 #include <cstddef>

@@ -62,8 +62,8 @@ double longest_idle(const Group& group) {
 void end_stuck(const char* what, double idle_seconds) {
   log_error(std::string(what) + ": nothing was read or written for " +
             format_seconds(idle_seconds) +
-            ", longer than the others wait (parallel.deadline_seconds); the disk or its server does "
-            "not answer this rank, and its process ends");
+            ", longer than the others wait (parallel.deadline_seconds); the disk or its server "
+            "does not answer this rank, and its process ends");
   end_suddenly(ExitCode::io);
 }
 

@@ -95,7 +95,7 @@ class BuildLock {
   BuildLock& operator=(const BuildLock&) = delete;
 
  private:
-  /// Looks again and again: whoever waits for this process sees that it still lives.
+  /// Looks again and again, so that those who wait for this process see that it still lives.
   void wait(const fs::path& path) const {
     constexpr std::chrono::milliseconds pause{50};
     constexpr int silent_looks = 20;

@@ -58,7 +58,7 @@ class WholeParams::Signs {
     }
   }
 
-  /// False if another rank is lost: whoever waits for it next says so.
+  /// False if another rank is lost: the next wait for it says so.
   bool tell() {
     try {
       std::int64_t sign = still_here;

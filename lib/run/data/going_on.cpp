@@ -130,7 +130,7 @@ class Continuing {
     return begin(position.order, position.epoch + (has_begun(position) ? 1 : 0));
   }
 
-  /// Another file under the same path: whoever names another path knows it.
+  /// Another file under the same path. Who names another path knows that the data is another.
   void check_validation() {
     const auto& path = now_.data.validation.path;
     const auto& saved = saved_.validation;
