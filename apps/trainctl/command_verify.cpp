@@ -1,210 +1,33 @@
 // trainctl verify: proves layouts equal to a single rank, over threads of this process.
 #include <algorithm>
-#include <set>
+#include <chrono>
+#include <memory>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "commands.h"
-#include "device/cuda_device.h"
+#include "formats/print/text.h"
 #include "output.h"
-#include "plan/rules/resolve.h"
-#include "planned.h"
-#include "run/agreement.h"
 #include "run/directory/signals.h"
-#include "run/records/process_memory.h"
 #include "verify/data.h"
-#include "verify/layout_selection.h"
-#include "verify/message_rounding.h"
-#include "verify/verify.h"
 #include "verify_output.h"
+#include "verify_tasks.h"
 
 namespace trainctl {
 
 namespace {
 
-constexpr const char* verify_name = "trainctl verify";
 constexpr const char* verify_examples =
-    "  trainctl verify --config configs/gpt.yaml --world-size 4\n"
+    "  trainctl verify --config configs/gpt.yaml\n"
+    "  trainctl verify --config configs/gpt.yaml --world-size 4 --layouts quick --options quick\n"
     "  trainctl verify --config configs/gpt.yaml --layouts tp2,tp2sp+pp2,tp2+pp2+dp2+gpipe\n"
     "  trainctl verify --config configs/gpt.yaml --world-size 8 --layouts all\n"
     "  trainctl verify --config configs/gpt.yaml --layouts tp2,pp2+vp2 --through-checkpoint\n";
 
-struct VerifyCommand {
-  PlanRequest request;
-  std::string layouts;
-  std::int64_t steps = 3;
-  bool exhaustive = false;
-  bool through_checkpoint = false;
-  bool every_pair = false;
-  std::string format = "table";
+using Clock = std::chrono::steady_clock;
 
-  /// A checkpoint is saved after half of the recorded steps.
-  std::int64_t recorded_steps() const { return through_checkpoint ? 2 * steps : steps; }
-};
-
-/// A layout to run.
-struct Candidate {
-  std::string name;
-  Config config;
-  Plan plan;
-  VerifiedLayout layout() const { return {config, plan, config.parallel.deadline_seconds}; }
-};
-
-/// What one row of the output is about: a layout, or the pair that saves and loads a checkpoint.
-struct Task {
-  const Candidate* saves = nullptr;
-  const Candidate* runs = nullptr;
-  std::string name() const {
-    return saves == nullptr ? runs->name : saves->name + "->" + runs->name;
-  }
-};
-
-/// Before any layout runs: a missing device is not a difference. Throws Error{unavailable}.
-void require_devices(const Plan& plan) {
-  if (plan.device != DeviceKind::cuda) return;
-  const std::int64_t last = plan.mesh.world_size() - 1;
-  const int device = cuda_device_of(last, plan.share_devices);
-  require(device >= 0, ExitCode::unavailable, no_device_text(last, cuda_module().device_count()));
-  cuda_multiprocessors_beside(device, plan.product_sm_margin);
-}
-
-/// Throws Error{config} where a layout that was asked for is not legal. The file's places would
-/// mislead: it says other sizes.
-Candidate candidate_of(const std::string& layout, const Config& config, std::int64_t ranks) {
-  Diagnostics diagnostics;
-  const Site site{.world_size = ranks,
-                  .ranks_per_host = ranks,
-                  .cores_per_host = ranks,
-                  .device = device_here(config.parallel, ranks).device};
-  Candidate candidate{layout, config, prepare(config, {}, site, Purpose::verify, diagnostics)};
-  diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
-  if (!diagnostics.has_errors()) {
-    require_devices(candidate.plan);
-    return candidate;
-  }
-  print_message(render_text(diagnostics, color_on_stderr()));
-  throw Error(ExitCode::config, "layout " + layout + " is not legal with this configuration");
-}
-
-std::string name_of_plan(const Plan& plan) {
-  const Mesh& mesh = plan.mesh;
-  const std::string sizes =
-      name_of(LayoutSizes{mesh.tp, mesh.pp, mesh.dp, plan.sequence_parallel, mesh.cp});
-  return mesh.ep == 1 ? sizes : sizes + "+ep" + std::to_string(mesh.ep);
-}
-
-LayoutSelection select_all(const VerifyCommand& command, const Planned& planned) {
-  const std::int64_t ranks = planned.site.world_size;
-  if (ranks > most_layout_ranks) {
-    refuse(verify_name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
-                            std::to_string(most_layout_ranks) + " ranks are run");
-  }
-  LayoutSelection selection = select_layouts(planned.read.config, {}, ranks, command.exhaustive);
-  if (!selection.layouts.empty()) return selection;
-  std::string why;
-  for (const auto& [code, rule] : selection.rules) why += "\n  " + code + ": " + rule;
-  throw Error(ExitCode::config, "no layout of " + std::to_string(ranks) + " ranks is legal:" + why);
-}
-
-/// The layouts to run; `selection` says what `all` left out.
-std::vector<Candidate> candidates_of(const VerifyCommand& command, const Planned& planned,
-                                     LayoutSelection& selection) {
-  const Config& config = planned.read.config;
-  std::vector<Candidate> candidates;
-  const auto add = [&](const LayoutChoice& choice) {
-    const std::string layout = choice.name();
-    const bool known = command.through_checkpoint &&
-                       std::any_of(candidates.begin(), candidates.end(),
-                                   [&](const Candidate& one) { return one.name == layout; });
-    if (known) return;
-    candidates.push_back(candidate_of(layout, with_layout(config, choice), choice.ranks()));
-  };
-  // Checkpoints also pass from and to the single rank.
-  if (command.through_checkpoint) add(LayoutChoice{});
-  if (command.layouts.empty()) {
-    Config own = config;
-    own.parallel.threads_per_rank = 1;
-    const std::string layout = name_of_plan(planned.plan);
-    candidates.push_back(candidate_of(layout, own, planned.site.world_size));
-  } else if (command.layouts == "all") {
-    selection = select_all(command, planned);
-  } else {
-    selection.layouts = parse_layouts(command.layouts, command.request.world_size);
-  }
-  for (const LayoutChoice& choice : selection.layouts) add(choice);
-  return candidates;
-}
-
-/// With checkpoints, each layout saves for itself and for the next one, the last for the first; or
-/// each for all.
-std::vector<Task> tasks_of(const VerifyCommand& command, const std::vector<Candidate>& candidates) {
-  std::vector<Task> tasks;
-  const std::size_t count = candidates.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const Candidate& own = candidates[i];
-    if (!command.through_checkpoint) {
-      tasks.push_back({nullptr, &own});
-      continue;
-    }
-    tasks.push_back({&own, &own});
-    const std::size_t others = command.every_pair ? count - 1 : std::min<std::size_t>(count - 1, 1);
-    for (std::size_t k = 1; k <= others; ++k) {
-      tasks.push_back({&own, &candidates[(i + k) % count]});
-    }
-  }
-  return tasks;
-}
-
-LayoutVerdict verdict_of(const Verification& verification, const Task& task) {
-  if (task.saves == nullptr) {
-    LayoutVerdict verdict = verification.compare(task.runs->layout());
-    if (verdict.equal) verdict.add(verification.run_freely(task.runs->layout()));
-    return verdict;
-  }
-  const TemporaryFolder folder = verify_folder();
-  LayoutVerdict verdict = verification.compare_through_checkpoint(
-      task.saves->layout(), task.runs->layout(), folder.path() / "pair");
-  if (verdict.equal) {
-    verdict.add(verification.go_on_freely(task.saves->layout(), task.runs->layout(),
-                                          folder.path() / "day"));
-  }
-  return verdict;
-}
-
-/// The file with its mistakes shown, or nothing. Other layouts than the file's own need not be
-/// legal there: their rules are checked one by one.
-bool read_file(const VerifyCommand& command, Planned& planned) {
-  if (command.layouts.empty()) {
-    planned = plan_config(command.request, Purpose::verify);
-  } else {
-    planned.read = read_config(command.request.config, command.request.set_options);
-    forgive_missing(Purpose::verify, planned.read.diagnostics);
-    planned.site.world_size = command.request.world_size > 0
-                                  ? command.request.world_size
-                                  : world_size_of(planned.read.config.parallel);
-  }
-  print_message(render_text(planned.read.diagnostics, color_on_stderr()));
-  return planned.ok();
-}
-
-/// Throws Error{unavailable} where this machine has too little memory for a layout.
-void check_memory(const VerifyCommand& command, const std::vector<Candidate>& candidates) {
-  const std::int64_t free = available_bytes();
-  std::set<MessageRounding> records{{}};  // they are kept for the layouts that follow
-  for (const Candidate& candidate : candidates) {
-    records.insert(message_rounding(candidate.plan));
-    std::int64_t needed = verification_bytes(candidate.config, candidate.plan,
-                                             command.recorded_steps(), std::ssize(records));
-    // What the run that was not cut has in the end.
-    if (command.through_checkpoint)
-      needed += verification_bytes(candidate.config, candidate.plan, 0, 0);
-    if (free == 0 || needed <= free) continue;
-    throw Error(ExitCode::unavailable,
-                "layout " + candidate.name + " needs about " + format_bytes(needed) +
-                    " of memory for all its ranks and the record of a single rank, but only " +
-                    format_bytes(free) +
-                    " is free; use a smaller model of the same shape, or fewer --steps");
-  }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 constexpr SignalEffect after_this_layout{
@@ -212,35 +35,224 @@ constexpr SignalEffect after_this_layout{
     .requeue_code = static_cast<int>(ExitCode::requeue),
     .interrupt_code = static_cast<int>(ExitCode::requeue)};
 
-int verify(const VerifyCommand& command) {
-  Planned planned;
-  if (!read_file(command, planned)) return static_cast<int>(ExitCode::config);
-  LayoutSelection selection;
-  const std::vector<Candidate> candidates = candidates_of(command, planned, selection);
-  const std::vector<Task> tasks = tasks_of(command, candidates);
-  check_memory(command, candidates);
-  catch_stop_signals(after_this_layout);
-  std::size_t widest = 0;
-  for (const Task& task : tasks) widest = std::max(widest, task.name().size());
-  const bool json = command.format == "json";
-  VerifyStatus status(!json);
-  status.show("a single rank");
-  const Verification verification(planned.read.config, command.recorded_steps());
-  status.clear();
-  VerifyOutput output({json, command.recorded_steps(), widest, command.through_checkpoint},
-                      selection);
-  std::size_t done = 0;
-  for (; done < tasks.size() && stop_signal() == 0; ++done) {
-    const Task& task = tasks[done];
-    status.show(std::to_string(done + 1) + " of " + std::to_string(tasks.size()) + ": " +
-                task.name());
-    const LayoutVerdict verdict = verdict_of(verification, task);
-    status.clear();
-    output.show(task.name(), task.runs->plan.mesh.world_size(), verdict);
+/// What a comparison and each of its layouts take, relative to the record of a single rank; and
+/// what each rank of a layout takes besides: measured with the files of configs/verify-*.yaml.
+constexpr double seconds_of_comparison = 4;
+constexpr double seconds_of_layout = 4;
+constexpr double seconds_of_rank = 0.05;
+
+double expected_seconds(const VerifyComparisons& all, double record) {
+  double seconds = static_cast<double>(all.list.size()) * seconds_of_comparison * record;
+  for (const VerifyComparison& comparison : all.list) {
+    for (const VerifyTask& task : comparison.tasks) {
+      seconds += seconds_of_layout * record +
+                 seconds_of_rank * static_cast<double>(task.runs->plan.mesh.world_size());
+    }
   }
-  output.finish(static_cast<std::int64_t>(tasks.size() - done));
-  if (!output.all_equal()) return static_cast<int>(ExitCode::diverged);
-  return static_cast<int>(done < tasks.size() ? ExitCode::requeue : ExitCode::ok);
+  return seconds;
+}
+
+/// Runs the comparisons, and shows what they find.
+class VerifyRun {
+ public:
+  VerifyRun(const VerifyCommand& command, VerifyPlanner& planner, const VerifyComparisons& all)
+      : command_(command), planner_(planner), all_(all), status_(command.format != "json") {
+    for (const VerifyComparison& comparison : all.list) {
+      for (const VerifyTask& task : comparison.tasks)
+        widest_ = std::max(widest_, task.name().size());
+    }
+  }
+
+  int run() {
+    catch_stop_signals(after_this_layout);
+    record(all_.list.front(), "a single rank");
+    tell_time();
+    VerifyOutput output(
+        {command_.format == "json", all_.steps, widest_, command_.through_checkpoint},
+        all_.selection);
+    std::size_t done = 0;
+    for (const VerifyComparison& comparison : all_.list) {
+      if (stop_signal() != 0) break;
+      record(comparison, "a single rank with other settings");
+      output.begin(settings_of(comparison.words));
+      for (const VerifyTask& task : comparison.tasks) {
+        if (stop_signal() != 0) break;
+        status_.show(progress(done, task.name()));
+        take(task, comparison, false, output);
+        ++done;
+      }
+    }
+    if (stop_signal() == 0) narrow(output);
+    output.finish(static_cast<std::int64_t>(all_.tasks() - done), common());
+    if (!output.all_equal()) return static_cast<int>(ExitCode::diverged);
+    return static_cast<int>(done < all_.tasks() ? ExitCode::requeue : ExitCode::ok);
+  }
+
+ private:
+  /// A layout that ran.
+  struct Ran {
+    std::string name;
+    WordRow said;
+    std::optional<LayoutChoice> choice;
+    std::vector<Settings> words;
+    LayoutVerdict verdict;
+  };
+
+  /// The record of the single rank that the comparison needs, in place of another one.
+  void record(const VerifyComparison& comparison, const std::string& what) {
+    if (verification_ != nullptr && recorded_ == comparison.words) return;
+    status_.show(what);
+    const auto start = Clock::now();
+    verification_.reset();
+    verification_ = std::make_unique<Verification>(comparison.config, all_.steps);
+    recorded_ = comparison.words;
+    record_seconds_ = seconds_since(start);
+    status_.clear();
+  }
+
+  void tell_time() {
+    if (!all_.note.empty()) print_message(all_.note + "\n");
+    const double seconds = expected_seconds(all_, record_seconds_);
+    started_ = Clock::now();
+    if (all_.tasks() == 1 && seconds < 10) return;
+    const auto count = [](std::size_t value, const char* noun) {
+      return grouped_count(static_cast<std::int64_t>(value), noun);
+    };
+    const std::size_t others = all_.list.size() - 1;
+    print_message(count(all_.tasks(), command_.through_checkpoint ? "pair" : "layout") +
+                  (others > 0 ? ", with " + count(others, "combination") + " of other settings"
+                              : std::string()) +
+                  ": about " + format_seconds(seconds) + "\n");
+  }
+
+  std::string progress(std::size_t done, const std::string& name) const {
+    std::string text =
+        std::to_string(done + 1) + " of " + std::to_string(all_.tasks()) + ": " + name;
+    if (done == 0) return text;
+    const double left = static_cast<double>(all_.tasks() - done) * seconds_since(started_) /
+                        static_cast<double>(done);
+    return text + ", about " + format_seconds(left) + " left";
+  }
+
+  void take(const VerifyTask& task, const VerifyComparison& comparison, bool narrows,
+            VerifyOutput& output) {
+    LayoutVerdict verdict = verdict_of(task);
+    status_.clear();
+    output.show({.layout = task.name(),
+                 .ranks = task.runs->plan.mesh.world_size(),
+                 .settings = settings_of(comparison.words),
+                 .narrows = narrows},
+                verdict);
+    const VerifyCandidate& runs = *task.runs;
+    ran_.push_back({task.name(), runs.said, runs.choice, comparison.words, std::move(verdict)});
+    if (task.saves == nullptr || task.saves == task.runs) return;
+    WordRow& said = ran_.back().said;
+    for (const std::string& word : task.saves->said) {
+      if (std::find(said.begin(), said.end(), word) == said.end()) said.push_back(word);
+    }
+  }
+
+  LayoutVerdict verdict_of(const VerifyTask& task) const {
+    if (task.saves == nullptr) {
+      LayoutVerdict verdict = verification_->compare(task.runs->layout());
+      if (verdict.equal && all_.freely) verdict.add(verification_->run_freely(task.runs->layout()));
+      return verdict;
+    }
+    const TemporaryFolder folder = verify_folder();
+    LayoutVerdict verdict = verification_->compare_through_checkpoint(
+        task.saves->layout(), task.runs->layout(), folder.path() / "pair");
+    if (verdict.equal && all_.freely) {
+      verdict.add(verification_->go_on_freely(task.saves->layout(), task.runs->layout(),
+                                              folder.path() / "day"));
+    }
+    return verdict;
+  }
+
+  std::vector<WordRow> rows(bool equal) const {
+    std::vector<WordRow> found;
+    for (const Ran& one : ran_) {
+      if (one.verdict.equal == equal) found.push_back(one.said);
+    }
+    return found;
+  }
+
+  WordRow common_to_different() const {
+    return without_implied(common_words(rows(false), rows(true)));
+  }
+
+  /// Of those that differ the one with the fewest words.
+  const Ran* plainest() const {
+    const Ran* found = nullptr;
+    for (const Ran& one : ran_) {
+      if (one.verdict.equal) continue;
+      if (found == nullptr || one.said.size() < found->said.size()) found = &one;
+    }
+    return found;
+  }
+
+  std::optional<VerifyOutput::Common> common() const {
+    const Ran* plain = plainest();
+    if (ran_.size() < 2 || plain == nullptr || !plain->verdict.first) return std::nullopt;
+    if (rows(true).empty()) return std::nullopt;
+    return VerifyOutput::Common{*plain->verdict.first, common_to_different()};
+  }
+
+  /// Where several words are common to what differs, the plainest such layout runs without each of
+  /// them: those without which it still differs are not the cause.
+  void narrow(VerifyOutput& output) {
+    const Ran* plain = plainest();
+    if (command_.through_checkpoint || plain == nullptr || !plain->choice) return;
+    if (rows(true).empty() || common_to_different().size() < 2) return;
+    LayoutChoice choice = *plain->choice;
+    std::vector<Settings> words = plain->words;
+    output.begin_narrowing(plain->name, common_to_different());
+    for (const std::string& word : common_to_different()) {
+      const WordRow left = common_to_different();
+      const bool is_left = std::find(left.begin(), left.end(), word) != left.end();
+      if (left.size() < 2 || stop_signal() != 0) return;
+      if (is_left) try_without(word, choice, words, output);
+    }
+  }
+
+  /// What differs without a word stays without it.
+  void try_without(const std::string& word, LayoutChoice& choice, std::vector<Settings>& words,
+                   VerifyOutput& output) {
+    LayoutChoice fewer = choice;
+    for (std::string& one : fewer.words) {
+      LayoutChoice only{.sizes = {}, .words = {one}};
+      const WordRow said = only.said();
+      if (std::find(said.begin(), said.end(), word) != said.end()) one.clear();
+    }
+    std::vector<Settings> less = words;
+    std::erase_if(less, [&](const Settings& one) { return word_text(one) == word; });
+    if (fewer.name() == choice.name() && less.size() == words.size()) return;
+    const std::optional<VerifyComparison> comparison = planner_.with(fewer, less);
+    if (!comparison) return;
+    record(*comparison, "a single rank without " + word);
+    status_.show(fewer.name() + " without " + word);
+    take(comparison->tasks.front(), *comparison, true, output);
+    if (ran_.back().verdict.equal) return;
+    choice = fewer;
+    words = less;
+  }
+
+  const VerifyCommand& command_;
+  VerifyPlanner& planner_;
+  const VerifyComparisons& all_;
+  VerifyStatus status_;
+  std::size_t widest_ = 0;
+  std::unique_ptr<Verification> verification_;
+  std::vector<Settings> recorded_;  // those of verification_
+  double record_seconds_ = 0;       // of the last one
+  Clock::time_point started_;
+  std::vector<Ran> ran_;
+};
+
+int verify(const VerifyCommand& command) {
+  VerifyPlanner planner(command);
+  if (!planner.ok()) return static_cast<int>(ExitCode::config);
+  const VerifyComparisons all = planner.plan();
+  return VerifyRun(command, planner, all).run();
 }
 
 }  // namespace
@@ -254,7 +266,19 @@ int run_verify(const Arguments& arguments) {
   add_plan_options(line, command.request);
   line.remove("--ranks-per-host");
   line.add_text("--layouts", command.layouts,
-                "all, or layouts separated by commas; default: the file's own layout", "LIST|all");
+                "all, quick (about a dozen that have every word), or layouts separated by commas; "
+                "default: the file's own layout",
+                "LIST|quick|all");
+  line.add_choice("--options", command.options,
+                  "Also compare with other settings than the file's: quick: each value worth "
+                  "trying; all: each pair of values, and of a value and a word of a layout",
+                  {"none", "quick", "all"});
+  line.add_choice("--size", command.size,
+                  "The whole model; one layer of its widths, with little vocabulary and short "
+                  "sequences; auto: the whole if it fits and takes no long time",
+                  {"auto", "whole", "layer"});
+  line.add_number("--memory-limit", command.memory_limit,
+                  "GiB that may be used; default: three quarters of what is free", 0);
   line.add_whole_number("--steps", command.steps, "Steps to compare; default: 3", 1, 1000);
   line.add_flag("--exhaustive", command.exhaustive,
                 "With --layouts all: every combination of the switches, not only every pair");

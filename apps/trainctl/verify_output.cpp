@@ -24,6 +24,20 @@ Json json_of(const Departure& departure) {
           {"error", value(departure.error)}, {"bound", departure.bound}};
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+/// What layouts that differ have in common.
+std::string in_common(const std::vector<std::string>& words) {
+  if (words.empty()) return "what differs has no word in common that all else lacks";
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + ("all with " + word);
+  return text + ", and no others";
+}
+
 /// The first few, and how many more.
 std::string listed(const std::vector<std::string>& layouts) {
   constexpr std::size_t most = 4;
@@ -46,68 +60,81 @@ VerifyOutput::~VerifyOutput() = default;
 VerifyOutput::VerifyOutput(const Options& options, const LayoutSelection& selection)
     : options_(options), selection_(selection), json_(std::make_unique<JsonRows>()) {
   widths_ = {std::max<std::size_t>(options.widest, 6), 9, 62, 7};
-  if (!options.json) row({"layout", "error", "largest at", "verdict"}, "seconds");
+  if (!options.json) line({"layout", "error", "largest at", "verdict"}, "seconds");
 }
 
-void VerifyOutput::row(const std::vector<std::string>& cells, const std::string& last) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) line += padded(cells[i], widths_[i]) + "  ";
-  print(line + padded_left(last, 7) + "\n");
+void VerifyOutput::line(const std::vector<std::string>& cells, const std::string& last) {
+  std::string text;
+  for (std::size_t i = 0; i < cells.size(); ++i) text += padded(cells[i], widths_[i]) + "  ";
+  print(text + padded_left(last, 7) + "\n");
 }
 
-void VerifyOutput::show(const std::string& layout, std::int64_t ranks,
-                        const LayoutVerdict& verdict) {
-  (verdict.equal ? equal_ : failed_) += 1;
+void VerifyOutput::begin(const Settings& settings) {
+  if (options_.json || settings.empty()) return;
+  std::string text = "with";
+  for (const std::string& setting : settings) text += " --set " + shell_word(setting);
+  print(text + ":\n");
+}
+
+void VerifyOutput::begin_narrowing(const std::string& layout,
+                                   const std::vector<std::string>& words) {
+  if (!options_.json) print("which of " + joined(words) + " makes " + layout + " differ:\n");
+}
+
+void VerifyOutput::show(const Row& row, const LayoutVerdict& verdict) {
+  if (!row.narrows) (verdict.equal ? equal_ : failed_) += 1;
   if (options_.json) {
-    add_json(layout, ranks, verdict);
+    add_json(row, verdict);
     return;
   }
   const Departure& largest = verdict.largest;
-  row({layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
-       verdict.equal ? "equal" : "DIFFERS"},
-      printed("%.2f", verdict.seconds));
+  line({row.layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
+        verdict.equal ? "equal" : "DIFFERS"},
+       printed("%.2f", verdict.seconds));
   if (verdict.first) print("  first: " + verdict.first->text() + "\n");
   if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
 }
 
-void VerifyOutput::add_json(const std::string& layout, std::int64_t ranks,
-                            const LayoutVerdict& verdict) {
-  Json row = {{"layout", layout},
-              {"ranks", ranks},
-              {"equal", verdict.equal},
-              {"seconds", verdict.seconds},
-              {"largest", json_of(verdict.largest)}};
-  if (verdict.first) row["first"] = json_of(*verdict.first);
-  if (!verdict.failure.empty()) row["failure"] = verdict.failure;
-  json_->rows.push_back(row);
+void VerifyOutput::add_json(const Row& row, const LayoutVerdict& verdict) {
+  Json made = {{"layout", row.layout},
+               {"ranks", row.ranks},
+               {"equal", verdict.equal},
+               {"seconds", verdict.seconds},
+               {"largest", json_of(verdict.largest)}};
+  if (!row.settings.empty()) made["settings"] = row.settings;
+  if (row.narrows) made["narrows"] = true;
+  if (verdict.first) made["first"] = json_of(*verdict.first);
+  if (!verdict.failure.empty()) made["failure"] = verdict.failure;
+  json_->rows.push_back(made);
 }
 
-void VerifyOutput::finish(std::int64_t left) {
+void VerifyOutput::finish(std::int64_t left, const std::optional<Common>& common) {
   if (options_.json) {
-    finish_json(left);
+    finish_json(left, common);
   } else {
-    finish_table(left);
+    finish_table(left, common);
   }
 }
 
-void VerifyOutput::finish_json(std::int64_t left) {
+void VerifyOutput::finish_json(std::int64_t left, const std::optional<Common>& common) {
   Json skipped = Json::array();
   for (const auto& [code, layouts] : selection_.skipped) {
     skipped.push_back(
         {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
   }
-  const Json document = {{"format_version", 1},  {"steps", options_.steps},
-                         {"equal", all_equal()}, {"layouts", json_->rows},
-                         {"skipped", skipped},   {"not_run", left}};
+  Json document = {{"format_version", 1},    {"steps", options_.steps}, {"equal", all_equal()},
+                   {"layouts", json_->rows}, {"skipped", skipped},      {"not_run", left}};
+  if (common) document["common"] = common->words;
   print(with_newline(document.dump(2)));
 }
 
-void VerifyOutput::finish_table(std::int64_t left) {
+void VerifyOutput::finish_table(std::int64_t left, const std::optional<Common>& common) {
   const std::string row = options_.pairs ? "pair" : "layout";
   const std::string cut = " with a checkpoint after step " + std::to_string(options_.steps / 2);
   print("\n" + grouped_count(equal_, row) + " equal to a single rank over " +
         grouped_count(options_.steps, "step") + (options_.pairs ? cut : "") +
         (failed_ > 0 ? ", " + std::to_string(failed_) + " not" : "") + "\n");
+  if (common) print("first: " + common->first.place() + "; " + in_common(common->words) + "\n");
   for (const auto& [code, layouts] : selection_.skipped) {
     print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
   }

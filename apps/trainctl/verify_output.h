@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "verify/layout_selection.h"
+#include "verify/selection/layout_selection.h"
+#include "verify/switches/option_words.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -26,16 +28,31 @@ class VerifyOutput {
   VerifyOutput(const Options& options, const LayoutSelection& selection);
   ~VerifyOutput();
 
-  void show(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict);
+  struct Row {
+    std::string layout;
+    std::int64_t ranks = 0;
+    Settings settings{};   // besides the file's
+    bool narrows = false;  // to find the word that makes others differ
+  };
+  /// Before the rows with these settings.
+  void begin(const Settings& settings);
+  /// Before rows that tell which of these words of a layout that differs make it differ.
+  void begin_narrowing(const std::string& layout, const std::vector<std::string>& words);
+  void show(const Row& row, const LayoutVerdict& verdict);
+  /// What the layouts that differ have in common, if several ran.
+  struct Common {
+    Departure first;  // of the plainest one
+    std::vector<std::string> words;
+  };
   /// `left`: layouts that a signal kept from running.
-  void finish(std::int64_t left);
+  void finish(std::int64_t left, const std::optional<Common>& common);
   bool all_equal() const { return failed_ == 0; }
 
  private:
-  void row(const std::vector<std::string>& cells, const std::string& last);
-  void add_json(const std::string& layout, std::int64_t ranks, const LayoutVerdict& verdict);
-  void finish_json(std::int64_t left);
-  void finish_table(std::int64_t left);
+  void line(const std::vector<std::string>& cells, const std::string& last);
+  void add_json(const Row& row, const LayoutVerdict& verdict);
+  void finish_json(std::int64_t left, const std::optional<Common>& common);
+  void finish_table(std::int64_t left, const std::optional<Common>& common);
 
   Options options_;
   const LayoutSelection& selection_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 
 #include "config/schema/config.h"
 #include "engine/hooks.h"
@@ -26,6 +27,8 @@ struct EngineInput {
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
   bool meet = false;       // all ranks, before each phase (log.barrier_with_timers)
+  // What helps where a loss or a gradient is not finite; "": nothing is known to help.
+  std::string_view bad_step_advice{};
 };
 
 }  // namespace trainctl

@@ -36,6 +36,16 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   return missing;
 }
 
+namespace {
+
+/// What helps, and what else does; nothing where the input says nothing.
+std::string with_advice(const EngineInput& input, const char* more) {
+  if (input.bad_step_advice.empty()) return "";
+  return ". " + std::string(input.bad_step_advice) + more;
+}
+
+}  // namespace
+
 /// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can
 /// fall, else once.
 bool Engine::scale_explains_overflow() const {
@@ -68,8 +78,7 @@ void Engine::throw_bad_step() const {
               step + ", rank " + std::to_string(world_.rank()) + ": the " +
                   (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
                   (tensor.empty() ? "" : "; the first bad tensor is the " + tensor) +
-                  ". A lower lr_schedule.max_lr or a longer warm-up usually helps; "
-                  "train.on_bad_loss: skip leaves such updates out");
+                  with_advice(input_, "; train.on_bad_loss: skip leaves such updates out"));
 }
 
 /// After the losses were shared. A run that skips says the same on every rank.
@@ -80,8 +89,7 @@ void Engine::check_bad_steps() const {
       skipped_in_row_ <= train.max_bad_steps, ExitCode::diverged,
       "step " + std::to_string(completed_ + 1) + ": the loss or a gradient is not finite, as in " +
           std::to_string(skipped_in_row_ - 1) + " steps before it; train.max_bad_steps allows " +
-          std::to_string(train.max_bad_steps) +
-          " in a row. A lower lr_schedule.max_lr or a longer warm-up usually helps");
+          std::to_string(train.max_bad_steps) + " in a row" + with_advice(input_, ""));
 }
 
 }  // namespace trainctl

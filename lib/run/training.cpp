@@ -134,6 +134,7 @@ class Training::Impl {
 
   EngineInput engine_input() {
     EngineInput input = run_engine_input(config_, plan_);
+    input.bad_step_advice = "A lower lr_schedule.max_lr or a longer warm-up usually helps";
     input.request = [this] { return static_cast<int>(requests_.ask()); };
     input.trace = &trace_;
     return input;

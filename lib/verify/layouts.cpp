@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "config/report/diagnostics.h"
@@ -122,6 +123,21 @@ class LayoutText {
   LayoutChoice choice_;
 };
 
+/// The more general word that a word implies, or "".
+std::string implied_by(const std::string& word) {
+  for (const char* recomputing : {"kept_sums", "sliced", "partial"}) {
+    if (word == recomputing) return "recompute";
+  }
+  const std::size_t digits = word.find_last_not_of("0123456789") + 1;
+  if (digits == 0 || digits == word.size()) return "";
+  const std::string general = word.substr(0, digits);
+  for (const char* counted : {"tp", "pp", "dp", "cp", "vp", "zero", "shard", "offload", "offloadw",
+                              "deferred", "ep", "wep", "etp", "echunks"}) {
+    if (general == counted) return general;
+  }
+  return "";
+}
+
 /// "Et*2|t|tL": as even as it goes, the first stages one layer more.
 std::string dealt_layers(std::int64_t layers, std::int64_t stages) {
   std::string text = "E";
@@ -166,6 +182,32 @@ std::string LayoutChoice::name() const {
     if (!word.empty()) text += "+" + word;
   }
   return text;
+}
+
+std::vector<std::string> LayoutChoice::said() const {
+  std::vector<std::string> all;
+  const auto add = [&all](const std::string& word) {
+    const std::string general = implied_by(word);
+    for (const std::string& one : {general, word}) {
+      if (!one.empty() && std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+    }
+  };
+  for (const auto& [axis, size] : {std::pair("tp", sizes.tp), std::pair("pp", sizes.pp),
+                                   std::pair("dp", sizes.dp), std::pair("cp", sizes.cp)}) {
+    if (size > 1) add(axis + std::to_string(size));
+  }
+  if (sizes.sequence_parallel) add("sp");
+  for (const std::string& word : words) add(word);
+  return all;
+}
+
+std::vector<std::string> without_implied(const std::vector<std::string>& words) {
+  std::vector<std::string> kept;
+  for (const std::string& word : words) {
+    const std::string general = implied_by(word);
+    if (std::find(words.begin(), words.end(), general) == words.end()) kept.push_back(word);
+  }
+  return kept;
 }
 
 std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t world_size) {

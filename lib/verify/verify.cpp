@@ -36,9 +36,9 @@ void LayoutVerdict::add(const LayoutVerdict& later) {
 }
 
 std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
-                                std::int64_t records) {
-  const Day day = day_of(config, steps);
-  std::int64_t total = records * (record_bytes(config, steps) + free_record_bytes(config, day));
+                                std::int64_t records, bool freely) {
+  std::int64_t total = records * record_bytes(config, steps);
+  if (freely) total += records * free_record_bytes(config, day_of(config, steps));
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;

@@ -97,9 +97,9 @@ struct VerifiedLayout {
 };
 
 /// Bytes that comparing `plan` takes: `records` records of a single rank's `steps` steps, and what
-/// all ranks hold.
+/// all ranks hold. `freely`: the records of the free run, too.
 std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
-                                std::int64_t records);
+                                std::int64_t records, bool freely = true);
 
 class Verification {
  public:

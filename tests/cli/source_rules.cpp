@@ -52,7 +52,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
      {"directory", "records", "views", "preflight", "data", "products", "search", "", "models"}},
-    {"verify", {"switches", ""}},
+    {"verify", {"switches", "", "selection"}},
     {"bench", {"", "ops", "comm"}},
 };
 

@@ -74,6 +74,36 @@ TEST_CASE("verify passes a checkpoint from layout to layout") {
   CHECK(contains(alone.err, "--every-pair requires --through-checkpoint"));
 }
 
+TEST_CASE("verify of a few layouts tells the time before it runs, and tries other settings") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome quick =
+      trainctl(words_of(config, {"--layouts", "dp2", "--options", "quick", "--steps", "1",
+                                 "--format", "json", "--set", "model.num_layers=1"}));
+  INFO(quick.err << quick.out);
+  REQUIRE(quick.exit_code == 0);
+  CHECK(contains(quick.err, " layouts, with "));
+  CHECK(contains(quick.err, " combinations of other settings: about "));
+  const Json rows = Json::parse(quick.out)["layouts"];
+  CHECK(rows.size() > 4);
+  CHECK_FALSE(rows[0].contains("settings"));
+  CHECK(rows[1]["settings"].size() > 5);
+  const Outcome few = trainctl(words_of(config, {"--layouts", "quick", "--world-size", "2"}));
+  CHECK(few.exit_code == 0);
+  CHECK(contains(few.out, "12 layouts equal"));
+  CHECK(contains(few.err, "12 layouts: about "));
+}
+
+TEST_CASE("verify compares one layer of a model that is too large") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome layer = trainctl(words_of(config, {"--size", "layer", "--world-size", "2"}));
+  INFO(layer.err << layer.out);
+  CHECK(layer.exit_code == 0);
+  CHECK(contains(layer.err, "compared are 1 of 2 layers"));
+  CHECK(contains(layer.out, "dp2 "));
+}
+
 TEST_CASE("verify refuses what it cannot run") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
@@ -103,8 +133,11 @@ TEST_CASE("verify refuses what would say nothing") {
   CHECK(contains(none.err, "no layout of 31 ranks is legal"));
   CHECK(contains(none.err, "heads-tensor: "));
   CHECK(none.out.empty());
-  const Outcome large = trainctl(
-      {"verify", "--config", std::string(TRAINCTL_SOURCE_DIR) + "/configs/llama3-8b.yaml"});
+  const std::string file = std::string(TRAINCTL_SOURCE_DIR) + "/configs/llama3-8b.yaml";
+  const Outcome large = trainctl({"verify", "--config", file, "--memory-limit", "1"});
   CHECK(large.exit_code == 69);
-  CHECK(contains(large.err, "use a smaller model of the same shape, or fewer --steps"));
+  CHECK(contains(large.err, "1.00 GiB may be used (--memory-limit); use fewer ranks"));
+  const Outcome whole = trainctl({"verify", "--config", file, "--size", "whole"});
+  CHECK(whole.exit_code == 69);
+  CHECK(contains(whole.err, "; use --size layer, fewer ranks, or fewer --steps"));
 }

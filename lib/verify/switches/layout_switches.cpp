@@ -164,6 +164,22 @@ Words sum_words(const Config&, const LayoutSizes& sizes) {
   return sizes.replicas() * sizes.tp > 1 ? Words{"", "each_sum"} : Words{""};
 }
 
+/// Gradients that are larger than those of the mean loss: by the replicas, or by the ranks that
+/// compute the same loss.
+bool apply_factor(std::string_view word, Config& config) {
+  if (word != "summed" && word != "repeated") return false;
+  config.parallel.gradients_mean = word != "summed";
+  config.parallel.loss_repeated_mean = word != "repeated";
+  return true;
+}
+
+Words factor_words(const Config&, const LayoutSizes& sizes) {
+  Words words{""};
+  if (sizes.dp > 1) words.emplace_back("summed");
+  if (sizes.tp > 1) words.emplace_back("repeated");
+  return words;
+}
+
 /// How gradients form buckets; what the file does not say of a rule is such that a small model has
 /// several.
 bool apply_buckets(std::string_view word, Config& config) {
@@ -356,6 +372,7 @@ constexpr LayoutSwitch switches[] = {
     {"feed-forward split", "mlp_features, mlp_tokens, mlp_whole, mlp_mixed", "tensor ranks",
      apply_mlp_split, mlp_split_words},
     {"moves", "alltoall", "tensor ranks", apply_moves, move_words},
+    {"factor", "summed, repeated", "replicas or tensor ranks", apply_factor, factor_words},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "verify/layout_selection.h"
+#include "verify/selection/layout_selection.h"
 
 #include <algorithm>
 #include <optional>
@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "run/prepare.h"
-#include "verify/layout_cover.h"
+#include "verify/selection/layout_cover.h"
+#include "verify/selection/word_cover.h"
 
 namespace trainctl {
 
@@ -30,22 +31,6 @@ std::vector<LayoutSizes> sizes_of(std::int64_t world_size) {
     }
   }
   return all;
-}
-
-/// The first rule that refuses the layout.
-std::optional<Diagnostic> refusal(const Config& config, const SourceMap& sources,
-                                  const LayoutChoice& choice) {
-  const Config changed = with_layout(config, choice);
-  Diagnostics diagnostics;
-  prepare(changed, sources,
-          {.world_size = choice.ranks(),
-           .ranks_per_host = choice.ranks(),
-           .cores_per_host = choice.ranks()},
-          Purpose::verify, diagnostics);
-  for (const Diagnostic& diagnostic : diagnostics.list()) {
-    if (diagnostic.severity == Severity::error) return diagnostic;
-  }
-  return std::nullopt;
 }
 
 /// The words worth trying with these sizes.
@@ -163,7 +148,7 @@ class Selector {
   /// What refuses a layout; each is judged once.
   const std::optional<Diagnostic>& judge(const LayoutChoice& choice) {
     const auto [at, is_new] = judged_.try_emplace(choice.name());
-    if (is_new) at->second = refusal(config_, sources_, choice);
+    if (is_new) at->second = layout_refusal(config_, sources_, choice);
     return at->second;
   }
 
@@ -182,9 +167,37 @@ class Selector {
 
 }  // namespace
 
+std::optional<Diagnostic> layout_refusal(const Config& config, const SourceMap& sources,
+                                         const LayoutChoice& choice) {
+  const Config changed = with_layout(config, choice);
+  Diagnostics diagnostics;
+  prepare(changed, sources,
+          {.world_size = choice.ranks(),
+           .ranks_per_host = choice.ranks(),
+           .cores_per_host = choice.ranks()},
+          Purpose::verify, diagnostics);
+  for (const Diagnostic& diagnostic : diagnostics.list()) {
+    if (diagnostic.severity == Severity::error) return diagnostic;
+  }
+  return std::nullopt;
+}
+
 LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive) {
   return Selector(config, sources).select(world_size, exhaustive);
+}
+
+LayoutSelection select_few_layouts(const Config& config, const SourceMap& sources,
+                                   std::int64_t world_size) {
+  LayoutSelection selection = select_layouts(config, sources, world_size, false);
+  std::vector<WordRow> rows;
+  for (const LayoutChoice& choice : selection.layouts) rows.push_back(choice.said());
+  std::vector<LayoutChoice> few;
+  for (const std::size_t row : few_with_most_words(rows, few_layouts)) {
+    few.push_back(selection.layouts[row]);
+  }
+  selection.layouts = std::move(few);
+  return selection;
 }
 
 }  // namespace trainctl

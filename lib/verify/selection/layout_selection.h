@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,21 @@ struct LayoutSelection {
   std::map<std::string, std::string> rules;  // code -> the first message of it
 };
 
+/// The first rule that refuses the layout, if one does. Pure.
+std::optional<Diagnostic> layout_refusal(const Config& config, const SourceMap& sources,
+                                         const LayoutChoice& choice);
+
 /// Every legal tp x pp x dp x cp = `world_size`, with and without sequence parallelism. Each pair
 /// out of those sizes and the words of all switches that occurs in a legal layout occurs in one
 /// that is chosen; `exhaustive`: every combination does, and more than `most_combinations` are
 /// refused (ExitCode::usage), since each has to be planned. Pure.
 LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive);
+
+/// About a dozen of those with every pair of settings: the ones that have most words, then most
+/// pairs of words.
+inline constexpr std::size_t few_layouts = 12;
+LayoutSelection select_few_layouts(const Config& config, const SourceMap& sources,
+                                   std::int64_t world_size);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-#include "verify/layout_cover.h"
+#include "verify/selection/layout_cover.h"
 
 #include <algorithm>
 #include <map>

@@ -1,0 +1,354 @@
+#include "verify_tasks.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "arguments.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "device/cuda_device.h"
+#include "output.h"
+#include "plan/rules/resolve.h"
+#include "run/agreement.h"
+#include "run/records/process_memory.h"
+#include "verify/message_rounding.h"
+#include "verify/selection/one_layer.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Of a step, beyond which a model is not compared as a whole by itself: a minute of one core.
+constexpr double most_operations = 2e12;
+
+/// Before any layout runs: a missing device is not a difference. Throws Error{unavailable}.
+void require_devices(const Plan& plan) {
+  if (plan.device != DeviceKind::cuda) return;
+  const std::int64_t last = plan.mesh.world_size() - 1;
+  const int device = cuda_device_of(last, plan.share_devices);
+  require(device >= 0, ExitCode::unavailable, no_device_text(last, cuda_module().device_count()));
+  cuda_multiprocessors_beside(device, plan.product_sm_margin);
+}
+
+/// Multiplications and additions of a step's passes.
+double operations_of(const Plan& plan) {
+  return 6 * static_cast<double>(plan.active_parameter_count()) *
+         static_cast<double>(plan.tokens_per_step());
+}
+
+/// With checkpoints, each layout saves for itself and for the next one, the last for the first; or
+/// each for all.
+std::vector<VerifyTask> tasks_of(const VerifyCommand& command,
+                                 const std::vector<VerifyCandidate>& candidates) {
+  std::vector<VerifyTask> tasks;
+  const std::size_t count = candidates.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const VerifyCandidate& own = candidates[i];
+    if (!command.through_checkpoint) {
+      tasks.push_back({nullptr, &own});
+      continue;
+    }
+    tasks.push_back({&own, &own});
+    const std::size_t others = command.every_pair ? count - 1 : std::min<std::size_t>(count - 1, 1);
+    for (std::size_t k = 1; k <= others; ++k) {
+      tasks.push_back({&own, &candidates[(i + k) % count]});
+    }
+  }
+  return tasks;
+}
+
+bool selects(const VerifyCommand& command) {
+  return command.layouts == "all" || command.layouts == "quick";
+}
+
+LayoutSelection select(const VerifyCommand& command, const Config& config, std::int64_t ranks) {
+  if (ranks > most_layout_ranks) {
+    refuse(verify_name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
+                            std::to_string(most_layout_ranks) + " ranks are run");
+  }
+  LayoutSelection selection = command.layouts == "quick"
+                                  ? select_few_layouts(config, {}, ranks)
+                                  : select_layouts(config, {}, ranks, command.exhaustive);
+  if (!selection.layouts.empty()) return selection;
+  std::string why;
+  for (const auto& [code, rule] : selection.rules) why += "\n  " + code + ": " + rule;
+  throw Error(ExitCode::config, "no layout of " + std::to_string(ranks) + " ranks is legal:" + why);
+}
+
+}  // namespace
+
+std::size_t VerifyComparisons::tasks() const {
+  return std::accumulate(list.begin(), list.end(), std::size_t{0},
+                         [](std::size_t sum, const auto& one) { return sum + one.tasks.size(); });
+}
+
+VerifyPlanner::VerifyPlanner(const VerifyCommand& command) : command_(command) {
+  // Other layouts than the file's own need not be legal there: their rules are checked one by one.
+  if (command.layouts.empty()) {
+    planned_ = plan_config(command.request, Purpose::verify);
+  } else {
+    planned_.read = read_config(command.request.config, command.request.set_options);
+    forgive_missing(Purpose::verify, planned_.read.diagnostics);
+    planned_.site.world_size = command.request.world_size > 0
+                                   ? command.request.world_size
+                                   : world_size_of(planned_.read.config.parallel);
+  }
+  print_message(render_text(planned_.read.diagnostics, color_on_stderr()));
+  const std::int64_t free = available_bytes();
+  limit_ = command.memory_limit > 0 ? static_cast<std::int64_t>(command.memory_limit * 0x1p30)
+                                    : free / 4 * 3;
+}
+
+VerifyComparisons VerifyPlanner::plan() {
+  VerifyComparisons all;
+  all.steps = command_.steps > 0 ? command_.steps : 3;
+  std::vector<Layout> layouts;
+  const auto take_layouts = [&] {
+    all.selection = {};
+    layouts = layouts_to_run(all.selection);
+    all.list = {};
+    all.list.push_back(comparison(read_with({}).config, {}, layouts));
+  };
+  if (command_.size == "layer") {
+    layer_replicas_ = replicas_of_layer();
+    all.note = "--size layer";
+  }
+  take_layouts();
+  if (command_.size == "auto") {
+    all.note = too_large(all);
+    if (!all.note.empty()) {
+      layer_replicas_ = replicas_of_layer();
+      take_layouts();
+    }
+  }
+  if (layer_replicas_ > 0) fit_layer(all);
+  check_memory(all);
+  if (command_.options != "none") add_options(layouts, all);
+  all.steps *= pieces();
+  return all;
+}
+
+std::optional<VerifyComparison> VerifyPlanner::with(const LayoutChoice& choice,
+                                                    const std::vector<Settings>& words) {
+  const ReadResult read = read_with(settings_of(words));
+  const Layout layout = layout_of(choice);
+  if (read.diagnostics.has_errors() || !is_legal(read.config, layout)) return std::nullopt;
+  return comparison(read.config, words, {layout});
+}
+
+VerifyPlanner::Layout VerifyPlanner::layout_of(const LayoutChoice& choice) {
+  return {choice.name(), choice.ranks(), choice.said(), choice};
+}
+
+/// As it is; of one layer without its stages and with few of its replicas.
+VerifyPlanner::Layout VerifyPlanner::own_layout() const {
+  Mesh mesh = planned_.plan.mesh;
+  Layout own;
+  LayoutChoice named;
+  if (layer_replicas_ > 0) {
+    const ParallelConfig parallel = read_with({}).config.parallel;
+    mesh = resolve_mesh(parallel, world_size_of(parallel));
+  }
+  named.sizes = {mesh.tp, mesh.pp, mesh.dp, planned_.plan.sequence_parallel, mesh.cp};
+  const std::string experts = mesh.ep == 1 ? "" : "ep" + std::to_string(mesh.ep);
+  own.name = name_of(named.sizes) + (experts.empty() ? "" : "+" + experts);
+  own.ranks = mesh.world_size();
+  own.said = named.said();
+  if (!experts.empty()) own.said.push_back(experts);
+  return own;
+}
+
+std::vector<VerifyPlanner::Layout> VerifyPlanner::layouts_to_run(LayoutSelection& selection) {
+  if (command_.layouts.empty() && !command_.through_checkpoint) return {own_layout()};
+  std::vector<Layout> layouts;
+  const auto add = [&](Layout layout) {
+    const bool known = command_.through_checkpoint &&
+                       std::any_of(layouts.begin(), layouts.end(),
+                                   [&](const auto& one) { return one.name == layout.name; });
+    if (!known) layouts.push_back(std::move(layout));
+  };
+  // Checkpoints also pass from and to the single rank.
+  if (command_.through_checkpoint) add(layout_of({}));
+  if (command_.layouts.empty()) add(own_layout());
+  if (selects(command_)) {
+    selection = select(command_, read_with({}).config, planned_.site.world_size);
+  } else if (!command_.layouts.empty()) {
+    selection.layouts = parse_layouts(command_.layouts, command_.request.world_size);
+  }
+  for (const LayoutChoice& choice : selection.layouts) add(layout_of(choice));
+  return layouts;
+}
+
+/// Among how many replicas a batch of one layer must be divided.
+std::int64_t VerifyPlanner::replicas_of_layer() const {
+  if (command_.layouts.empty()) return std::min(planned_.plan.mesh.dp, most_layer_replicas);
+  if (selects(command_)) return planned_.site.world_size;
+  std::int64_t replicas = 1;
+  for (const LayoutChoice& choice : parse_layouts(command_.layouts, command_.request.world_size)) {
+    replicas = std::lcm(replicas, choice.sizes.dp);
+  }
+  return replicas;
+}
+
+ReadResult VerifyPlanner::read_with(const Settings& settings) const {
+  Settings all = command_.request.set_options;
+  all.insert(all.end(), settings.begin(), settings.end());
+  ReadResult read = read_config(command_.request.config, all);
+  forgive_missing(Purpose::verify, read.diagnostics);
+  // What a search for a layout has found, and lengths as steps.
+  if (command_.layouts.empty()) read.config.parallel = planned_.read.config.parallel;
+  if (settings.empty() && command_.layouts.empty()) read.config = planned_.read.config;
+  if (layer_replicas_ == 0) return read;
+  if (command_.layouts.empty()) read.config.parallel.data_parallel = planned_.plan.mesh.dp;
+  read.config = one_layer(std::move(read.config), layer_replicas_);
+  return read;
+}
+
+Config VerifyPlanner::config_in(const Config& config, const Layout& layout) const {
+  if (layout.choice) return with_layout(config, *layout.choice);
+  Config own = config;
+  own.parallel.threads_per_rank = 1;
+  return own;
+}
+
+bool VerifyPlanner::is_legal(const Config& config, const Layout& layout) const {
+  Diagnostics diagnostics;
+  prepare(
+      config_in(config, layout), {},
+      {.world_size = layout.ranks, .ranks_per_host = layout.ranks, .cores_per_host = layout.ranks},
+      Purpose::verify, diagnostics);
+  return !diagnostics.has_errors();
+}
+
+/// Throws Error{config} where a layout that was asked for is not legal. The file's places would
+/// mislead: it says other sizes.
+VerifyCandidate VerifyPlanner::candidate(const Config& config, const Layout& layout,
+                                         const std::vector<Settings>& words) const {
+  Diagnostics diagnostics;
+  const Site site{.world_size = layout.ranks,
+                  .ranks_per_host = layout.ranks,
+                  .cores_per_host = layout.ranks,
+                  .device = device_here(config.parallel, layout.ranks).device};
+  VerifyCandidate made{.name = layout.name,
+                       .config = config_in(config, layout),
+                       .plan = {},
+                       .said = layout.said,
+                       .choice = layout.choice};
+  made.plan = prepare(made.config, {}, site, Purpose::verify, diagnostics);
+  for (const Settings& word : words) made.said.push_back(word_text(word));
+  diagnostics.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
+  if (!diagnostics.has_errors()) {
+    require_devices(made.plan);
+    return made;
+  }
+  print_message(render_text(diagnostics, color_on_stderr()));
+  throw Error(ExitCode::config,
+              "layout " + layout.name + " is not legal with this configuration" +
+                  (layer_replicas_ > 0 ? " and one layer of its model (--size layer)" : ""));
+}
+
+VerifyComparison VerifyPlanner::comparison(const Config& config, const std::vector<Settings>& words,
+                                           const std::vector<Layout>& layouts) const {
+  VerifyComparison made{.words = words, .config = config, .candidates = {}, .tasks = {}};
+  for (const Layout& layout : layouts) {
+    made.candidates.push_back(candidate(config, layout, words));
+  }
+  made.tasks = tasks_of(command_, made.candidates);
+  return made;
+}
+
+/// Each layout once more with other settings than the file's, or as often as each pair of a word
+/// and a setting needs.
+void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const {
+  const bool pairs = command_.options == "all";
+  const ReadWith read = [this](const Settings& settings) { return read_with(settings); };
+  const OptionSelection options = select_options(read, pairs);
+  for (const auto& [code, words] : options.skipped) {
+    auto& skipped = all.selection.skipped[code];
+    skipped.insert(skipped.end(), words.begin(), words.end());
+    all.selection.rules.emplace(code, options.rules.at(code));
+  }
+  std::vector<Config> configs;
+  std::vector<WordRow> said;
+  for (const std::vector<Settings>& words : options.combinations) {
+    configs.push_back(read_with(settings_of(words)).config);
+    WordRow& row = said.emplace_back();
+    for (const Settings& word : words) row.push_back(word_text(word));
+  }
+  // A few layouts may be fewer than the combinations: then those take turns.
+  std::vector<WordRow> rows;
+  while (!layouts.empty() && rows.size() < std::max(layouts.size(), configs.size())) {
+    rows.push_back(layouts[rows.size() % layouts.size()].said);
+  }
+  const auto can_be = [&](const RowPair& pair) {
+    return is_legal(configs[pair.second], layouts[pair.first % layouts.size()]);
+  };
+  std::vector<std::vector<Layout>> taken(configs.size());
+  for (const auto& [row, other] : paired_rows(rows, said, can_be, pairs)) {
+    taken[other].push_back(layouts[row % layouts.size()]);
+  }
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    if (!taken[i].empty()) {
+      all.list.push_back(comparison(configs[i], options.combinations[i], taken[i]));
+    }
+  }
+}
+
+/// What the comparison takes in memory, and the layout that takes most.
+std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyComparison& comparison,
+                                                             std::int64_t steps,
+                                                             bool freely) const {
+  std::set<MessageRounding> records{{}};  // they are kept for the layouts that follow
+  std::pair<std::int64_t, std::string> most;
+  for (const VerifyCandidate& one : comparison.candidates) {
+    records.insert(message_rounding(one.plan));
+    std::int64_t bytes =
+        verification_bytes(one.config, one.plan, steps, std::ssize(records), freely);
+    // What the run that was not cut has in the end.
+    if (command_.through_checkpoint) bytes += verification_bytes(one.config, one.plan, 0, 0);
+    most = std::max(most, {bytes, one.name});
+  }
+  return most;
+}
+
+/// Why the model as a whole takes too much memory or too long to be compared by itself; "": it does
+/// not.
+std::string VerifyPlanner::too_large(const VerifyComparisons& all) const {
+  const std::int64_t bytes = bytes_of(all.list.front(), pieces() * all.steps, true).first;
+  if (bytes > limit_ && limit_ > 0) {
+    return "the whole model needs about " + format_bytes(bytes) + " of memory, and " +
+           format_bytes(limit_) + " may be used (--memory-limit)";
+  }
+  const double operations = operations_of(all.list.front().candidates.back().plan);
+  if (operations <= most_operations) return "";
+  return "a step of the whole model has " + format_count(operations) + " operations, more than " +
+         format_count(most_operations) + " (--size whole takes it all the same)";
+}
+
+/// What one layer leaves out where its comparison needs more memory than it may use: the free run,
+/// then steps that nobody asked for.
+void VerifyPlanner::fit_layer(VerifyComparisons& all) const {
+  const auto fits = [&] {
+    return bytes_of(all.list.front(), pieces() * all.steps, all.freely).first <= limit_;
+  };
+  if (!fits() && !command_.through_checkpoint) all.freely = false;
+  while (!fits() && command_.steps == 0 && all.steps > 1) --all.steps;
+  all.note += "; compared are " + what_is_left(planned_.read.config, all.list.front().config);
+  if (!all.freely) all.note += ", without the free run, whose record does not fit";
+}
+
+void VerifyPlanner::check_memory(const VerifyComparisons& all) const {
+  const auto [bytes, layout] = bytes_of(all.list.front(), pieces() * all.steps, all.freely);
+  const std::int64_t most = command_.memory_limit > 0 ? limit_ : available_bytes();
+  if (most == 0 || bytes <= most) return;
+  throw Error(ExitCode::unavailable,
+              "layout " + layout + " needs about " + format_bytes(bytes) +
+                  " of memory for all its ranks and the record of a single rank, but only " +
+                  format_bytes(most) +
+                  (command_.memory_limit > 0 ? " may be used (--memory-limit)" : " is free") +
+                  "; use " + (layer_replicas_ > 0 ? "" : "--size layer, ") +
+                  "fewer ranks, or fewer --steps");
+}
+
+}  // namespace trainctl

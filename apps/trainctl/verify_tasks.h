@@ -1,0 +1,120 @@
+// What one `trainctl verify` compares: layouts, with the file's settings and with others, at a size
+// that fits this machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planned.h"
+#include "verify/selection/layout_selection.h"
+#include "verify/selection/option_selection.h"
+#include "verify/selection/word_cover.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+inline constexpr const char* verify_name = "trainctl verify";
+
+struct VerifyCommand {
+  PlanRequest request;
+  std::string layouts;           // "": the file's own; "quick", "all", or a list
+  std::string options = "none";  // none, quick, all
+  std::string size = "auto";     // auto, whole, layer
+  double memory_limit = 0;       // GiB; 0: three quarters of what is free
+  std::int64_t steps = 0;        // 0: not given
+  bool exhaustive = false;
+  bool through_checkpoint = false;
+  bool every_pair = false;
+  std::string format = "table";
+};
+
+/// A layout to run.
+struct VerifyCandidate {
+  std::string name;
+  Config config;
+  Plan plan;
+  WordRow said;                        // words of the layout, then those of the settings
+  std::optional<LayoutChoice> choice;  // nothing: the file's own
+  VerifiedLayout layout() const { return {config, plan, config.parallel.deadline_seconds}; }
+};
+
+/// What one row of the output is about: a layout, or the pair that saves and loads a checkpoint.
+struct VerifyTask {
+  const VerifyCandidate* saves = nullptr;
+  const VerifyCandidate* runs = nullptr;
+  std::string name() const {
+    return saves == nullptr ? runs->name : saves->name + "->" + runs->name;
+  }
+};
+
+/// Tasks that are compared with the same single rank.
+struct VerifyComparison {
+  std::vector<Settings> words;  // besides the file's settings
+  Config config;
+  std::vector<VerifyCandidate> candidates;
+  std::vector<VerifyTask> tasks;
+};
+
+struct VerifyComparisons {
+  std::vector<VerifyComparison> list;
+  LayoutSelection selection;  // what was left out, also of the settings
+  std::int64_t steps = 3;     // that each single rank takes
+  bool freely = true;
+  std::string note;  // how the model was cut; "": it is whole
+  std::size_t tasks() const;
+};
+
+class VerifyPlanner {
+ public:
+  /// Reads the file and shows its mistakes; ok() is false if there are errors. Throws
+  /// Error{missing_input}.
+  explicit VerifyPlanner(const VerifyCommand& command);
+  bool ok() const { return planned_.ok(); }
+
+  /// Throws Error{config} where a layout that was asked for is not legal, Error{usage}, and
+  /// Error{unavailable} where this machine has too little memory or no such device.
+  VerifyComparisons plan();
+
+  /// A layout with other words or settings, if it is legal.
+  std::optional<VerifyComparison> with(const LayoutChoice& choice,
+                                       const std::vector<Settings>& words);
+
+ private:
+  /// A layout before anything else of its configuration is known.
+  struct Layout {
+    std::string name;
+    std::int64_t ranks = 1;
+    WordRow said;
+    std::optional<LayoutChoice> choice;
+  };
+
+  std::vector<Layout> layouts_to_run(LayoutSelection& selection);
+  Layout own_layout() const;
+  static Layout layout_of(const LayoutChoice& choice);
+  ReadResult read_with(const Settings& settings) const;
+  std::int64_t replicas_of_layer() const;
+  Config config_in(const Config& config, const Layout& layout) const;
+  bool is_legal(const Config& config, const Layout& layout) const;
+  VerifyCandidate candidate(const Config& config, const Layout& layout,
+                            const std::vector<Settings>& words) const;
+  VerifyComparison comparison(const Config& config, const std::vector<Settings>& words,
+                              const std::vector<Layout>& layouts) const;
+  void add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const;
+  /// Half of the steps before and after a checkpoint.
+  std::int64_t pieces() const { return command_.through_checkpoint ? 2 : 1; }
+  std::pair<std::int64_t, std::string> bytes_of(const VerifyComparison& comparison,
+                                                std::int64_t steps, bool freely) const;
+  std::string too_large(const VerifyComparisons& all) const;
+  void fit_layer(VerifyComparisons& all) const;
+  void check_memory(const VerifyComparisons& all) const;
+
+  const VerifyCommand& command_;
+  Planned planned_;
+  std::int64_t limit_ = 0;           // bytes
+  std::int64_t layer_replicas_ = 0;  // 0: the model is whole
+};
+
+}  // namespace trainctl

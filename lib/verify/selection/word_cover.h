@@ -1,0 +1,34 @@
+// Rows as sets of words: few that have all words, pairs of rows with each pair of their words, and
+// what the rows of one kind have in common. Pure; independent of what the words mean.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trainctl {
+
+using WordRow = std::vector<std::string>;
+
+/// At most `most` rows, in their order: each adds more words than any other, then more pairs of
+/// words.
+std::vector<std::size_t> few_with_most_words(const std::vector<WordRow>& rows, std::size_t most);
+
+/// What rows of two lists can be together, as places in both.
+using RowPair = std::pair<std::size_t, std::size_t>;
+
+/// For each row of `first` one of `second` that it can be with, if there is one: all of `second` in
+/// turn, that first which adds most pairs of a word of one and a word of the other. `every_pair`:
+/// and more, so that each such pair of words that some of their first `most_tries` rows can have is
+/// there. In the order of `second`.
+std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
+                                 const std::vector<WordRow>& second,
+                                 const std::function<bool(const RowPair&)>& can_be, bool every_pair,
+                                 std::size_t most_tries = 16);
+
+/// The words that all of `with` and none of `without` have, in the order of the first.
+WordRow common_words(const std::vector<WordRow>& with, const std::vector<WordRow>& without);
+
+}  // namespace trainctl
