@@ -235,9 +235,9 @@ TEST_CASE("sums over parts of experts are hidden as wide as they are made", "[mi
     const double there = row * (rows(local.routed_rows) + rows(local.gathered_rows));
     const double back =
         row * (rows(local.received_rows) + (fp32 ? 2 : 1) * rows(local.gathered_rows));
-    const double found = hidden_exchange(plan, ActionKind::forward, {}, rates);
+    const double found = hidden_exchange(plan, 1, ActionKind::forward, {}, rates);
     CHECK(found == Approx(2 * (there + back) -
-                          exposed_exchange(expert_products(plan, true, rates), there, back, 2)));
+                          exposed_exchange(expert_products(plan, 1, true, rates), there, back, 2)));
     return found;
   };
   CHECK(hidden(true) > hidden(false));

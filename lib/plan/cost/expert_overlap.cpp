@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/cost/real.h"
+#include "plan/model/experts.h"
 
 namespace trainctl {
 
@@ -45,24 +46,27 @@ bool moves_rows(const CollectiveUse& use) {
   return use.cargo == Cargo::expert_rows || use.cargo == Cargo::part_rows;
 }
 
-double expected_expert_rows(const Plan& plan) {
-  return real(plan.local.sent_tokens * plan.exchange.parts) * real(plan.model.topk);
+std::int64_t expert_tokens(const Plan& plan) {
+  return plan.local.sent_tokens * plan.exchange.parts;
 }
 
-double expert_products(const Plan& plan, bool all, const Rates& rates) {
-  const double first = plan.model.gated_mlp ? 2 : 1;  // products
-  return 2 * expected_expert_rows(plan) * real(plan.model.hidden) * real(plan.local.expert_ffn) *
-         (all ? first + 1 : first) / rates.matmul_flops;
+double expert_products(const Plan& plan, int unit, bool all, const Rates& rates) {
+  const LayerForm form = layer_form(plan.model, unit - 1);
+  double flops = 0;
+  for (const Product& one : routed_products(form, plan.local, expert_tokens(plan))) {
+    if (all || one.part) flops += one.flops();
+  }
+  return flops / rates.matmul_flops;
 }
 
-double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
+double hidden_exchange(const Plan& plan, int unit, ActionKind kind, const BlockForm& form,
                        const Rates& rates) {
   if (plan.exchange.chunks == 1) return 0;
   const bool repeats = kind == ActionKind::repeat && form.repeats(BlockPart::mlp);
   const bool passes = kind == ActionKind::forward || kind == ActionKind::backward_input;
   if (!repeats && !passes) return 0;
   const LocalShape& local = plan.local;
-  const double product = expert_products(plan, !repeats, rates);
+  const double product = expert_products(plan, unit, !repeats, rates);
   const double there = chunk_seconds(plan, local.routed_rows, GroupOperation::all_gather, rates);
   const double back =
       repeats ? 0 : chunk_seconds(plan, local.received_rows, GroupOperation::reduce_scatter, rates);

@@ -15,17 +15,17 @@ double exposed_exchange(double product, double there, double back, std::int64_t 
 /// Whether calls move rows between ranks of experts or between their parts.
 bool moves_rows(const CollectiveUse& use);
 
-/// Rows of a micro-batch that the experts of a rank work on in one block, if all experts are chosen
-/// equally often: what each part of an expert gets from the ranks that share it.
-double expected_expert_rows(const Plan& plan);
+/// Tokens of a micro-batch of whose choices the experts of a rank work on each once, if all experts
+/// are chosen equally often: what each part of an expert gets from the ranks that share it.
+std::int64_t expert_tokens(const Plan& plan);
 
-/// Seconds of the products of experts in one block, in F or in B; `all`, or those before the
+/// Seconds of the products of experts in the block `unit`, in F or in B; `all`, or those before the
 /// activation. Of the expected rows.
-double expert_products(const Plan& plan, bool all, const Rates& rates);
+double expert_products(const Plan& plan, int unit, bool all, const Rates& rates);
 
-/// Seconds that a whole pass through one block with experts does not wait for its exchange. Rows
-/// are as many as there may be.
-double hidden_exchange(const Plan& plan, ActionKind kind, const BlockForm& form,
+/// Seconds that a whole pass through the block `unit`, which has experts, does not wait for its
+/// exchange. Rows are as many as there may be.
+double hidden_exchange(const Plan& plan, int unit, ActionKind kind, const BlockForm& form,
                        const Rates& rates);
 
 }  // namespace trainctl

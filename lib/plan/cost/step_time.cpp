@@ -135,7 +135,7 @@ class UnitCosts {
     if (!plan_.model.has_experts(unit - 1)) return;
     constexpr double ways = 4;  // there and back, in F and in B
     times.exchanged = wire.rows / ways;
-    times.experts = expert_products(plan_, true, rates_);
+    times.experts = expert_products(plan_, unit, true, rates_);
   }
 
   void add_head(UnitTimes& times) const {
@@ -236,7 +236,7 @@ class RowCosts {
     if (row.kind == ActionKind::backward_weight) return 0;
     const BlockForm form = rows_.forms.of(row.begin, row.chunk, row.microbatch);
     return 2 * times_.at(like_.at(row.begin)).exchanged -
-           hidden_exchange(plan_, row.kind, form, rates_);
+           hidden_exchange(plan_, row.begin, row.kind, form, rates_);
   }
   /// A leg of a pass that takes `seconds`: what is not a product of experts comes before those in F
   /// and R, after them in B.
@@ -259,9 +259,9 @@ class RowCosts {
     double seconds = 0;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const RepeatPrice& price = repeated(row, unit);
-      seconds += row.leg == Leg::whole
-                     ? price.whole()
-                     : leg_of(row, price.work + price.waits, expert_products(plan_, false, rates_));
+      seconds += row.leg == Leg::whole ? price.whole()
+                                       : leg_of(row, price.work + price.waits,
+                                                expert_products(plan_, unit, false, rates_));
     }
     return seconds;
   }

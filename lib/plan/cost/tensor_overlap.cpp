@@ -1,10 +1,13 @@
 #include "plan/cost/tensor_overlap.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "plan/cost/estimate.h"
 #include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
+#include "plan/model/attention.h"
+#include "plan/model/mlp.h"
 
 namespace trainctl {
 
@@ -17,27 +20,45 @@ struct Region {
   BlockPart part = BlockPart::qkv;
 };
 
-Region attention_region(const Plan& plan, const Rates& rates) {
-  const LocalShape& local = plan.local;
-  const double each = 2 * real(local.tokens) * real(plan.model.hidden) / rates.matmul_flops;
-  return {plan.overlap.attention, each * real(local.q + 2 * local.kv), each * real(local.q),
-          BlockPart::qkv};
+/// Between the products of `part`, which come first, and the last ones.
+Region region_of(const Plan& plan, const Products& products, const RegionOverlap& overlap,
+                 BlockPart part, const Rates& rates) {
+  Region region{.overlap = overlap, .part = part};
+  // All of the region have the residual stream's features on one side.
+  const std::int64_t hidden = plan.model.hidden;
+  const double each = 2 * real(plan.local.tokens) * real(hidden) / rates.matmul_flops;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  for (const Product& one : products) {
+    if (!one.is_attention()) (one.part == part ? first : last) += one.in * one.out / hidden;
+  }
+  region.first = each * real(first);
+  region.last = each * real(last);
+  return region;
 }
 
-Region mlp_region(const Plan& plan, const Rates& rates) {
-  const LocalShape& local = plan.local;
-  const double each = 2 * real(local.tokens) * real(plan.model.hidden) / rates.matmul_flops;
-  const double wide = plan.model.gated_mlp ? 2 : 1;
-  return {plan.overlap.mlp, each * wide * real(local.ffn), each * real(local.ffn), BlockPart::mlp};
+/// Of a block: attention, and a feed-forward layer without experts.
+std::vector<Region> regions_of(const Plan& plan, int unit, const Rates& rates) {
+  const LayerForm form = layer_form(plan.model, unit - 1);
+  const BlockSplit split = plan.splits.of_unit(unit);
+  std::vector<Region> regions;
+  const auto add = [&](const Products& products, const RegionOverlap& overlap, BlockPart part) {
+    regions.push_back(region_of(plan, products, overlap, part, rates));
+  };
+  // What is not split by features has nothing to overlap.
+  if (split.attention == SplitBy::features) {
+    add(attention_products(form, plan.local), plan.overlap.attention, BlockPart::qkv);
+  }
+  if (split.feed_forward == SplitBy::features && !form.has_experts()) {
+    add(mlp_products(form, plan.local), plan.overlap.mlp, BlockPart::mlp);
+  }
+  return regions;
 }
 
 class Hidden {
  public:
   Hidden(const Plan& plan, const Rates& rates)
-      : plan_(plan),
-        rates_(rates),
-        chunks_(row_chunks(plan.local.stream_rows)),
-        regions_{attention_region(plan, rates), mlp_region(plan, rates)} {}
+      : plan_(plan), rates_(rates), chunks_(row_chunks(plan.local.stream_rows)) {}
 
   double of(const Action& row, const StagePlan& stage) const {
     double seconds = 0;
@@ -47,15 +68,8 @@ class Hidden {
     return seconds;
   }
   double of(ActionKind kind, int unit, const BlockForm& form) const {
-    const bool experts = plan_.model.has_experts(unit - 1);
-    const BlockSplit split = plan_.splits.of_unit(unit);
     double seconds = 0;
-    for (const Region& region : regions_) {
-      const bool mlp = region.part == BlockPart::mlp;
-      if (mlp && experts) continue;
-      const bool overlaps = (mlp ? split.feed_forward : split.attention) == SplitBy::features;
-      if (overlaps) seconds += of(kind, form, region);
-    }
+    for (const Region& region : regions_of(plan_, unit, rates_)) seconds += of(kind, form, region);
     return seconds;
   }
 
@@ -109,7 +123,6 @@ class Hidden {
   const Plan& plan_;
   Rates rates_;
   std::int64_t chunks_;
-  Region regions_[2];
 };
 
 }  // namespace
@@ -172,20 +185,17 @@ double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rat
     for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan.model.layers; ++unit) {
       if (!plan.model.has_experts(unit - 1)) continue;
       const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
-      seconds += hidden_exchange(plan, row.kind, form, rates);
+      seconds += hidden_exchange(plan, unit, row.kind, form, rates);
     }
   }
   return seconds;
 }
 
 double early_weight_seconds(const Plan& plan, int unit, const Rates& rates) {
+  if (!plan.overlap.any) return 0;
   double seconds = 0;
-  const BlockSplit split = plan.splits.of_unit(unit);
-  if (plan.overlap.of_attention(split).weights_in_back) {
-    seconds += attention_region(plan, rates).first;
-  }
-  if (plan.overlap.of_mlp(split).weights_in_back && !plan.model.has_experts(unit - 1)) {
-    seconds += mlp_region(plan, rates).first;
+  for (const Region& region : regions_of(plan, unit, rates)) {
+    if (region.overlap.weights_in_back) seconds += region.first;
   }
   return seconds;
 }

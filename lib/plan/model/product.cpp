@@ -1,0 +1,19 @@
+#include "plan/model/product.h"
+
+namespace trainctl {
+
+namespace {
+
+double exact(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+double Product::flops() const {
+  // Each query meets half of the keys, and itself: a product with k and one with v.
+  if (is_attention()) return 4 * exact(rows) * exact(out) * (exact(keys + 1) / 2);
+  return 2 * exact(rows) * exact(in) * exact(out);
+}
+
+double Product::elements() const { return exact(written > 0 ? written : rows) * exact(out); }
+
+}  // namespace trainctl

@@ -1,0 +1,33 @@
+// The products of a layer in the forward pass of one micro-batch. FLOPs, what making parts again
+// costs, and what hides communication are sums over them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "plan/tables/recompute_form.h"
+
+namespace trainctl {
+
+/// y [rows, out] = x [rows, in] times a matrix [in, out]. Where `in` is 0, y is made element by
+/// element. Where `keys` is above 0 it is attention: no matrix, but the keys and the values of a
+/// sequence of so many tokens, under the causal mask.
+struct Product {
+  std::optional<BlockPart> part{};  // with which it is made again; none: it never is
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  std::int64_t written = 0;  // rows of y that this rank keeps; 0: all
+  std::int64_t keys = 0;
+
+  bool is_attention() const { return keys > 0; }
+  /// A multiply and an add each. Exact up to 2^53.
+  double flops() const;
+  /// Elements that are kept of y.
+  double elements() const;
+};
+
+using Products = std::vector<Product>;
+
+}  // namespace trainctl
