@@ -1,15 +1,20 @@
-// trainctl verify: proves layouts equal to a single rank, over threads of this process.
+// trainctl verify: proves layouts equal to a single rank, over threads of this process or over MPI.
 #include <algorithm>
 #include <chrono>
 #include <memory>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
+#include "comm/group.h"
+#include "comm/world.h"
 #include "commands.h"
 #include "formats/print/text.h"
 #include "output.h"
+#include "run/agreement.h"
 #include "run/directory/signals.h"
-#include "verify/data.h"
+#include "run/records/process_memory.h"
+#include "verify/ranks.h"
 #include "verify_output.h"
 #include "verify_tasks.h"
 
@@ -55,8 +60,10 @@ double expected_seconds(const VerifyComparisons& all, double record) {
 /// Runs the comparisons, and shows what they find.
 class VerifyRun {
  public:
-  VerifyRun(const VerifyCommand& command, VerifyPlanner& planner, const VerifyComparisons& all)
-      : command_(command), planner_(planner), all_(all), status_(command.format != "json") {
+  /// `job`: the ranks of mpirun, of which rank 0 shows what all find; null: there are none.
+  VerifyRun(const VerifyCommand& command, VerifyPlanner& planner, const VerifyComparisons& all,
+            World* job)
+      : command_(command), planner_(planner), all_(all), job_(job), status_(command.format != "json") {
     for (const VerifyComparison& comparison : all.list) {
       for (const VerifyTask& task : comparison.tasks)
         widest_ = std::max(widest_, task.name().size());
@@ -64,7 +71,8 @@ class VerifyRun {
   }
 
   int run() {
-    catch_stop_signals(after_this_layout);
+    // At a signal mpirun gives a layout no time to end.
+    if (job_ == nullptr) catch_stop_signals(after_this_layout);
     record(all_.list.front(), "a single rank");
     tell_time();
     VerifyOutput output(
@@ -153,17 +161,18 @@ class VerifyRun {
   }
 
   LayoutVerdict verdict_of(const VerifyTask& task) const {
+    const VerifiedLayout runs = task.runs->layout(job_);
     if (task.saves == nullptr) {
-      LayoutVerdict verdict = verification_->compare(task.runs->layout());
-      if (verdict.equal && all_.freely) verdict.add(verification_->run_freely(task.runs->layout()));
+      LayoutVerdict verdict = verification_->compare(runs);
+      if (verdict.equal && all_.freely) verdict.add(verification_->run_freely(runs));
       return verdict;
     }
-    const TemporaryFolder folder = verify_folder();
-    LayoutVerdict verdict = verification_->compare_through_checkpoint(
-        task.saves->layout(), task.runs->layout(), folder.path() / "pair");
+    const JobFolder folder(job_);
+    const VerifiedLayout saves = task.saves->layout(job_);
+    LayoutVerdict verdict =
+        verification_->compare_through_checkpoint(saves, runs, folder.path() / "pair");
     if (verdict.equal && all_.freely) {
-      verdict.add(verification_->go_on_freely(task.saves->layout(), task.runs->layout(),
-                                              folder.path() / "day"));
+      verdict.add(verification_->go_on_freely(saves, runs, folder.path() / "day"));
     }
     return verdict;
   }
@@ -239,6 +248,7 @@ class VerifyRun {
   const VerifyCommand& command_;
   VerifyPlanner& planner_;
   const VerifyComparisons& all_;
+  World* job_;
   VerifyStatus status_;
   std::size_t widest_ = 0;
   std::unique_ptr<Verification> verification_;
@@ -248,19 +258,67 @@ class VerifyRun {
   std::vector<Ran> ran_;
 };
 
-int verify(const VerifyCommand& command) {
-  VerifyPlanner planner(command);
+void require_ranks(const VerifyComparisons& all, const World& job) {
+  for (const VerifyCandidate& one : all.list.front().candidates) {
+    const std::int64_t ranks = one.plan.mesh.world_size();
+    if (ranks <= job.size()) continue;
+    throw Error(ExitCode::usage, "layout " + one.name + " has " + std::to_string(ranks) +
+                                     " ranks, but mpirun has started " +
+                                     std::to_string(job.size()));
+  }
+}
+
+int verify(const VerifyCommand& command, const VerifyHost& host, World* job) {
+  VerifyPlanner planner(command, host);
   if (!planner.ok()) return static_cast<int>(ExitCode::config);
   const VerifyComparisons all = planner.plan();
-  return VerifyRun(command, planner, all).run();
+  if (job != nullptr) require_ranks(all, *job);
+  return VerifyRun(command, planner, all, job).run();
+}
+
+/// Every process plans the same. What is wrong with the file or the command is told by one.
+int verify_in(World& job, const VerifyCommand& command) {
+  set_log_rank(job.rank(), job.size());
+  if (job.rank() > 0) be_silent();
+  const auto everyone = job.everyone("verify");
+  agree_on_cpu_level(*everyone);
+  VerifyHost host{available_bytes(), job.local_size()};
+  for (const double free : gather_values(*everyone, static_cast<double>(host.free_bytes))) {
+    host.free_bytes = std::min(host.free_bytes, static_cast<std::int64_t>(free));
+  }
+  for (const double processes : gather_values(*everyone, static_cast<double>(host.processes))) {
+    host.processes = std::max(host.processes, static_cast<std::int64_t>(processes));
+  }
+  try {
+    return verify(command, host, &job);
+  } catch (const Error& failure) {
+    constexpr ExitCode of_all[] = {ExitCode::config, ExitCode::usage, ExitCode::unavailable};
+    if (std::ranges::find(of_all, failure.code()) == std::end(of_all)) throw;
+    if (job.rank() == 0) log_error(failure.what());
+    return static_cast<int>(failure.code());
+  }
+}
+
+int verify_over_mpi(VerifyCommand command) {
+  const bool lists = !command.layouts.empty() && !command.selects();
+  if (command.request.world_size == 0 && !lists) command.request.world_size = launched_as().size;
+  WorldOptions options{.check_collectives = true, .report_hangs = true};
+  const ReadResult read = read_config(command.request.config, command.request.set_options);
+  if (!read.diagnostics.has_errors()) {
+    options.deadline_seconds = read.config.parallel.deadline_seconds;
+  }
+  int code = 0;
+  run_mpi_world(options, [&](World& job) { code = verify_in(job, command); });
+  return code;
 }
 
 }  // namespace
 
 int run_verify(const Arguments& arguments) {
   CommandLine line(
-      "Trains a few steps in each layout, over threads, and compares loss, norm, every gradient "
-      "and every parameter with a single rank. The data is generated from the seed.",
+      "Trains a few steps in each layout, over threads or the processes of mpirun, and compares loss, "
+      "norm, every gradient and every parameter with a single rank. The data is generated from the "
+      "seed.",
       verify_name);
   VerifyCommand command;
   add_plan_options(line, command.request);
@@ -295,7 +353,8 @@ int run_verify(const Arguments& arguments) {
   if (command.every_pair && !command.through_checkpoint) {
     refuse(verify_name, "--every-pair requires --through-checkpoint");
   }
-  return verify(command);
+  if (launched_as().size > 1) return verify_over_mpi(command);
+  return verify(command, {available_bytes()}, nullptr);
 }
 
 }  // namespace trainctl

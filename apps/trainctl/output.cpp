@@ -17,6 +17,8 @@ namespace trainctl {
 
 namespace {
 
+bool is_silent = false;
+
 [[noreturn]] void output_failed(int reason) {
   if (reason == EPIPE) throw OutputClosed{};
   throw Error(ExitCode::io,
@@ -56,7 +58,10 @@ bool colors_are_wanted() {
 
 }  // namespace
 
+void be_silent() { is_silent = true; }
+
 void print(std::string_view text) {
+  if (is_silent) return;
   while (!text.empty()) {
     const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -81,7 +86,7 @@ std::string with_newline(std::string text) {
 }
 
 void print_message(std::string_view text) {
-  if (text.empty()) return;
+  if (text.empty() || is_silent) return;
   std::fwrite(text.data(), 1, text.size(), stderr);
   if (!text.ends_with('\n')) std::fputc('\n', stderr);
 }

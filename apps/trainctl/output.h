@@ -10,6 +10,9 @@ namespace trainctl {
 /// The reader of standard output has closed it (`trainctl plan ... | head`): end without a message.
 struct OutputClosed {};
 
+/// From now on print and print_message drop their texts: of the processes of mpirun one speaks.
+void be_silent();
+
 /// Writes data to standard output at once. Throws Error{io} when it cannot be written, OutputClosed
 /// when nobody reads it any more.
 void print(std::string_view text);

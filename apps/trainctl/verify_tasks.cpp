@@ -11,7 +11,6 @@
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
-#include "run/records/process_memory.h"
 #include "verify/message_rounding.h"
 #include "verify/selection/one_layer.h"
 
@@ -58,10 +57,6 @@ std::vector<VerifyTask> tasks_of(const VerifyCommand& command,
   return tasks;
 }
 
-bool selects(const VerifyCommand& command) {
-  return command.layouts == "all" || command.layouts == "quick";
-}
-
 LayoutSelection select(const VerifyCommand& command, const Config& config, std::int64_t ranks) {
   if (ranks > most_layout_ranks) {
     refuse(verify_name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
@@ -83,7 +78,8 @@ std::size_t VerifyComparisons::tasks() const {
                          [](std::size_t sum, const auto& one) { return sum + one.tasks.size(); });
 }
 
-VerifyPlanner::VerifyPlanner(const VerifyCommand& command) : command_(command) {
+VerifyPlanner::VerifyPlanner(const VerifyCommand& command, const VerifyHost& host)
+    : command_(command), host_(host) {
   // Other layouts than the file's own need not be legal there: their rules are checked one by one.
   if (command.layouts.empty()) {
     planned_ = plan_config(command.request, Purpose::verify);
@@ -95,9 +91,8 @@ VerifyPlanner::VerifyPlanner(const VerifyCommand& command) : command_(command) {
                                    : world_size_of(planned_.read.config.parallel);
   }
   print_message(render_text(planned_.read.diagnostics, color_on_stderr()));
-  const std::int64_t free = available_bytes();
   limit_ = command.memory_limit > 0 ? static_cast<std::int64_t>(command.memory_limit * 0x1p30)
-                                    : free / 4 * 3;
+                                    : host.free_bytes / 4 * 3;
 }
 
 VerifyComparisons VerifyPlanner::plan() {
@@ -171,7 +166,7 @@ std::vector<VerifyPlanner::Layout> VerifyPlanner::layouts_to_run(LayoutSelection
   // Checkpoints also pass from and to the single rank.
   if (command_.through_checkpoint) add(layout_of({}));
   if (command_.layouts.empty()) add(own_layout());
-  if (selects(command_)) {
+  if (command_.selects()) {
     selection = select(command_, read_with({}).config, planned_.site.world_size);
   } else if (!command_.layouts.empty()) {
     selection.layouts = parse_layouts(command_.layouts, command_.request.world_size);
@@ -183,7 +178,7 @@ std::vector<VerifyPlanner::Layout> VerifyPlanner::layouts_to_run(LayoutSelection
 /// Among how many replicas a batch of one layer must be divided.
 std::int64_t VerifyPlanner::replicas_of_layer() const {
   if (command_.layouts.empty()) return std::min(planned_.plan.mesh.dp, most_layer_replicas);
-  if (selects(command_)) return planned_.site.world_size;
+  if (command_.selects()) return planned_.site.world_size;
   std::int64_t replicas = 1;
   for (const LayoutChoice& choice : parse_layouts(command_.layouts, command_.request.world_size)) {
     replicas = std::lcm(replicas, choice.sizes.dp);
@@ -304,7 +299,8 @@ std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyCompari
   for (const VerifyCandidate& one : comparison.candidates) {
     records.insert(message_rounding(one.plan));
     std::int64_t bytes =
-        verification_bytes(one.config, one.plan, steps, std::ssize(records), freely);
+        verification_bytes(one.config, one.plan, steps, std::ssize(records) * host_.processes,
+                           freely);
     // What the run that was not cut has in the end.
     if (command_.through_checkpoint) bytes += verification_bytes(one.config, one.plan, 0, 0);
     most = std::max(most, {bytes, one.name});
@@ -340,7 +336,7 @@ void VerifyPlanner::fit_layer(VerifyComparisons& all) const {
 
 void VerifyPlanner::check_memory(const VerifyComparisons& all) const {
   const auto [bytes, layout] = bytes_of(all.list.front(), pieces() * all.steps, all.freely);
-  const std::int64_t most = command_.memory_limit > 0 ? limit_ : available_bytes();
+  const std::int64_t most = command_.memory_limit > 0 ? limit_ : host_.free_bytes;
   if (most == 0 || bytes <= most) return;
   throw Error(ExitCode::unavailable,
               "layout " + layout + " needs about " + format_bytes(bytes) +

@@ -29,6 +29,9 @@ struct VerifyCommand {
   bool through_checkpoint = false;
   bool every_pair = false;
   std::string format = "table";
+
+  /// Whether layouts are chosen, and not listed.
+  bool selects() const { return layouts == "quick" || layouts == "all"; }
 };
 
 /// A layout to run.
@@ -38,7 +41,10 @@ struct VerifyCandidate {
   Plan plan;
   WordRow said;                        // words of the layout, then those of the settings
   std::optional<LayoutChoice> choice;  // nothing: the file's own
-  VerifiedLayout layout() const { return {config, plan, config.parallel.deadline_seconds}; }
+  /// `job`: the ranks of mpirun, or null.
+  VerifiedLayout layout(World* job) const {
+    return {config, plan, config.parallel.deadline_seconds, job};
+  }
 };
 
 /// What one row of the output is about: a layout, or the pair that saves and loads a checkpoint.
@@ -67,11 +73,18 @@ struct VerifyComparisons {
   std::size_t tasks() const;
 };
 
+/// Of a host: the memory that is free, and the processes that each have a record. The same for all
+/// processes of a job, so that they plan the same.
+struct VerifyHost {
+  std::int64_t free_bytes = 0;
+  std::int64_t processes = 1;
+};
+
 class VerifyPlanner {
  public:
   /// Reads the file and shows its mistakes; ok() is false if there are errors. Throws
   /// Error{missing_input}.
-  explicit VerifyPlanner(const VerifyCommand& command);
+  VerifyPlanner(const VerifyCommand& command, const VerifyHost& host);
   bool ok() const { return planned_.ok(); }
 
   /// Throws Error{config} where a layout that was asked for is not legal, Error{usage}, and
@@ -112,6 +125,7 @@ class VerifyPlanner {
   void check_memory(const VerifyComparisons& all) const;
 
   const VerifyCommand& command_;
+  const VerifyHost host_;
   Planned planned_;
   std::int64_t limit_ = 0;           // bytes
   std::int64_t layer_replicas_ = 0;  // 0: the model is whole

@@ -101,7 +101,7 @@ void check_alike(const Plan& plan, Group& everyone) {
 /// told with the reason.
 [[noreturn]] void tell_end(const World& world, const Findings& own, const std::exception& failure) {
   std::string text = "the layout did not run to its end; " + failure_of(world, failure);
-  if (own.first()) text += "\n  first on this rank: " + own.first()->text();
+  if (own.first()) text += "\n  first: " + own.first()->text();
   throw Error(ExitCode::diverged, text);
 }
 
