@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/temporary_folder.h"
@@ -113,17 +114,15 @@ class BuildLock {
 };
 
 bool is_complete(const fs::path& prefix) {
-  std::error_code ignored;
-  return fs::exists(prefix.string() + ".bin", ignored) &&
-         fs::exists(prefix.string() + ".idx", ignored);
+  return kind_of_file(prefix.string() + ".bin") != FileKind::none &&
+         kind_of_file(prefix.string() + ".idx") != FileKind::none;
 }
 
 }  // namespace
 
 bool is_text_input(const fs::path& path) {
   if (path.extension() == ".bin" || path.extension() == ".idx") return false;
-  std::error_code ignored;
-  return !is_complete(path) && fs::exists(path, ignored);
+  return !is_complete(path) && kind_of_file(path) != FileKind::none;
 }
 
 fs::path cached_token_file(const fs::path& text, const Tokenizer& tokenizer,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 namespace trainctl {
@@ -15,29 +16,21 @@ namespace {
 constexpr std::size_t probed_bytes = 4096;
 constexpr std::size_t longest_line = std::size_t{1} << 30;
 
-[[noreturn]] void fail(const std::filesystem::path& path, const std::error_code& failure) {
-  throw Error(ExitCode::missing_input,
-              "cannot read the text " +
-                  std::filesystem::absolute(path).lexically_normal().string() + ": " +
-                  failure.message());
+/// 0 for what has no size, such as a pipe, in the progress.
+std::int64_t input_bytes(const std::filesystem::path& path, FileKind kind) {
+  return kind == FileKind::regular ? File::open_to_read(path).size() : 0;
 }
 
 void list_folder(const std::filesystem::path& folder, std::vector<InputFile>& out) {
-  std::error_code failure;
-  std::vector<std::filesystem::directory_entry> entries;
-  std::filesystem::directory_iterator entry(folder, failure);
-  for (; !failure && entry != std::filesystem::directory_iterator(); entry.increment(failure)) {
-    entries.push_back(*entry);
-  }
-  if (failure) fail(folder, failure);
-  std::sort(entries.begin(), entries.end());
-  for (const auto& found : entries) {
-    const auto kind = found.symlink_status(failure).type();
-    if (kind == std::filesystem::file_type::directory) list_folder(found.path(), out);
-    if (kind != std::filesystem::file_type::regular) continue;
-    const auto bytes = found.file_size(failure);
-    if (failure) fail(found.path(), failure);
-    out.push_back({found.path(), static_cast<std::int64_t>(bytes), false});
+  for (const std::string& name : names_in(folder)) {
+    const std::filesystem::path path = folder / name;
+    std::error_code failure;
+    if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, failure))) continue;
+    require(!failure || failure == std::errc::no_such_file_or_directory, ExitCode::io,
+            "cannot examine " + path.string() + ": " + failure.message());
+    const FileKind kind = kind_of_file(path);
+    if (kind == FileKind::folder) list_folder(path, out);
+    if (kind == FileKind::regular) out.push_back({path, input_bytes(path, kind), false});
   }
 }
 
@@ -75,19 +68,14 @@ std::size_t word_end(const std::string& bytes) {
 std::vector<InputFile> list_inputs(const std::vector<std::filesystem::path>& inputs) {
   std::vector<InputFile> files;
   for (const auto& path : inputs) {
-    std::error_code failure;
-    const auto status = std::filesystem::status(path, failure);
-    if (!std::filesystem::exists(status)) {
-      fail(path, std::make_error_code(std::errc::no_such_file_or_directory));
-    }
-    if (std::filesystem::is_directory(status)) {
+    const FileKind kind = kind_of_file(path);
+    require(kind != FileKind::none, ExitCode::missing_input,
+            "cannot read the text " + std::filesystem::absolute(path).lexically_normal().string() +
+                ": No such file or directory");
+    if (kind == FileKind::folder) {
       list_folder(path, files);
     } else {
-      // A pipe has no size; it counts as 0 in the progress.
-      const bool has_size = std::filesystem::is_regular_file(status);
-      const auto bytes = has_size ? std::filesystem::file_size(path, failure) : 0;
-      if (failure) fail(path, failure);
-      files.push_back({path, static_cast<std::int64_t>(bytes), true});
+      files.push_back({path, input_bytes(path, kind), true});
     }
   }
   return files;

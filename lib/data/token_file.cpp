@@ -39,10 +39,7 @@ std::filesystem::path with_suffix(const std::filesystem::path& prefix, const cha
   return prefix.string() + suffix;
 }
 
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
+bool is_there(const std::filesystem::path& path) { return kind_of_file(path) != FileKind::none; }
 
 /// What else the first bytes of a .bin may be, so that it is not taken for headerless tokens.
 const char* known_but_not_tokens(std::int32_t magic) {

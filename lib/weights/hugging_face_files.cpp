@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace trainctl {
 
@@ -112,18 +113,16 @@ bool is_pickle(const fs::path& file) {
 }
 
 [[noreturn]] void no_weights(const fs::path& directory) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    require(!is_pickle(entry.path()), ExitCode::missing_input,
-            directory.string() + " has its weights only as a pickle, " +
-                entry.path().filename().string() +
+  for (const std::string& name : names_in(directory)) {
+    require(!is_pickle(name), ExitCode::missing_input,
+            directory.string() + " has its weights only as a pickle, " + name +
                 ", which can run any code and is never read here. Convert it where you trust it: "
                 "python3 -c \"from transformers import AutoModelForCausalLM as M; "
                 "M.from_pretrained('" +
                 directory.string() + "').save_pretrained('" + directory.string() +
                 "-safetensors')\"");
   }
-  const bool is_run = fs::exists(directory / "config.yaml", ignored);
+  const bool is_run = kind_of_file(directory / "config.yaml") != FileKind::none;
   throw Error(ExitCode::missing_input,
               directory.string() + " has neither " +
                   (is_run ? "a complete checkpoint nor model.safetensors; checkpoint.every "
@@ -145,16 +144,17 @@ void check_inside(const fs::path& directory, const fs::path& file) {
   if (in_hub) folder = folder.parent_path().parent_path();
   require(lies_in(real, folder), ExitCode::bad_data,
           file.string() + " leads out of its directory, to " + real.string());
-  require(fs::is_regular_file(real, failure), ExitCode::bad_data,
+  require(kind_of_file(real) == FileKind::regular, ExitCode::bad_data,
           file.string() + " is not a regular file");
 }
 
 std::vector<SafetensorsFile> open_model_files(const fs::path& directory) {
-  std::error_code failure;
-  require(fs::is_directory(directory, failure), ExitCode::missing_input,
+  require(kind_of_file(directory) == FileKind::folder, ExitCode::missing_input,
           "no model directory " + directory.string());
   const auto there = [&](const char* name) {
-    return fs::symlink_status(directory / name, failure).type() != fs::file_type::not_found;
+    std::error_code failure;  // a link that leads nowhere is there, too
+    return kind_of_file(directory / name) != FileKind::none ||
+           fs::is_symlink(fs::symlink_status(directory / name, failure));
   };
   if (there("model.safetensors")) {
     check_inside(directory, directory / "model.safetensors");

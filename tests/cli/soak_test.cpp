@@ -223,6 +223,27 @@ TEST_CASE("a checkpoint that cannot be read is neither lost nor passed over", "[
     const Outcome checked = trainctl({"checkpoint", "verify", run});
     CHECK(checked.exit_code == 0);
   }
+  // Other commands take an error of the disk for neither a file that is not there nor damage.
+  if (thorough()) {
+    const std::string folder = dir / "texts";
+    fs::create_directory(folder);
+    dir.write("texts/a.txt", std::string(2000, 'a'));
+    for (const Words& words : std::vector<Words>{
+             {"report", run, "-o", dir / "page.html"},
+             {"generate", "--run", run, "--prompt", "a", "--max-tokens", "1"},
+             {"checkpoint", "export", "--from", run, "--to", "hf", dir / "exported"},
+             {"train", config, "--output", dir / "other", "--set", "data.train=" + folder}}) {
+      const std::string path = words[0] == "train" ? folder : run;
+      for (const char* times : {"1000000", "3"}) {
+        const Outcome outcome = trainctl(
+            words, {"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK), "BAD_DISK_PATH=" + path,
+                    "BAD_DISK_CALLS=open,read,stat,list", "BAD_DISK_ERROR=EIO", "BAD_DISK_FROM=1",
+                    "BAD_DISK_TIMES=" + std::string(times)});
+        CAPTURE(words, times, outcome.err);
+        CHECK(outcome.exit_code == (times[0] == '3' ? 0 : exits::io));
+      }
+    }
+  }
   const Outcome verify =
       trainctl({"checkpoint", "verify", run},
                {"LD_PRELOAD=" + std::string(TRAINCTL_BAD_DISK), "BAD_DISK_PATH=.safetensors",

@@ -97,7 +97,7 @@ int run_checkpoint_ls(const Arguments& arguments) {
   line.add_text("RUN", run, "A run's output directory", "DIR");
   line.require("RUN");
   if (!line.parse(arguments, "  trainctl checkpoint ls runs/gpt\n")) return 0;
-  require(fs::is_directory(run), ExitCode::missing_input, "no directory " + run);
+  require(kind_of_file(run) == FileKind::folder, ExitCode::missing_input, "no directory " + run);
   const CheckpointFolder folder(run);
   std::string text = in_column("step", 12) + in_column("size", 12) + in_column("loss", 10) +
                      in_column("val_loss", 10) + in_column("state", 12) + "layout\n";

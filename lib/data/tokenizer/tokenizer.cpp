@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "data/tokenizer/hf/hf_tokenizer.h"
 #include "data/tokenizer/hf/utf8.h"
 #include "data/tokenizer/sentencepiece_model.h"
@@ -52,8 +53,7 @@ std::string path_in(const std::string& specification, std::string_view prefix,
 
 /// Of "hf:DIR". A name of a hub would look like a folder that is not there.
 std::string folder_of_model(const std::string& path) {
-  std::error_code failure;
-  if (std::filesystem::exists(path, failure)) return path;
+  if (kind_of_file(path) != FileKind::none) return path;
   const bool may_be_hub = path[0] != '/' && path[0] != '.' && std::ranges::count(path, '/') <= 1;
   const std::string name = std::filesystem::path(path).filename().string();
   throw Error(ExitCode::missing_input,

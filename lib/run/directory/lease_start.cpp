@@ -21,8 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int unchanged_looks = 4;  // after the first
-constexpr auto moment = std::chrono::seconds(10);
+constexpr int unchanged_looks = 4;                 // after the first
+constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is made again
+constexpr auto silence = std::chrono::seconds(1);  // at its beginning
 
 /// What a look finds.
 struct Look {
@@ -49,7 +50,8 @@ class LeaseStart {
  private:
   /// A disk that fails for a moment is asked again.
   void make_folder() const {
-    const auto end = Clock::now() + moment;
+    const auto begin = Clock::now();
+    bool told = false;
     while (true) {
       std::error_code failure;
       fs::create_directories(numbers_.folder(), failure);
@@ -57,9 +59,14 @@ class LeaseStart {
       const bool refused =
           failure == std::errc::permission_denied || failure == std::errc::not_a_directory ||
           failure == std::errc::read_only_file_system || failure == std::errc::no_space_on_device;
-      require(
-          !refused && Clock::now() < end, ExitCode::io,
-          "cannot create the output folder " + request_.run.string() + ": " + failure.message());
+      const auto waited = Clock::now() - begin;
+      const std::string what =
+          "cannot create the output folder " + request_.run.string() + ": " + failure.message();
+      require(!refused && waited < moment, ExitCode::io, what);
+      if (!told && waited >= silence) {
+        told = true;
+        log_warning(what + "; trying again for " + std::to_string(moment.count()) + " s");
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/round_up.h"
 #include "checkpoint/checkpoint_weights.h"
@@ -30,8 +31,7 @@ constexpr double bits_per_nat = 1.4426950408889634;
 /// Where the weights of a configuration are.
 std::filesystem::path weights_of(const Config& config) {
   const std::filesystem::path run = config.output.dir;
-  std::error_code ignored;
-  const bool has_weights = std::filesystem::exists(run / "model.safetensors", ignored) ||
+  const bool has_weights = kind_of_file(run / "model.safetensors") != FileKind::none ||
                            !CheckpointFolder(run).complete().empty();
   if (has_weights) return run;
   require(config.model.from.has_value(), ExitCode::missing_input,

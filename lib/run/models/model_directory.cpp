@@ -1,6 +1,7 @@
 #include "run/models/model_directory.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "config/schema/values.h"
 #include "run/prepare.h"
 
@@ -18,16 +19,15 @@ constexpr const char* unused_sections =
 
 ReadResult read_model_directory(const std::filesystem::path& directory,
                                 const std::vector<std::string>& set_options) {
-  std::error_code failure;
-  require(std::filesystem::is_directory(directory, failure), ExitCode::missing_input,
+  require(kind_of_file(directory) == FileKind::folder, ExitCode::missing_input,
           "no model directory " + directory.string());
-  if (std::filesystem::exists(directory / "config.yaml", failure)) {
+  if (kind_of_file(directory / "config.yaml") != FileKind::none) {
     // The run has weights of its own; where it started from may be gone.
     std::vector<std::string> options{"model.from=null"};
     options.insert(options.end(), set_options.begin(), set_options.end());
     return read_config(directory / "config.yaml", options);
   }
-  require(std::filesystem::exists(directory / "config.json", failure), ExitCode::missing_input,
+  require(kind_of_file(directory / "config.json") != FileKind::none, ExitCode::missing_input,
           directory.string() +
               " has neither the config.yaml of a run nor the config.json of a Hugging Face model");
   const std::string text =
@@ -58,12 +58,11 @@ ModelShape model_of(const std::filesystem::path& directory) {
 }
 
 std::string tokenizer_in(const std::filesystem::path& directory) {
-  std::error_code failure;
-  if (std::filesystem::is_regular_file(directory / "tokenizer.json", failure)) {
+  if (kind_of_file(directory / "tokenizer.json") == FileKind::regular) {
     return "hf:" + directory.string();
   }
   const std::filesystem::path model = directory / "tokenizer.model";
-  if (std::filesystem::is_regular_file(model, failure)) return "sentencepiece:" + model.string();
+  if (kind_of_file(model) == FileKind::regular) return "sentencepiece:" + model.string();
   return "";
 }
 

@@ -132,8 +132,7 @@ void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fe
 
 /// Of rank 0: the text of a file that holds here; empty: there is none.
 std::string TimedProducts::stored(const fs::path& file) const {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) {
+  if (kind_of_file(file) == FileKind::none) {
     log_info(file.string() + " is not there" + again);
     return "";
   }

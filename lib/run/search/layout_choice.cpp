@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
@@ -79,8 +80,7 @@ Values values_read(const ReadResult& read) {
   }
   const std::string& file = read.config.parallel.strategy_ckpt_config.load_file;
   if (!file.empty()) {
-    std::error_code failure;
-    const bool regular = fs::is_regular_file(file, failure);
+    const bool regular = kind_of_file(file) == FileKind::regular;
     values.emplace_back(text_key,
                         regular ? hex_text(fnv1a(text_of_file(file))) : std::string(not_given));
   }
@@ -221,8 +221,7 @@ std::optional<SearchReport> report_in(const LayoutFileReader& file, const ReadRe
 std::string earlier_file(const OutputConfig& output, bool again) {
   if (again || output.overwrite || output.dir.find('{') != std::string::npos) return "";
   const fs::path path = fs::path(output.dir) / layout_file_name;
-  std::error_code failure;
-  return fs::is_regular_file(path, failure) ? path.string() : "";
+  return kind_of_file(path) == FileKind::regular ? path.string() : "";
 }
 
 }  // namespace

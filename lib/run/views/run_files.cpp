@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "config/read/read.h"
 #include "formats/print/config_values.h"
 #include "run/records/event_file.h"
@@ -109,8 +110,7 @@ std::int64_t planned_steps(const fs::path& directory) {
 }
 
 void read_config_values(RunFiles& run) {
-  std::error_code failure;
-  if (!fs::exists(run.directory / "config.yaml", failure)) return;
+  if (kind_of_file(run.directory / "config.yaml") == FileKind::none) return;
   try {
     const ReadResult read = read_config(run.directory / "config.yaml", {});
     run.steps =
@@ -172,11 +172,11 @@ bool RunReader::refresh() {
 
 RunFiles read_run_files(const fs::path& directory) {
   RunReader reader(directory);
-  require(reader.refresh(), ExitCode::missing_input,
+  const bool is_there = kind_of_file(directory / "metrics.jsonl") != FileKind::none;
+  require(is_there && reader.refresh(), ExitCode::missing_input,
           directory.string() + " has no metrics.jsonl: it is not the directory of a run");
   RunFiles run = reader.files();
-  std::error_code failure;
-  if (fs::exists(directory / "measured.json", failure)) {
+  if (kind_of_file(directory / "measured.json") != FileKind::none) {
     run.measured = text_of(directory / "measured.json");
     if (!json::accept(run.measured)) run.measured.clear();
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "data/tokenizer/hf/byte_alphabet.h"
 #include "data/tokenizer/hf/splitter.h"
@@ -47,8 +48,7 @@ class Workspaces {
 };
 
 std::filesystem::path file_of(const std::filesystem::path& path) {
-  std::error_code failure;
-  return std::filesystem::is_directory(path, failure) ? path / "tokenizer.json" : path;
+  return kind_of_file(path) == FileKind::folder ? path / "tokenizer.json" : path;
 }
 
 /// The document, after a check of its top keys that are not parts of the tokenizer.

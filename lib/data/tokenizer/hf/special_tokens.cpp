@@ -5,6 +5,8 @@
 #include <map>
 #include <system_error>
 
+#include "base/file.h"
+
 namespace trainctl::hf {
 
 namespace {
@@ -60,10 +62,7 @@ void read_processor(const JsonValue& value, std::int64_t vocab_size, int depth, 
   }
 }
 
-bool is_there(const std::filesystem::path& file) {
-  std::error_code failure;
-  return std::filesystem::exists(file, failure);
-}
+bool is_there(const std::filesystem::path& file) { return kind_of_file(file) != FileKind::none; }
 
 /// Reads the files of a folder; what an earlier one says holds.
 class Reader {
