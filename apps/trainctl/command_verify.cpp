@@ -63,7 +63,11 @@ class VerifyRun {
   /// `job`: the ranks of mpirun, of which rank 0 shows what all find; null: there are none.
   VerifyRun(const VerifyCommand& command, VerifyPlanner& planner, const VerifyComparisons& all,
             World* job)
-      : command_(command), planner_(planner), all_(all), job_(job), status_(command.format != "json") {
+      : command_(command),
+        planner_(planner),
+        all_(all),
+        job_(job),
+        status_(command.format != "json") {
     for (const VerifyComparison& comparison : all.list) {
       for (const VerifyTask& task : comparison.tasks)
         widest_ = std::max(widest_, task.name().size());
@@ -316,7 +320,8 @@ int verify_over_mpi(VerifyCommand command) {
 
 int run_verify(const Arguments& arguments) {
   CommandLine line(
-      "Trains a few steps in each layout, over threads or the processes of mpirun, and compares loss, "
+      "Trains a few steps in each layout, over threads or the processes of mpirun, and compares "
+      "loss, "
       "norm, every gradient and every parameter with a single rank. The data is generated from the "
       "seed.",
       verify_name);

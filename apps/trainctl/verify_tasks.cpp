@@ -298,9 +298,8 @@ std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyCompari
   std::pair<std::int64_t, std::string> most;
   for (const VerifyCandidate& one : comparison.candidates) {
     records.insert(message_rounding(one.plan));
-    std::int64_t bytes =
-        verification_bytes(one.config, one.plan, steps, std::ssize(records) * host_.processes,
-                           freely);
+    std::int64_t bytes = verification_bytes(one.config, one.plan, steps,
+                                            std::ssize(records) * host_.processes, freely);
     // What the run that was not cut has in the end.
     if (command_.through_checkpoint) bytes += verification_bytes(one.config, one.plan, 0, 0);
     most = std::max(most, {bytes, one.name});

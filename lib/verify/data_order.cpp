@@ -79,9 +79,8 @@ void DataOrder::add(std::int64_t step, const Batch& batch) {
     }
     const auto first = static_cast<std::size_t>(row * batch.length);
     const std::int64_t labels = at(batch.real, row);
-    const std::int64_t place =
-        place_of({&batch.tokens[first], labels,
-                  batch.labels[first + static_cast<std::size_t>(labels) - 1]});
+    const std::int64_t place = place_of(
+        {&batch.tokens[first], labels, batch.labels[first + static_cast<std::size_t>(labels) - 1]});
     if (place < 0) count(missing_, step);
     if (place >= 0 && std::ranges::find(epoch_, place) != epoch_.end()) count(twice_, step);
     if (!shuffle_ && !epoch_.empty() && place <= epoch_.back()) count(other_, step);

@@ -39,7 +39,7 @@ enum class Phase : std::uint8_t {
   bytes,
   validation,
   exported,
-  owned,    // a master, beside what was exported
+  owned,     // a master, beside what was exported
   resident,  // a weight that stays on the rank, beside the same
   // Of a run that went on from a checkpoint, beside the same run that did not stop:
   same_figure,

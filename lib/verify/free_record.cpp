@@ -121,8 +121,8 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
     count_again(batch);
     window += sequences;
   }
-  EngineInput input = input_of(
-      {config, once.day, plan, once.corpus, once.rules, once.scaling, once.change});
+  EngineInput input =
+      input_of({config, once.day, plan, once.corpus, once.rules, once.scaling, once.change});
   input.count_loss_weights = true;
   input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
   const auto world = self_world();

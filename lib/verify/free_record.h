@@ -25,8 +25,8 @@ namespace trainctl {
 /// In what a single rank must do as the layouts it is compared with.
 struct FreeRules {
   MessageRounding rounding;
-  std::int64_t factor = 1;  // of the gradients: GradientRule::factor
-  bool rounds = false;      // not in_fp32(plan): tokens are routed as the single rank's
+  std::int64_t factor = 1;   // of the gradients: GradientRule::factor
+  bool rounds = false;       // not in_fp32(plan): tokens are routed as the single rank's
   bool rounds_sums = false;  // those of gradients over micro-batches
   auto operator<=>(const FreeRules&) const = default;
 };
@@ -38,7 +38,7 @@ struct FreeStep {
   std::optional<double> loss_scale;
   bool skipped = false;
   std::vector<RecordedStream> data;  // [sequence, token]: tokens, labels, loss weights
-  WholeTensors gradients;  // summed, with their factor, where Day::has_gradients
+  WholeTensors gradients;            // summed, with their factor, where Day::has_gradients
   // In 16 bits by layer: which experts a token goes to may follow from rounding, so that all other
   // runs route by these.
   std::vector<RecordedStream> routers;

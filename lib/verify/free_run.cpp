@@ -18,8 +18,8 @@
 #include "run/data/training_data.h"
 #include "run/measured.h"
 #include "run/steps.h"
-#include "verify/routing.h"
 #include "verify/ranks.h"
+#include "verify/routing.h"
 
 namespace trainctl {
 
@@ -200,8 +200,8 @@ class FreeRun {
         compare_rows(subject, at(data, subject.row), first, batch);
       }
       const auto begin = data.back().values.begin() + first;
-      weights = std::accumulate(begin, begin + std::ssize(batch.real) * plan.model.seq_length,
-                                weights);
+      weights =
+          std::accumulate(begin, begin + std::ssize(batch.real) * plan.model.seq_length, weights);
       counted += batch.weight_sum;
     }
     findings_.compare(subject, counted, weights, "sum of loss weights");
@@ -343,8 +343,7 @@ class FreeRun {
   void evaluate(std::int64_t step, double expected, double rounding) {
     std::int64_t windows = given_.config.data.validation.max_sequences;
     if (given_.faults.windows) given_.faults.windows(world_.rank(), windows);
-    const std::optional<double> found =
-        validation_loss(engine_, plan_, data_.corpus(), windows);
+    const std::optional<double> found = validation_loss(engine_, plan_, data_.corpus(), windows);
     if (!found) return;
     findings_.compare({.phase = Phase::validation,
                        .step = step,
@@ -433,8 +432,8 @@ class FreeRun {
       const ParamSpec& spec = at(table(), i);
       const std::int64_t end = saved_shape(spec, plan_.model).numel();
       for (int kind = 0; kind < kinds(); ++kind) {
-        all.push_back(part_before(spec, given_.truth.mesh, world_.rank(),
-                                  held_part(store(), i, kind), end));
+        all.push_back(
+            part_before(spec, given_.truth.mesh, world_.rank(), held_part(store(), i, kind), end));
       }
     }
     return all;
@@ -518,8 +517,8 @@ LayoutVerdict judge_afternoon(const FreeRecord& record, const VerifiedLayout& la
     const Continuation continuation =
         continue_from(noon.run, record.day, given.truth_config, world);
     const Plan rest = plan_of_day(given.truth_config, given.truth, continuation.progress);
-    const Given afternoon{given.config, rest, given.truth_config, rest, faults,
-                          given.deadline_seconds};
+    const Given afternoon{given.config, rest,   given.truth_config,
+                          rest,         faults, given.deadline_seconds};
     FreeRun run(record, afternoon, {&continuation, noon.run}, world, findings, exported);
     const Afternoon found = run.run();
     if (same) run.compare_bits(found, at(noon.afternoons, world.rank()));

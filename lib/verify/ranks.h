@@ -1,5 +1,5 @@
-// The ranks that run a layout, as threads of this process or as processes of mpirun, and the verdict
-// of what they found.
+// The ranks that run a layout, as threads of this process or as processes of mpirun, and the
+// verdict of what they found.
 #pragma once
 
 #include <filesystem>

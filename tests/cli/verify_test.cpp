@@ -4,6 +4,7 @@
 
 #include "catch.h"
 #include "process.h"
+#include "runs.h"
 
 using Json = nlohmann::json;
 
@@ -140,4 +141,27 @@ TEST_CASE("verify refuses what would say nothing") {
   const Outcome whole = trainctl({"verify", "--config", file, "--size", "whole"});
   CHECK(whole.exit_code == 69);
   CHECK(contains(whole.err, "; use --size layer, fewer ranks, or fewer --steps"));
+}
+
+TEST_CASE("verify compares layouts over MPI, and one process prints") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config());
+  const Outcome pairs = train_over_mpi(
+      2, words_of(config, {"--layouts", "tp2", "--steps", "1", "--through-checkpoint"}));
+  INFO(pairs.err << pairs.out);
+  CHECK(pairs.exit_code == 0);
+  for (const char* pair : {"dp1->dp1 ", "dp1->tp2 ", "tp2->dp1 ", "tp2->tp2 "}) {
+    CHECK(contains(pairs.out, pair));
+    CHECK(pairs.out.find(pair) == pairs.out.rfind(pair));
+  }
+  CHECK(contains(pairs.out, "4 pairs equal to a single rank"));
+  const Outcome own = train_over_mpi(2, words_of(config, {"--steps", "1"}));
+  INFO(own.err << own.out);
+  CHECK(own.exit_code == 0);
+  CHECK(contains(own.out, "dp2 "));
+  const Outcome large = train_over_mpi(2, words_of(config, {"--layouts", "dp4"}));
+  CHECK(large.exit_code == exits::usage);
+  const std::string why = "layout dp4 has 4 ranks, but mpirun has started 2";
+  CHECK(contains(large.err, why));
+  CHECK(large.err.find(why) == large.err.rfind(why));
 }
