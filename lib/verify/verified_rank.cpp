@@ -54,8 +54,10 @@ void VerifiedRank::resume(const TrainState& state) {
   for (int i = 0; i < static_cast<int>(table().size()); ++i) {
     // The rows that pad the vocabulary are not saved, and have no effect on the others.
     const ParamSpec& spec = table()[static_cast<std::size_t>(i)];
-    load_part(spec, truth_.mesh, rank_, expected.kinds.front().at(spec.name),
-              held_part(store(), i, 0), saved_shape(spec, truth_.model).numel());
+    for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+      load_part(spec, truth_.mesh, rank_, at(expected.kinds, kind).at(spec.name),
+                held_part(store(), i, kind), saved_shape(spec, truth_.model).numel());
+    }
   }
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
     compare_values(phase_of(Phase::loaded, kind), step_ + 1, expected, kind);

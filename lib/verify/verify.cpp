@@ -3,6 +3,7 @@
 #include <chrono>
 #include <map>
 
+#include "plan/ownership/saved_parts.h"
 #include "verify/alone.h"
 #include "verify/day.h"
 #include "verify/free_run.h"
@@ -38,7 +39,11 @@ void LayoutVerdict::add(const LayoutVerdict& later) {
 std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int64_t steps,
                                 std::int64_t records, bool freely) {
   std::int64_t total = records * record_bytes(config, steps);
-  if (freely) total += records * free_record_bytes(config, day_of(config, steps));
+  if (freely) {
+    // Checkpoints are written from a copy.
+    total += records * free_record_bytes(config, day_of(config, steps)) +
+             saved_bytes(plan, config.optimizer);
+  }
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;

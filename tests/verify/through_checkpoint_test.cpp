@@ -108,6 +108,24 @@ TEST_CASE("messages of another type between the layouts that save and load", "[t
   }
 }
 
+TEST_CASE("rows that pad the vocabulary are in no checkpoint", "[threads-every]") {
+  // Decay moves their momentum.
+  const Options options =
+      with(small_llama, {"optimizer.weight_decay_form=coupled", "optimizer.weight_decay=0.1"});
+  const Verification verification(read_sample(options).config, 2);
+  const Made saves = made(options, "tp2");
+  const Made loads = made(options, "dp2");
+  const TempFolder temp;
+  const LayoutVerdict verdict =
+      verification.compare_through_checkpoint(saves.layout(), loads.layout(), temp.path() / "pair");
+  INFO(told(verdict));
+  CHECK(verdict.equal);
+  const LayoutVerdict freely =
+      verification.go_on_freely(saves.layout(), loads.layout(), temp.path() / "day");
+  INFO(told(freely));
+  CHECK(freely.equal);
+}
+
 TEST_CASE("what was loaded wrongly is found and named", "[threads-every]") {
   const Verification verification(read_sample(small_gpt).config, 4);
   const Made saves = made(small_gpt, "tp2");
