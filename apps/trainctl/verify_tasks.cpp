@@ -276,8 +276,12 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
   while (!layouts.empty() && rows.size() < std::max(layouts.size(), configs.size())) {
     rows.push_back(layouts[rows.size() % layouts.size()].said);
   }
+  const Config file = read_with({}).config;
   const auto can_be = [&](const RowPair& pair) {
-    return is_legal(configs[pair.second], layouts[pair.first % layouts.size()]);
+    const Layout& layout = layouts[pair.first % layouts.size()];
+    const Config& config = configs[pair.second];
+    if (layout.choice && !is_worth_trying(*layout.choice, config, file)) return false;
+    return is_legal(config, layout);
   };
   std::vector<std::vector<Layout>> taken(configs.size());
   for (const auto& [row, other] : paired_rows(rows, said, can_be, pairs)) {
@@ -327,7 +331,7 @@ void VerifyPlanner::fit_layer(VerifyComparisons& all) const {
   const auto fits = [&] {
     return bytes_of(all.list.front(), pieces() * all.steps, all.freely).first <= limit_;
   };
-  if (!fits() && !command_.through_checkpoint) all.freely = false;
+  if (!fits()) all.freely = false;
   while (!fits() && command_.steps == 0 && all.steps > 1) --all.steps;
   all.note += "; compared are " + what_is_left(planned_.read.config, all.list.front().config);
   if (!all.freely) all.note += ", without the free run, whose record does not fit";

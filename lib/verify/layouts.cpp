@@ -226,6 +226,17 @@ Config with_own_groups(Config config) {
   return config;
 }
 
+bool is_worth_trying(const LayoutChoice& choice, const Config& config, const Config& file) {
+  for (std::size_t i = 0; i < choice.words.size(); ++i) {
+    const auto has = [&](const Config& one) {
+      const std::vector<std::string> words = layout_switches()[i].words(one, choice.sizes);
+      return std::find(words.begin(), words.end(), choice.words[i]) != words.end();
+    };
+    if (!choice.words[i].empty() && has(file) && !has(config)) return false;
+  }
+  return true;
+}
+
 Config with_layout(const Config& config, const LayoutChoice& choice) {
   Config changed = with_own_groups(config);
   const LayoutSizes& sizes = choice.sizes;

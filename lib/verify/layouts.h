@@ -37,6 +37,9 @@ std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t wo
 /// layout as a number: layouts have other micro-batches, but count over the same groups.
 Config with_own_groups(Config config);
 
+/// Whether each word of the layout is as much worth trying with `config` as it is with `file`.
+bool is_worth_trying(const LayoutChoice& choice, const Config& config, const Config& file);
+
 /// `config` in this layout, one thread for each rank. If the number of stages differs from the
 /// config's own, the config's settings of its stages are dropped, and layers are distributed as
 /// evenly as possible.

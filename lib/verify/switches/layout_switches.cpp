@@ -173,8 +173,10 @@ bool apply_factor(std::string_view word, Config& config) {
   return true;
 }
 
-Words factor_words(const Config&, const LayoutSizes& sizes) {
+/// In fp16 larger gradients overflow at a loss scale at which a single rank's do not.
+Words factor_words(const Config& config, const LayoutSizes& sizes) {
   Words words{""};
+  if (resolve_compute(config.precision) == ComputeType::fp16) return words;
   if (sizes.dp > 1) words.emplace_back("summed");
   if (sizes.tp > 1) words.emplace_back("repeated");
   return words;

@@ -114,7 +114,7 @@ constexpr OptionKey keys[] = {
     {"data.eod_token", "3", joins},
     {"data.changed", "", nullptr, of_files},
     {"data.cache_dir", "", nullptr, of_files},
-    {"data.prefetch", "0|1|5"},
+    {"data.prefetch", "0|1|3"},
     {"moe.num_experts", "", nullptr, of_model},
     {"moe.router_topk", "1|3", has_experts},
     {"moe.router_choice",
