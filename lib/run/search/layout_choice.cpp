@@ -1,9 +1,9 @@
 #include "run/search/layout_choice.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -62,8 +62,7 @@ bool is_read(const std::string& path) {
 }
 
 std::string text_of_file(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  return read_beginning(path, std::numeric_limits<std::int64_t>::max());
 }
 
 using Values = std::vector<std::pair<std::string, std::string>>;
