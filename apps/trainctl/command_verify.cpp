@@ -168,6 +168,7 @@ class VerifyRun {
     const VerifiedLayout runs = task.runs->layout(job_);
     if (task.saves == nullptr) {
       LayoutVerdict verdict = verification_->compare(runs);
+      if (verdict.equal) verdict.add(verification_->check_one_rank());
       if (verdict.equal && all_.freely) verdict.add(verification_->run_freely(runs));
       return verdict;
     }

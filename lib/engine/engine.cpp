@@ -227,11 +227,29 @@ Engine::RowHook Engine::forward_hook() {
 }
 
 /// Pass::routed.
-std::function<void(std::int64_t, const Tensor&, const Tensor&)> Engine::router_hook() const {
+Engine::RouterHook Engine::router_hook() const {
   if (!input_.hooks.after_router) return {};
   return [this](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
     settle();
     input_.hooks.after_router(layer, tokens, logits);
+  };
+}
+
+/// Pass::routed_back.
+Engine::RouterHook Engine::router_backward_hook() const {
+  if (!input_.hooks.after_router_backward) return {};
+  return [this](std::int64_t layer, const Tensor& tokens, const Tensor& gradient) {
+    settle();
+    input_.hooks.after_router_backward(layer, tokens, gradient);
+  };
+}
+
+/// Pass::dropped.
+std::function<void(std::int64_t, float, const Tensor&)> Engine::dropout_hook() const {
+  if (!input_.hooks.after_dropout) return {};
+  return [this](std::int64_t site, float probability, const Tensor& values) {
+    settle();
+    input_.hooks.after_dropout(site, probability, values);
   };
 }
 
@@ -285,8 +303,8 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
   state.token_factor =
       tokens_now_ > 0 ? static_cast<float>(factor / static_cast<double>(tokens_now_)) : 0.0F;
   const SchedulePace& pace = plan_.length.pace;
-  lr_ = learning_rate_at(input_.lr_schedule, pace.end, pace.at(updates_));
-  state.learning_rate = static_cast<float>(lr_);
+  state.learning_rate =
+      static_cast<float>(learning_rate_at(input_.lr_schedule, pace.end, pace.at(updates_)));
   state.weight_decay =
       static_cast<float>(weight_decay_at(input_.optimizer, pace.end, pace.at(updates_)));
   state.bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
@@ -358,7 +376,7 @@ StepReport Engine::finish_step(double seconds) {
           .steps = input_.train.steps,
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
           .grad_norm = state.grad_norm,
-          .lr = lr_,
+          .lr = double{state.learning_rate},
           .tokens = tokens_,
           .positions = positions_,
           .labels = labels_,

@@ -88,7 +88,10 @@ class Engine {
   void broadcast_parameters();
   RowHook forward_hook();  // for the hooks of those names; empty without
   RowHook backward_hook();
-  std::function<void(std::int64_t, const Tensor&, const Tensor&)> router_hook() const;
+  using RouterHook = std::function<void(std::int64_t, const Tensor&, const Tensor&)>;
+  RouterHook router_hook() const;
+  RouterHook router_backward_hook() const;
+  std::function<void(std::int64_t, float, const Tensor&)> dropout_hook() const;
   std::function<void(int unit)> fetching();
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
@@ -145,7 +148,6 @@ class Engine {
   std::int64_t completed_ = 0, samples_ = 0, positions_ = 0, tokens_ = 0, labels_ = 0;
   double weight_sum_ = 0, flops_ = 0, scale_ = 1;  // of the running step, all ranks; of its loss
   std::int64_t tokens_now_ = 0, labels_now_ = 0;   // the same
-  double lr_ = 0;                                  // of its update
   std::int64_t updates_ = 0, skipped_in_row_ = 0;  // before it
 };
 

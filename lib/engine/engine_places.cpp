@@ -20,7 +20,8 @@ namespace {
 std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) {
   const Hooks& hooks = input.hooks;
   const bool looks = hooks.finalize_model_grads || hooks.after_forward || hooks.after_router ||
-                     hooks.after_backward || hooks.grad_sync;
+                     hooks.after_router_backward || hooks.after_dropout || hooks.after_backward ||
+                     hooks.grad_sync;
   if (looks) return "hooks of the program look inside a step";
   if (input.meet) return "the ranks meet within a step";
   return devices.host_part();
@@ -181,6 +182,8 @@ Pass Engine::make_pass(int view, int chunk) const {
       .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
       .routed = router_hook(),
+      .routed_back = router_backward_hook(),
+      .dropped = dropout_hook(),
       .training = true,
       .deadline_seconds = input_.deadline_seconds};
 }

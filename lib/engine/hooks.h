@@ -1,7 +1,7 @@
 // Functions that a program embedding the engine may run inside a step: C++ counterparts of
 // functions in Megatron-Core's ModelParallelConfig, and access to activations and their gradients.
-// Each is called on every rank on the thread that runs the step; all but after_forward,
-// after_router and after_backward in the same order on all ranks. Section hooks of the YAML file
+// Each is called on every rank on the thread that runs the step; those named after_... not in the
+// same order on all ranks. Section hooks of the YAML file
 // offers built-in alternatives.
 #pragma once
 
@@ -32,6 +32,16 @@ struct Hooks {
   /// until it returns.
   std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& logits)>
       after_router{};
+  /// What the backward of a layer's router gives to its logits, [S, experts] fp32: of the tokens of
+  /// this rank's part of the residual stream. It includes the losses of the router and the factor
+  /// of the loss scale. To be read only, until the hook returns.
+  std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& gradient)>
+      after_router_backward{};
+  /// What the forward of a training step has dropped from: site 0 is the embedding's output, and of
+  /// layer i site 1 + 3 i the probabilities of attention, 2 + 3 i what attention and 3 + 3 i what
+  /// the MLP gives to the residual stream. `values`: this rank's, afterwards; of attention's
+  /// probabilities, which are in no memory, none. To be read only, until the hook returns.
+  std::function<void(std::int64_t site, float probability, const Tensor& values)> after_dropout{};
   /// The output of the backward of a unit of this rank's stage for the unit below it, in every
   /// training step: the gradient of the residual stream that the unit read. Not for the embedding
   /// (unit 0). It includes the factor of the loss scale. The hook may change it; the unit below, on

@@ -26,7 +26,7 @@ struct StepReport {
   std::int64_t steps = 0;  // of the whole run
   double loss = 0;         // weighted mean over the global batch, nats per token
   double grad_norm = 0;    // before clipping
-  double lr = 0;
+  double lr = 0;           // that was applied: a number of fp32
   // Seen since the start of the run, all ranks: real positions (data/batch.h), all positions, and
   // labels with a weight above 0.
   std::int64_t tokens = 0, positions = 0, labels = 0;

@@ -61,6 +61,7 @@ void Attention::project(const Pass& pass, const Saved& saved, bool gathers) cons
 }
 
 void Attention::attend(const Pass& pass, const Saved& saved) const {
+  if (pass.dropped && pass.training && dropout > 0) pass.dropped(dropout_site, dropout, {});
   shared_keys.forward(pass,
                       {.shape = saved.shape,
                        .q = saved.queries,

@@ -61,7 +61,7 @@ void Block::repeat_middle(const Pass& pass, const Saved& saved) const {
     return;
   }
   attention.finish(pass, saved.attention);
-  drop(pass, saved.attention.y, attention_site);
+  drop_branch(pass, saved.attention.y, attention_site);
   if (normed) return norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);
   add(*pass.ops, {.a = saved.x, .b = saved.attention.y, .y = saved.norm2.x});
 }
@@ -71,7 +71,7 @@ void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
     if (!saved.x_slice.empty()) pass.ops->stream->copy(saved.x_slice, share_of(*group, saved.x));
     norm1.forward(pass, saved.norm1);
     attention.forward(pass, saved.attention);
-    drop(pass, saved.attention.y, attention_site);
+    drop_branch(pass, saved.attention.y, attention_site);
     norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
   }
   std::visit(
@@ -80,7 +80,7 @@ void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
       },
       mlp);
   if (!runs(leg, Leg::home)) return;
-  drop(pass, saved.mlp.y, mlp_site);
+  drop_branch(pass, saved.mlp.y, mlp_site);
   add(*pass.ops, {.a = saved.norm2.x, .b = saved.mlp.y, .y = saved.y});
 }
 
@@ -113,6 +113,11 @@ void Block::drop(const Pass& pass, const Tensor& branch, std::int64_t site) cons
                      .first_feature = 0,
                      .features = branch.columns(),
                      .key = {.state = pass.state, .site = site, .probability = dropout}});
+}
+
+void Block::drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const {
+  drop(pass, branch, site);
+  if (pass.dropped && pass.training && dropout > 0) pass.dropped(site, dropout, branch);
 }
 
 void Block::branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,

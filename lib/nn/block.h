@@ -59,6 +59,7 @@ struct Block {
   void repeat_attention(const Pass& pass, const Saved& saved) const;
   void repeat_middle(const Pass& pass, const Saved& saved) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
+  void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // and tells
   /// The gradient of a branch: dy itself, or with dropout its masked copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;

@@ -34,6 +34,7 @@ void Embedding::forward(const Pass& pass, const Saved& saved) const {
                                   .accumulate = true});
   }
   drop(*this, pass, saved.y);
+  if (pass.dropped && pass.training && dropout > 0) pass.dropped(embedding_site, dropout, saved.y);
 }
 
 void Embedding::backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const {

@@ -306,6 +306,7 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
                             .z_factor = rule.z_factor,
                             .d_logits = g.d_logits,
                             .state = pass.state});
+  if (pass.routed_back) pass.routed_back(layer, pass.stream.global_token, g.d_logits);
 }
 
 /// g.dx += the gradient of the input of the router, and of the shared experts' gate.

@@ -12,7 +12,9 @@
 #include "run/steps.h"
 #include "verify/data.h"
 #include "verify/layouts.h"
+#include "verify/own/router.h"
 #include "verify/routing.h"
+#include "verify/scalars.h"
 
 namespace trainctl {
 
@@ -109,7 +111,42 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
   }
 }
 
+/// By name of the biases of experts, how the step moves them: from what the routers met.
+std::map<std::string, std::vector<double>> bias_steps(const Config& config, const Plan& plan,
+                                                      const std::vector<Batch>& batches,
+                                                      const RecordedState& before,
+                                                      const RecordedStep& step) {
+  std::map<std::string, std::vector<double>> steps;
+  if (!config.moe.router_enable_expert_bias) return steps;
+  const std::vector<char> real = real_tokens_of(batches);
+  for (const RecordedStream& router : step.routers) {
+    if (router.name.empty()) continue;
+    const std::string name = router.name + ".moe.expert_bias";
+    const own::Router own(config.moe, router_sizes(plan, std::ssize(real)));
+    const own::RouterChoices choices =
+        own.choose({router.values, before.kinds.front().at(name), real});
+    steps[name] = own.bias_steps(choices);
+  }
+  return steps;
+}
+
 }  // namespace
+
+std::vector<char> real_tokens_of(const std::vector<Batch>& batches) {
+  std::vector<char> real;
+  for (const Batch& batch : batches) {
+    for (const std::int64_t tokens : batch.real) {
+      for (std::int64_t i = 0; i < batch.length; ++i) real.push_back(i < tokens ? 1 : 0);
+    }
+  }
+  return real;
+}
+
+own::RouterSizes router_sizes(const Plan& plan, std::int64_t tokens) {
+  return {.tokens = tokens,
+          .balance_group = plan.model.routing_group,
+          .capacity_group = plan.model.capacity_group};
+}
 
 Config alone(Config config) {
   config = with_own_groups(std::move(config));
@@ -180,17 +217,23 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
+  own::Counters counters = first_counters(single, record.loss_scaling.initial);
   for (; index < steps; ++index) {
     record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
     const Plan& now = plan.after(index);
     const std::int64_t sequences = now.tokens_per_step() / plan.model.seq_length;
     step.streams = empty_streams(plan.model, sequences);
     step.routers = empty_routers(plan.model, sequences);
-    const StepReport report =
-        engine.train_step(made_up_batches(single, now, 0, samples_in(plan.ramp, index)));
+    const auto batches = made_up_batches(single, now, 0, samples_in(plan.ramp, index));
+    const StepReport report = engine.train_step(batches);
     step.loss = report.loss;
-    step.state = engine.step_state();
+    step.numbers = own::begin_step(single, index, counters, labels_of(batches));
+    add_gradients(single, step.gradients, step.numbers);
+    counters = step.numbers.after;
     step.largest_gradient = largest_of(step.gradients);
+    if (step.numbers.finite) {
+      step.bias_steps = bias_steps(single, plan, batches, record.states.back(), step);
+    }
     record.steps.push_back(std::move(step));
     step = {};
   }

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "plan/plan.h"
 #include "verify/message_rounding.h"
+#include "verify/own/router.h"
 #include "verify/record.h"
 
 namespace trainctl {
@@ -29,6 +30,11 @@ Config in_fp32(Config config);
 
 /// The engine of a verified run; everything this refers to must outlive it.
 EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds);
+
+/// Of the tokens of a step in the order of the data, which are not padding.
+std::vector<char> real_tokens_of(const std::vector<Batch>& batches);
+/// `plan`: of a single rank.
+own::RouterSizes router_sizes(const Plan& plan, std::int64_t tokens);
 
 /// Runs and records `steps` steps of one rank that rounds as the messages of the layouts it is
 /// compared with, with everything else as in `config`. Throws Error{config} if one rank cannot run

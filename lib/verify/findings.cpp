@@ -22,15 +22,22 @@ const char* word_of_phase(Phase phase) {
                                    "loaded optimizer state 2 of",
                                    "activation",
                                    "router logits",
+                                   "scalar",
                                    "loss",
                                    "gradient",
+                                   "sum of",
                                    "grad norm",
+                                   "scalar",
                                    "loss scale",
-                                   "scaler state",
+                                   "scalar",
                                    "parameter",
                                    "optimizer state 1 of",
                                    "optimizer state 2 of",
+                                   "update of",
+                                   "dropout",
+                                   "gradient",
                                    "batch",
+                                   "scalar",
                                    "free loss",
                                    "free gradient",
                                    "free grad norm",
@@ -71,7 +78,8 @@ std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
   constexpr std::int64_t most_rows = 1 << 20;
   const std::int64_t unit = spec.two_homes ? 0 : spec.unit;
   const std::int64_t place = unit * most_rows + subject.row;
-  const bool backwards = subject.phase == Phase::gradient || subject.phase == Phase::free_gradient;
+  const bool backwards = subject.phase == Phase::gradient || subject.phase == Phase::sum ||
+                         subject.phase == Phase::free_gradient;
   return backwards ? -place : place;
 }
 
@@ -156,6 +164,36 @@ void Findings::compare_mean(const Subject& subject, const ParamSpec& spec,
   where.bound = std::max(subject.bound, subject.least_bound / scale);
   take(where,
        {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
+}
+
+void Findings::compare_part(const Subject& subject, const ParamSpec& spec, const std::string& name,
+                            const HeldPart& held, const std::vector<double>& expected,
+                            double scale) {
+  if (held.part.length() == 0) return;
+  const std::vector<float> own = values_of(held.values);
+  Farthest farthest;
+  for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
+    for (std::int64_t i = 0; i < piece.length; ++i) {
+      const auto here = static_cast<std::size_t>(piece.local + i);
+      const double distance = difference_of(double{own[here]}, expected[here]);
+      if (distance <= farthest.difference) continue;
+      farthest = {distance, double{own[here]}, expected[here], piece.global + i};
+    }
+  }
+  Departure where = departure(subject, farthest.found, farthest.expected);
+  where.tensor = name;
+  where.index = index_of(farthest.at, spec.global_shape);
+  where.error = error_of(farthest.difference, scale);
+  take(where,
+       {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
+}
+
+void Findings::compare_error(const Subject& subject, const std::string& name, double found,
+                             double expected, double error) {
+  Departure where = departure(subject, found, expected);
+  where.tensor = name;
+  where.error = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+  take(where, {subject.step, static_cast<std::int64_t>(subject.phase), subject.row, rank_});
 }
 
 void Findings::compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,

@@ -21,15 +21,22 @@ enum class Phase : std::uint8_t {
   loaded_state2,
   activation,
   router,  // its logits
+  scalar,  // of a step, known before its passes
   loss,
   gradient,
+  sum,  // of what ranks gave: of gradients, and in a collective
   grad_norm,
+  clip,
   loss_scale,
   scaler,  // how many updates, and the counters that move the loss scale
   parameter,
   state1,
   state2,
+  update,  // of a parameter and what the optimizer keeps of it
+  dropout,
+  slope,  // of the loss along a direction
   batch,  // of the loader, beside the data read without it
+  free_scalar,
   free_loss,
   free_gradient,
   free_norm,
@@ -78,6 +85,13 @@ class Findings {
   /// a limit.
   void compare_mean(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                     const HeldPart& held, double scale);
+  /// Of `name`, the elements of a rank's part beside `expected`, as many. Error: the largest
+  /// difference over `scale`.
+  void compare_part(const Subject& subject, const ParamSpec& spec, const std::string& name,
+                    const HeldPart& held, const std::vector<double>& expected, double scale);
+  /// Error: `error` itself.
+  void compare_error(const Subject& subject, const std::string& name, double found, double expected,
+                     double error);
   /// Takes in those of another rank; of the first departures the one that a step makes first stays.
   void merge(const Findings& other);
   /// The same from another process: what its bytes() gave.

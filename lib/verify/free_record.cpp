@@ -11,6 +11,7 @@
 #include "run/steps.h"
 #include "verify/alone.h"
 #include "verify/routing.h"
+#include "verify/scalars.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -158,6 +159,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
   Engine engine(input, *world);
   engine.initialise();
   if (initial != nullptr) *initial = masters_of(engine.parameters());
+  own::Counters counters = first_counters(once.config, once.scaling.initial);
   for (; index < once.day.steps; ++index) {
     if (once.rules.rounds && once.routes == nullptr) {
       const std::int64_t tokens = once.plan.after(index).tokens_per_step();
@@ -170,6 +172,9 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
       record_data(batches, step);
     }
     const StepReport report = engine.train_step(batches);
+    step.numbers = own::begin_step(once.config, index, counters, labels_of(batches));
+    add_norm(once.config, report.grad_norm, !report.skipped, step.numbers);
+    counters = step.numbers.after;
     engine.masters_changed();
     step.loss = report.loss;
     step.grad_norm = report.grad_norm;

@@ -37,6 +37,7 @@ struct FreeStep {
   double grad_norm = 0;
   std::optional<double> loss_scale;
   bool skipped = false;
+  own::StepNumbers numbers;          // that are not the engine's
   std::vector<RecordedStream> data;  // [sequence, token]: tokens, labels, loss weights
   WholeTensors gradients;            // summed, with their factor, where Day::has_gradients
   // In 16 bits by layer: which experts a token goes to may follow from rounding, so that all other

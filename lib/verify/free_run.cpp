@@ -20,6 +20,7 @@
 #include "run/steps.h"
 #include "verify/ranks.h"
 #include "verify/routing.h"
+#include "verify/scalars.h"
 
 namespace trainctl {
 
@@ -108,6 +109,8 @@ class FreeRun {
       load_run(engine_, session_.begins->manifest,
                CheckpointFolder(session_.run).of(record_.day.noon), plan_, given_.config.optimizer,
                world_.rank());
+      compare_counters(findings_, Phase::free_scalar, scalars(record_.day.noon + 1),
+                       at(record_.found.steps, record_.day.noon).numbers.before);
     }
     if (!given_.faults.loaded) return;
     given_.faults.loaded(world_.rank(), store());
@@ -227,8 +230,16 @@ class FreeRun {
   }
   double loss_bound() const { return in_fp32() ? fp32_bound : loss_half_bound; }
 
+  FoundScalars scalars(std::int64_t step) {
+    const Config& config = given_.truth_config;
+    const std::int64_t factor = own::gradient_factor(config.parallel, given_.truth.mesh);
+    return {engine_.step_state(), step, static_cast<double>(factor)};
+  }
+
   void compare_step(const StepReport& report) {
     const FreeStep& expected = at(record_.found.steps, report.step - 1);
+    compare_free_scalars(findings_, given_.truth_config.optimizer, scalars(report.step),
+                         expected.numbers);
     const FreeRounding::Step& rounding = at(record_.rounding.steps, report.step - 1);
     Findings::Subject subject{.step = report.step, .bound = bound(report.step)};
     const auto compare = [&](Phase phase, double found, double other, double apart) {

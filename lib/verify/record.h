@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "engine/parameters/param_store.h"
-#include "ops/step_state.h"
 #include "plan/rules/loss_scaling.h"
 #include "verify/message_rounding.h"
+#include "verify/own/step_numbers.h"
 
 namespace trainctl {
 
@@ -36,8 +36,10 @@ struct RecordedStep {
   double largest_gradient = 0;
   std::vector<RecordedStream> streams;  // by unit
   std::vector<RecordedStream> routers;  // by layer; empty where it has no experts
-  StepState state;                      // as the step left it: norm, verdict and loss scale
+  own::StepNumbers numbers;             // that are not the engine's
   WholeTensors gradients;
+  // By name of the biases of experts: by how much the step moves each.
+  std::map<std::string, std::vector<double>> bias_steps;
   // By parameter, in 16 bits: the largest distance of its gradient from that of the step rounded
   // otherwise, or not at all.
   std::map<std::string, double> roundings;

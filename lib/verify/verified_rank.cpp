@@ -11,7 +11,10 @@
 #include "verify/data.h"
 #include "verify/free_record.h"
 #include "verify/message_rounding.h"
+#include "verify/own/step_numbers.h"
 #include "verify/routing.h"
+#include "verify/scalars.h"
+#include "verify/update_check.h"
 
 namespace trainctl {
 
@@ -33,12 +36,17 @@ VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& worl
     : record_(record),
       config_(given.config),
       plan_(given.plan),
+      truth_config_(given.truth_config),
       truth_(given.truth),
       faults_(given.faults),
       rank_(world.rank()),
       rounds_alike_(message_rounding(truth_) == record.rounding),
+      watches_sums_(world.size() > 1 && truth_.device == DeviceKind::cpu),
       findings_(findings),
-      engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)), world) {}
+      sums_(world, truth_.mesh),
+      gradient_sums_(truth_, world),
+      engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)),
+              watches_sums_ ? static_cast<World&>(sums_) : world) {}
 
 void VerifiedRank::initialise() {
   engine_.initialise();
@@ -47,6 +55,15 @@ void VerifiedRank::initialise() {
 }
 
 void VerifiedRank::resume(const TrainState& state) {
+  // Counters of its own first: what the engine left as it began is as often right by chance.
+  TrainState marked = state;
+  ++marked.updates;
+  ++marked.good_steps;
+  ++marked.hysteresis;
+  marked.loss_scale *= 2;
+  engine_.resume(marked);
+  compare_counters(findings_, Phase::scalar, {engine_.step_state(), state.step + 1},
+                   {marked.updates, marked.good_steps, marked.hysteresis, marked.loss_scale});
   engine_.resume(state);
   step_ = state.step;
   has_state_ = true;
@@ -62,6 +79,8 @@ void VerifiedRank::resume(const TrainState& state) {
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
     compare_values(phase_of(Phase::loaded, kind), step_ + 1, expected, kind);
   }
+  compare_counters(findings_, Phase::scalar, {engine_.step_state(), step_ + 1},
+                   at(record_.steps, step_).numbers.before);
 }
 
 void VerifiedRank::run_until(std::int64_t last) {
@@ -122,6 +141,9 @@ EngineInput VerifiedRank::with_hook(EngineInput input) {
   input.hooks.after_router = [this](std::int64_t layer, const Tensor& tokens,
                                     const Tensor& logits) { meet_router(layer, tokens, logits); };
   input.hooks.finalize_model_grads = [this](ParamStore&) { gradients_summed(); };
+  if (watches_sums_) {
+    input.hooks.grad_sync = [this](int bucket) { gradient_sums_.keep(store(), bucket); };
+  }
   return input;
 }
 
@@ -203,8 +225,11 @@ void VerifiedRank::one_step() {
   auto batches = made_up_batches(config_, plan_.after(state.step),
                                  plan_.mesh.coordinate(rank_, Axis::dp), state.samples);
   if (faults_.batches) faults_.batches(rank_, step_, batches);
+  sums_.begin_step(step_);
+  gradient_sums_.begin_step();
   const StepReport report = engine_.train_step(batches);
   engine_.complete_weights();
+  sums_.tell(findings_);
   if (faults_.parameters) faults_.parameters(rank_, step_, store());
   compare_step(report);
   const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
@@ -212,6 +237,7 @@ void VerifiedRank::one_step() {
     compare_values(phase_of(Phase::parameter, kind), step_, expected, kind);
   }
   compare_weights(expected.kinds.front());
+  compare_update(findings_, record_, step_, truth_config_, store(), truth_.mesh, rank_);
 }
 
 /// What layers read in the next step, where it stays on the rank: gathered, and perhaps rounded.
@@ -233,21 +259,13 @@ void VerifiedRank::compare_step(const StepReport& report) {
   if (rounds_alike_) {
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
   }
-  const StepState& found = engine_.step_state();
-  const StepState& expected = recorded().state;
-  if (!expected.found_inf) {
-    findings_.compare({Phase::grad_norm, step_, 0, fp32_bound}, found.grad_norm,
-                      expected.grad_norm);
-  }
-  findings_.compare({Phase::loss_scale, step_, 0, fp32_bound}, found.loss_scale,
-                    expected.loss_scale);
-  const auto compare_count = [&](std::int64_t own, std::int64_t other) {
-    findings_.compare({Phase::scaler, step_, 0, fp32_bound}, static_cast<double>(own),
-                      static_cast<double>(other));
-  };
-  compare_count(found.updates, expected.updates);
-  compare_count(found.good_steps, expected.good_steps);
-  compare_count(found.hysteresis, expected.hysteresis);
+  const FoundScalars found{engine_.step_state(), step_, gradient_factor()};
+  compare_scalars(findings_, Phase::scalar, found, recorded().numbers);
+  compare_verdict(findings_, truth_config_.optimizer, found, recorded().numbers);
+}
+
+double VerifiedRank::gradient_factor() const {
+  return static_cast<double>(own::gradient_factor(truth_config_.parallel, truth_.mesh));
 }
 
 /// No number where this rank does not own a weight: the step must get it.
@@ -271,7 +289,10 @@ HeldPart VerifiedRank::summed_part(int index) {
 
 void VerifiedRank::gradients_summed() {
   if (faults_.gradients) faults_.gradients(rank_, step_, store());
-  const bool measurable = !recorded().state.found_inf && rounds_alike_;
+  if (watches_sums_ && recorded().numbers.finite) {
+    gradient_sums_.compare(store(), findings_, step_);
+  }
+  const bool measurable = recorded().numbers.finite && rounds_alike_;
   if (measurable) {
     // To those of the mean loss; they are replaced by the single rank's afterwards.
     const auto factor = static_cast<double>(truth_.gradient.factor);

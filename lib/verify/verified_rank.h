@@ -12,6 +12,7 @@
 #include "verify/findings.h"
 #include "verify/ranks.h"
 #include "verify/record.h"
+#include "verify/sums.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -46,6 +47,7 @@ class VerifiedRank {
   void load_state(const RecordedState& state);
   void one_step();
   void compare_step(const StepReport& report);
+  double gradient_factor() const;
   void compare_weights(const WholeTensors& whole);
   void forget_weights();
   HeldPart summed_part(int index);
@@ -54,14 +56,18 @@ class VerifiedRank {
   const Record& record_;
   const Config& config_;
   const Plan& plan_;
+  const Config& truth_config_;
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
   bool rounds_alike_;             // as the recorded rank does; else only updates can be compared
+  bool watches_sums_;             // where ranks add up what is in host memory
   std::int64_t step_ = 0;         // that is being taken, or was taken last
   std::int64_t first_token_ = 0;  // of the step's
   bool has_state_ = false;        // the next step starts from what is there
   Findings& findings_;
+  SumWorld sums_;
+  GradientSums gradient_sums_;
   Engine engine_;
 };
 

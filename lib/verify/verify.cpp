@@ -5,6 +5,7 @@
 
 #include "plan/ownership/saved_parts.h"
 #include "verify/alone.h"
+#include "verify/alone_check.h"
 #include "verify/day.h"
 #include "verify/free_run.h"
 #include "verify/message_rounding.h"
@@ -47,7 +48,9 @@ std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;
-    total += ranks_of_stage * (memory.total() - memory.runtime - memory.data);
+    std::int64_t elements = 0;  // whose gradients are kept as they are before their sums
+    for (const ParamSpec& row : stage.parameters) elements += row.shape.numel();
+    total += ranks_of_stage * (memory.total() - memory.runtime - memory.data + 4 * elements);
   }
   return total;
 }
@@ -76,6 +79,15 @@ struct Verification::Impl {
   }
 
   const Day day = day_of(config, steps);
+
+  std::optional<LayoutVerdict> of_one_rank{};
+
+  /// What no comparison with a single rank can show; found once.
+  const LayoutVerdict& verdict_of_one_rank() {
+    if (!of_one_rank) of_one_rank = check_alone(config);
+    return *of_one_rank;
+  }
+
   std::optional<FreeData> free_data{};
   std::map<FreeRules, FreeRecord> free_records{};
 
@@ -130,6 +142,8 @@ LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& 
   verdict.seconds = seconds_since(start);
   return verdict;
 }
+
+LayoutVerdict Verification::check_one_rank() const { return impl_->verdict_of_one_rank(); }
 
 LayoutVerdict Verification::run_freely(const VerifiedLayout& layout, const Faults& faults) const {
   const auto start = Clock::now();

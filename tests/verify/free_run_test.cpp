@@ -131,10 +131,10 @@ std::vector<FaultRow> step_faults() {
        small_gpt,
        "dp2",
        {.config = [](int, Config& config) { config.lr_schedule.max_lr *= 3; }},
-       "free loss",
-       "",
+       "scalar",
+       "learning_rate",
        -1,
-       2},
+       1},
   };
 }
 
@@ -157,8 +157,8 @@ std::vector<FaultRow> data_faults() {
        small_gpt,
        "dp2",
        {.world = [own](World& world) { return faulty_world(world, own); }},
-       "free loss",
-       ""},
+       "scalar",
+       "loss_factor"},
       {"an evaluation that skips the last sequence",
        small_gpt,
        "pp2",

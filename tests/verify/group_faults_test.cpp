@@ -78,7 +78,7 @@ std::vector<FaultRow> loss_faults() {
       {"one rank counts too few weights", small_gpt, "dp2",
        on_one({1, "scalars world", all_gather, 1,
                with_output([](const Tensor& all) { all.as<double>()[0] *= 0.5; })}),
-       "loss", "", 1},
+       "scalar", "loss_factor", 1},
       {"one rank's loss left out of the mean", small_gpt, "dp2",
        on_one({0, "scalars world", all_gather, 3,
                with_output([](const Tensor& all) { all.as<double>()[2] = 0; })}),

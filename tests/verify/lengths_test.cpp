@@ -103,8 +103,8 @@ TEST_CASE("mistakes in lengths are found") {
                .options = options,
                .layout = "dp2+m4+variable",
                .faults = short_everywhere,
-               .what = "loss",
-               .tensor = ""});
+               .what = "scalar",
+               .tensor = "token_factor"});
   // One rank of a pipeline has another length than its neighbour.
   const Faults short_on_one{.batches = [](int rank, std::int64_t, std::vector<Batch>& batches) {
     if (rank == 1) cut_labels(batches[1]);

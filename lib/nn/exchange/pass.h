@@ -37,6 +37,11 @@ struct Pass {
   Tensor router_sums{};
   // What a program sees of routers (Hooks::after_router); not in passes without gradients.
   std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& logits)> routed{};
+  // The same of the gradients of logits (Hooks::after_router_backward), and of dropout
+  // (Hooks::after_dropout).
+  std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& gradient)>
+      routed_back{};
+  std::function<void(std::int64_t site, float probability, const Tensor& values)> dropped{};
   bool training = true;  // false: no dropout, no gradients
   double deadline_seconds = std::numeric_limits<double>::infinity();  // of a wait for the device
 

@@ -63,7 +63,7 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   append(text, ", \"loss\": ", report.loss);
   append(text, ", \"grad_norm\": ", report.grad_norm);
   if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
-  append(text, ", \"lr\": ", report.lr);
+  append(text, ", \"lr\": ", static_cast<float>(report.lr));  // as it was applied
   append(text, ", \"tokens\": ", report.tokens);
   append(text, ", \"positions\": ", report.positions);
   append(text, ", \"labels\": ", report.labels);

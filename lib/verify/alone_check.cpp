@@ -1,0 +1,455 @@
+#include "verify/alone_check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/at.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "base/round_up.h"
+#include "comm/world.h"
+#include "engine/engine.h"
+#include "verify/alone.h"
+#include "verify/data.h"
+#include "verify/findings.h"
+#include "verify/own/router.h"
+#include "verify/record.h"
+
+namespace trainctl {
+
+namespace {
+
+/// What dropout has dropped, beside what the configuration says.
+class DropoutCheck {
+ public:
+  explicit DropoutCheck(const ModelConfig& model) : model_(model) {}
+
+  /// See Hooks::after_dropout.
+  void take(std::int64_t site, float probability, const Tensor& values);
+  void end_step() { ++step_; }
+  /// Every use that the model has was met in each step, with the configured probability and about
+  /// as many zeros, other ones than anywhere else.
+  void compare(Findings& findings) const;
+
+ private:
+  struct Use {
+    double probability = 0;
+    std::vector<char> zero;  // of the first values
+    double zeros = 0;        // of all
+    double count = 0;
+  };
+  struct Site {
+    std::string name;
+    double probability = 0;
+  };
+  Site site(std::int64_t number) const;
+  void compare_masks(Findings& findings) const;
+
+  const ModelConfig model_;
+  std::int64_t step_ = 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, Use> uses_;  // by step and site
+};
+
+constexpr std::size_t values_kept = 4096;  // of a use
+constexpr double deviations = 6;           // that a count may be from its mean
+
+/// How many deviations a share of `count` draws is from its probability.
+double deviation(double share, double probability, double count) {
+  return std::abs(share - probability) / std::sqrt(probability * (1 - probability) / count);
+}
+
+DropoutCheck::Site DropoutCheck::site(std::int64_t number) const {
+  if (number == 0) return {"of the embedding", model_.embedding_dropout};
+  const std::string layer = "layers." + std::to_string((number - 1) / 3);
+  switch ((number - 1) % 3) {
+    case 0: return {"of the probabilities of " + layer + ".attention", model_.attention_dropout};
+    case 1: return {"of " + layer + ".attention", model_.hidden_dropout};
+    default: return {"of " + layer + ".mlp", model_.hidden_dropout};
+  }
+}
+
+void DropoutCheck::take(std::int64_t site, float probability, const Tensor& values) {
+  if (step_ > 1) return;
+  Use& use = uses_[{step_, site}];
+  use.probability = double{probability};
+  if (values.empty()) return;
+  for (const float value : values_of(values)) {
+    use.count += 1;
+    use.zeros += value == 0 ? 1 : 0;
+    if (use.zero.size() < values_kept) use.zero.push_back(value == 0 ? 1 : 0);
+  }
+}
+
+void DropoutCheck::compare(Findings& findings) const {
+  Findings::Subject subject{.phase = Phase::dropout, .bound = 1e-6};
+  subject.beside = "the configuration has";
+  for (std::int64_t step = 0; step < 2; ++step) {
+    subject.step = step + 1;
+    for (subject.row = 0; subject.row <= 3 * model_.num_layers; ++subject.row) {
+      const Site expected = site(subject.row);
+      const auto found = uses_.find({step, subject.row});
+      const bool met = found != uses_.end();
+      subject.bound = 1e-6;
+      findings.compare(subject, met ? found->second.probability : 0, expected.probability,
+                       expected.name);
+      if (!met || found->second.count == 0) continue;
+      const Use& use = found->second;
+      const double share = use.zeros / use.count;
+      subject.bound = deviations;
+      findings.compare_error(subject, expected.name, share, expected.probability,
+                             deviation(share, expected.probability, use.count));
+    }
+  }
+  compare_masks(findings);
+}
+
+/// Two draws agree with probability p q + (1 - p) (1 - q).
+void DropoutCheck::compare_masks(Findings& findings) const {
+  Findings::Subject subject{.phase = Phase::dropout, .bound = deviations};
+  subject.beside = "independent masks agree in a share of";
+  for (auto one = uses_.begin(); one != uses_.end(); ++one) {
+    for (auto other = uses_.begin(); other != one; ++other) {
+      const Use& a = one->second;
+      const Use& b = other->second;
+      const std::size_t count = std::min(a.zero.size(), b.zero.size());
+      if (count == 0) continue;
+      double same = 0;
+      for (std::size_t i = 0; i < count; ++i) same += a.zero[i] == b.zero[i] ? 1 : 0;
+      const double p = a.probability;
+      const double q = b.probability;
+      const double expected = p * q + (1 - p) * (1 - q);
+      subject.step = one->first.first + 1;
+      subject.row = one->first.second;
+      const auto draws = static_cast<double>(count);
+      findings.compare_error(subject, "masks " + site(subject.row).name, same / draws, expected,
+                             deviation(same / draws, expected, draws));
+    }
+  }
+}
+
+constexpr std::int64_t most_sequences = 2;
+/// Of a model whose kinds are moved one after another; those of a larger one all at once.
+constexpr std::int64_t most_elements = 8'000'000;
+
+/// A few sequences as one micro-batch, so that a router meets all tokens of a step at once. The
+/// weights are so large that every layer changes its input by about as much as it is.
+Config to_differentiate(const Config& given) {
+  Config config = in_fp32(alone(given));
+  config.optimizer = {};
+  config.optimizer.type = OptimizerType::sgd;
+  config.optimizer.momentum = 0;  // nothing is kept
+  config.hooks.grad_scale = GradScale::none;
+  config.model.perform_initialization = true;
+  config.model.init_method_std = 1 / std::sqrt(static_cast<double>(config.model.hidden_size));
+  const std::int64_t least = sequences_of_groups(model_shape(config.model, config.moe));
+  const std::int64_t few = std::min(most_sequences, config.train.global_batch_size);
+  config.train.global_batch_size = round_up(few, least);
+  config.train.micro_batch_size = config.train.global_batch_size;
+  config.train.rampup_batch_size.reset();
+  // No update moves a parameter by as much as fp32 can tell.
+  config.lr_schedule = {};
+  config.lr_schedule.max_lr = 1e-30;
+  return config;
+}
+
+/// The logits of a layer's router and what they are trained by, [tokens, experts].
+struct RouterLayer {
+  std::vector<float> logits;
+  std::vector<float> gradient;
+  own::RouterChoices choices;
+};
+using Routers = std::map<std::int64_t, RouterLayer>;
+
+/// By how much each element of some parameters is moved, times an amount.
+struct Direction {
+  std::map<int, std::vector<double>> units;
+};
+
+/// One rank whose loss and gradients can be had at any place near the first parameters.
+class Slopes {
+ public:
+  /// `run`: what the engine has; `config` unless there is a fault.
+  Slopes(const Config& config, const Config& run)
+      : config_(config),
+        run_(run),
+        plan_(plan_alone(run_)),
+        batches_(made_up_batches(config_, plan_, 0, 0)),
+        real_(real_tokens_of(batches_)),
+        routers_(config_.moe, router_sizes(plan_, std::ssize(real_))),
+        dropped_(config_.model),
+        world_(self_world()),
+        engine_(input(), *world_) {
+    engine_.initialise();
+    start_ = std::move(record_state(store(), 0).kinds.front());
+    is_base_ = true;
+    base_loss_ = loss_at();
+    is_base_ = false;
+    dropped_.end_step();
+    loss_at(1);  // another step, for what it drops
+    dropped_.end_step();
+  }
+
+  const std::vector<ParamSpec>& table() const { return plan_.stages.front().parameters; }
+  const DropoutCheck& dropped() const { return dropped_; }
+
+  struct Slope {
+    double by_gradient = 0;
+    double by_differences = 0;
+    double allowed = 0;  // apart
+    double apart() const { return std::abs(by_gradient - by_differences); }
+    bool is_wrong() const { return !(apart() <= allowed); }
+  };
+  /// Along a direction in these parameters, another one for each `drawn`: with differences so small
+  /// that the loss is nearly a straight line, or, where its rounding or its bends count more, with
+  /// others.
+  Slope along(const std::vector<int>& parameters, std::uint64_t drawn = 0) {
+    Direction direction;
+    Slope slope;
+    double squares = 0;
+    for (const int parameter : parameters) {
+      const std::vector<float>& gradient = gradients_.at(at(table(), parameter).name);
+      const std::vector<double>& unit = direction.units[parameter] = unit_of(parameter, drawn);
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        slope.by_gradient += double{gradient[i]} * unit[i];
+        squares += std::pow(double{gradient[i]} * unit[i], 2);
+      }
+    }
+    for (const double amount : {0x1p-8, 0x1p-6, 0x1p-9}) {
+      const double near = difference(direction, amount / 2);
+      const double far = difference(direction, amount);
+      slope.by_differences = near + (near - far) / 3;
+      slope.allowed = slope_bound * std::sqrt(squares) + rounding * base_loss_ / amount;
+      if (!slope.is_wrong()) break;
+    }
+    put(direction, 0);
+    return slope;
+  }
+
+ private:
+  /// Of a loss, by which its differences may be wrong.
+  static constexpr double rounding = 4e-8;
+
+  double difference(const Direction& direction, double amount) {
+    put(direction, amount);
+    double sum = loss_at();
+    put(direction, -amount);
+    sum -= loss_at();
+    return sum / (2 * amount);
+  }
+
+  EngineInput input() {
+    EngineInput input = engine_input(run_, plan_, config_.parallel.deadline_seconds);
+    input.hooks.after_router = [this](std::int64_t layer, const Tensor&, const Tensor& logits) {
+      hold_choices(layer, logits);
+    };
+    input.hooks.after_router_backward = [this](std::int64_t layer, const Tensor&,
+                                               const Tensor& gradient) {
+      if (is_base_) base_[layer].gradient = values_of(gradient);
+    };
+    input.hooks.after_dropout = [this](std::int64_t site, float probability, const Tensor& values) {
+      dropped_.take(site, probability, values);
+    };
+    input.hooks.finalize_model_grads = [this](ParamStore& store) {
+      if (is_base_) gradients_ = record_gradients(store);
+    };
+    return input;
+  }
+
+  ParamStore& store() { return engine_.parameters(); }
+
+  /// Along which each element is moved: by about as much as it is large, up or down.
+  std::vector<double> unit_of(int parameter, std::uint64_t drawn) const {
+    const ParamSpec& spec = at(table(), parameter);
+    const std::vector<float>& values = start_.at(spec.name);
+    double squares = 0;
+    for (const float value : values) squares += double{value} * double{value};
+    const double size = std::max(std::sqrt(squares / static_cast<double>(values.size())),
+                                 config_.model.init_method_std);
+    const Philox signs(config_.train.seed + drawn, fnv1a("direction " + spec.name));
+    std::vector<double> unit(values.size());
+    for (std::size_t i = 0; i < unit.size(); ++i) {
+      unit[i] = signs.bits(i) % 2 == 0 ? size : -size;
+    }
+    return unit;
+  }
+
+  /// Sets the parameters of the direction to what is nearest in fp32.
+  void put(const Direction& direction, double amount) {
+    for (const auto& [parameter, unit] : direction.units) {
+      std::vector<float> values = start_.at(at(table(), parameter).name);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>(double{values[i]} + amount * unit[i]);
+      }
+      set(parameter, values);
+    }
+  }
+  void set(int parameter, const std::vector<float>& values) {
+    load_part(at(table(), parameter), plan_.mesh, 0, values, held_part(store(), parameter, 0));
+  }
+
+  /// The loss of step number `step`, with those of the routers. What held choices have taken from
+  /// it is added, to first order.
+  double loss_at(std::int64_t step = 0) {
+    extra_ = 0;
+    for (int i = 0; i < std::ssize(table()); ++i) {  // these move whatever the learning rate is
+      const ParamSpec& spec = at(table(), i);
+      if (spec.kind == ParamKind::expert_bias) set(i, start_.at(spec.name));
+    }
+    TrainState state;
+    state.step = step;
+    engine_.resume(state);
+    return engine_.train_step(batches_).loss + extra_;
+  }
+
+  own::RouterInput router_input(std::int64_t layer, const std::vector<float>& logits) const {
+    const std::string bias = "layers." + std::to_string(layer) + ".moe.expert_bias";
+    const auto found = start_.find(bias);
+    own::RouterInput input{.logits = logits, .bias = {}, .real = real_};
+    if (found != start_.end()) input.bias = found->second;
+    return input;
+  }
+
+  /// Where a token would go elsewhere than at the start, its logits become those of the start.
+  void hold_choices(std::int64_t layer, const Tensor& tensor) {
+    std::vector<float> logits = values_of(tensor);
+    RouterLayer& base = base_[layer];
+    if (is_base_) {
+      base.logits = logits;
+      base.choices = routers_.choose(router_input(layer, logits));
+    }
+    const std::vector<float> made = logits;
+    while (!restore_moved(layer, logits)) {
+    }
+    if (base.gradient.empty()) base.gradient.resize(logits.size());
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      extra_ += double{base.gradient[i]} * (double{made[i]} - double{logits[i]});
+    }
+    extra_ += routers_.loss(router_input(layer, logits), base.choices, positions());
+    set_values(tensor, logits);
+  }
+
+  /// True if all choices are those of the start.
+  bool restore_moved(std::int64_t layer, std::vector<float>& logits) {
+    const RouterLayer& base = base_[layer];
+    const own::RouterChoices now = routers_.choose(router_input(layer, logits));
+    bool same = true;
+    const auto experts = static_cast<std::size_t>(config_.moe.num_experts);
+    const auto topk = static_cast<std::size_t>(config_.moe.router_topk);
+    for (std::size_t i = 0; i < now.chosen.size(); ++i) {
+      if (now.chosen[i] == base.choices.chosen[i] && now.kept[i] == base.choices.kept[i] &&
+          now.counted[i] == base.choices.counted[i]) {
+        continue;
+      }
+      const auto begin = static_cast<std::ptrdiff_t>(i / topk * experts);
+      const auto own = base.logits.begin() + begin;
+      const auto end = own + static_cast<std::ptrdiff_t>(experts);
+      if (std::equal(own, end, logits.begin() + begin)) continue;  // others have moved its place
+      std::copy(own, end, logits.begin() + begin);
+      same = false;
+    }
+    return same;
+  }
+
+  double positions() const { return static_cast<double>(std::ranges::count(real_, char{1})); }
+
+  const Config config_;
+  const Config run_;
+  const Plan plan_;
+  const std::vector<Batch> batches_;
+  const std::vector<char> real_;
+  own::Router routers_;
+  DropoutCheck dropped_;
+  std::unique_ptr<World> world_;
+  Routers base_;
+  WholeTensors start_;
+  WholeTensors gradients_;
+  bool is_base_ = false;
+  double extra_ = 0;
+  double base_loss_ = 0;
+  Engine engine_;
+};
+
+/// "attention.q.weight" of every layer.
+std::string kind_of(const std::string& name) {
+  if (!name.starts_with("layers.")) return name;
+  return name.substr(name.find('.', name.find('.') + 1) + 1);
+}
+
+/// A parameter, or all of a kind, and the slope along it.
+struct Named {
+  std::string name;
+  Slopes::Slope slope;
+};
+
+/// Of the parameters of a kind that is wrong, or of all, the first one in the order in which the
+/// backward pass makes them.
+std::optional<Named> first_wrong(Slopes& slopes) {
+  std::vector<int> order;
+  for (int i = 0; i < std::ssize(slopes.table()); ++i) order.push_back(i);
+  std::ranges::stable_sort(order, [&](int a, int b) {
+    const auto unit = [&](int i) { return at(slopes.table(), i).unit; };
+    return unit(a) != unit(b) ? unit(a) > unit(b) : a > b;
+  });
+  for (const int parameter : order) {
+    const ParamSpec& spec = at(slopes.table(), parameter);
+    if (spec.kind == ParamKind::expert_bias) continue;
+    // What is wrong may be small in one direction.
+    for (std::uint64_t drawn = 0; drawn < 3; ++drawn) {
+      const Slopes::Slope slope = slopes.along({parameter}, drawn);
+      if (slope.is_wrong()) return Named{spec.name, slope};
+    }
+  }
+  return std::nullopt;
+}
+
+void compare_slopes(Slopes& slopes, Findings& findings) {
+  std::map<std::string, std::vector<int>> kinds;
+  std::int64_t elements = 0;
+  for (const ParamSpec& spec : slopes.table()) elements += spec.shape.numel();
+  for (int i = 0; i < std::ssize(slopes.table()); ++i) {
+    const ParamSpec& spec = at(slopes.table(), i);
+    const bool together = elements > most_elements;
+    const std::string name = together ? "of every parameter" : kind_of(spec.name);
+    if (spec.kind != ParamKind::expert_bias) kinds[name].push_back(i);
+  }
+  Findings::Subject subject{.phase = Phase::slope, .step = 1, .bound = slope_bound};
+  subject.beside = "differences of the loss along a direction have";
+  for (const auto& [kind, parameters] : kinds) {
+    Named one{kind, slopes.along(parameters)};
+    const bool wrong = one.slope.is_wrong();
+    if (wrong) one = first_wrong(slopes).value_or(one);
+    findings.compare_error(subject, one.name, one.slope.by_gradient, one.slope.by_differences,
+                           slope_bound * one.slope.apart() / one.slope.allowed);
+    if (wrong) return;  // the others may be wrong by the same
+  }
+}
+
+}  // namespace
+
+LayoutVerdict check_alone(const Config& config, const std::function<void(Config&)>& fault) {
+  const auto start = std::chrono::steady_clock::now();
+  const Config changed = to_differentiate(config);
+  Config run = changed;
+  if (fault) fault(run);
+  LayoutVerdict verdict;
+  const Mesh mesh;
+  Findings findings(mesh, 0);
+  try {
+    Slopes slopes(changed, run);
+    slopes.dropped().compare(findings);
+    compare_slopes(slopes, findings);
+  } catch (const std::exception& failure) {
+    verdict.failure = std::string("a single rank that is looked at: ") + failure.what();
+  }
+  verdict.first = findings.first();
+  verdict.largest = findings.largest();
+  verdict.equal = !verdict.first && verdict.failure.empty();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  verdict.seconds = seconds.count();
+  return verdict;
+}
+
+}  // namespace trainctl

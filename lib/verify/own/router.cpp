@@ -1,0 +1,283 @@
+#include "verify/own/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace trainctl::own {
+
+namespace {
+
+constexpr double nowhere = -std::numeric_limits<double>::infinity();
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double log_sum(const std::vector<double>& logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - most);
+  return most + std::log(sum);
+}
+
+std::int64_t first_of_largest(const std::vector<double>& values) {
+  return std::max_element(values.begin(), values.end()) - values.begin();
+}
+
+double& at(std::vector<double>& values, std::int64_t place) {
+  return values[static_cast<std::size_t>(place)];
+}
+template <class T>
+const T& at(const std::vector<T>& values, std::int64_t place) {
+  return values[static_cast<std::size_t>(place)];
+}
+
+}  // namespace
+
+std::int64_t Router::place(std::int64_t token, std::int64_t round) const {
+  return token * moe_.router_topk + round;
+}
+
+std::int64_t Router::capacity_group() const {
+  return moe_.capacity_factor ? sizes_.capacity_group : sizes_.balance_group;
+}
+
+Router::Values Router::logits_of(const RouterInput& input, std::int64_t token) const {
+  const auto row = input.logits.subspan(static_cast<std::size_t>(token * moe_.num_experts),
+                                        static_cast<std::size_t>(moe_.num_experts));
+  return {row.begin(), row.end()};
+}
+
+/// p of the losses: the softmax, or each score over the sum of all.
+Router::Values Router::probabilities(const RouterInput& input, std::int64_t token) const {
+  Values values = logits_of(input, token);
+  if (by_sigmoid()) {
+    std::ranges::transform(values, values.begin(), sigmoid);
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+    for (double& value : values) value /= sum;
+  } else {
+    const double sum = log_sum(values);
+    for (double& value : values) value = std::exp(value - sum);
+  }
+  return values;
+}
+
+ExpertWeights Router::weights() const {
+  if (moe_.router_weights) return *moe_.router_weights;
+  const bool alone = moe_.router_topk == 1;
+  const bool whole = by_sigmoid() ? alone : moe_.router_pre_softmax.value_or(alone);
+  return whole ? ExpertWeights::all : ExpertWeights::chosen;
+}
+
+/// How many choices an expert takes in a group of tokens that share its places.
+std::int64_t Router::places(const RouterInput& input, std::int64_t first) const {
+  std::int64_t tokens = 0;
+  for (std::int64_t t = first; t < first + capacity_group(); ++t) {
+    tokens += input.real[static_cast<std::size_t>(t)] != 0;
+  }
+  const auto choices = static_cast<double>(tokens * moe_.router_topk);
+  if (!moe_.capacity_factor) return tokens * moe_.router_topk;
+  const double most = *moe_.capacity_factor * choices / static_cast<double>(moe_.num_experts);
+  return static_cast<std::int64_t>(std::ceil(std::min(most, choices)));
+}
+
+/// Experts outside the best groups are nowhere in `ranking`.
+void Router::leave_best_groups(const RouterInput& input, std::int64_t token,
+                               Values& ranking) const {
+  const std::int64_t groups = moe_.router_num_groups;
+  const std::int64_t size = moe_.num_experts / groups;
+  const bool by_p = !by_sigmoid() && moe_.router_pre_softmax.value_or(moe_.router_topk == 1);
+  const Values compared = by_p ? probabilities(input, token) : ranking;
+  Values sums;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    Values own(compared.begin() + group * size, compared.begin() + (group + 1) * size);
+    std::ranges::sort(own, std::greater<>());
+    const std::int64_t best = moe_.router_topk / moe_.router_group_topk;
+    sums.push_back(std::accumulate(own.begin(), own.begin() + best, 0.0));
+  }
+  Values left(ranking.size(), nowhere);
+  for (std::int64_t i = 0; i < moe_.router_group_topk; ++i) {
+    const std::int64_t group = first_of_largest(sums);
+    at(sums, group) = nowhere;
+    std::copy_n(ranking.begin() + group * size, size, left.begin() + group * size);
+  }
+  ranking = left;
+}
+
+void Router::choose_for(const RouterInput& input, std::int64_t token, RouterChoices& made) const {
+  const Values logits = logits_of(input, token);
+  Values free = logits;  // what counts without bias and groups
+  Values ranking = logits;
+  if (by_sigmoid()) {
+    for (std::size_t e = 0; e < ranking.size(); ++e) {
+      ranking[e] = sigmoid(ranking[e]) + (input.bias.empty() ? 0 : double{input.bias[e]});
+    }
+  }
+  if (moe_.router_group_topk < moe_.router_num_groups) leave_best_groups(input, token, ranking);
+  const bool counts_free = moe_.balance_counts == BalanceCounts::free;
+  for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
+    const std::int64_t expert = first_of_largest(ranking);
+    const std::int64_t other = first_of_largest(free);
+    at(ranking, expert) = at(free, other) = nowhere;
+    const auto here = static_cast<std::size_t>(place(token, round));
+    made.chosen[here] = static_cast<int>(expert);
+    made.counted[here] = static_cast<int>(counts_free ? other : expert);
+  }
+}
+
+/// p m of a token: without the experts that have kept it before.
+Router::Values Router::left_in_round(const RouterInput& input, const RouterChoices& made,
+                                     std::int64_t token, std::int64_t round) const {
+  Values left = probabilities(input, token);
+  for (std::int64_t before = 0; before < round; ++before) {
+    const std::int64_t here = place(token, before);
+    if (at(made.kept, here) != 0) at(left, at(made.chosen, here)) = 0;
+  }
+  return left;
+}
+
+void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
+                              RouterChoices& made) const {
+  std::vector<std::int64_t> taken(static_cast<std::size_t>(moe_.num_experts));
+  const std::int64_t most = places(input, first);
+  for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
+    for (std::int64_t token = first; token < first + capacity_group(); ++token) {
+      if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+      Values left = left_in_round(input, made, token, round);
+      for (double& value : left) value = double{static_cast<float>(value)};
+      const auto here = static_cast<std::size_t>(place(token, round));
+      const std::int64_t expert = first_of_largest(left);
+      made.chosen[here] = made.counted[here] = static_cast<int>(expert);
+      std::int64_t& full = taken[static_cast<std::size_t>(expert)];
+      made.kept[here] = full < most ? 1 : 0;
+      if (full < most) ++full;
+    }
+  }
+}
+
+/// Of the choices of a group's tokens: the score times what scores are divided by, as places go by
+/// weight.
+Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
+                                  const RouterChoices& made) const {
+  Values all;
+  for (std::int64_t token = first; token < first + capacity_group(); ++token) {
+    const Values logits = logits_of(input, token);
+    const double whole = by_sigmoid() ? 0 : log_sum(logits);
+    double sum = 0;
+    for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
+      const int expert = at(made.chosen, place(token, round));
+      const double logit = expert < 0 ? nowhere : at(logits, expert);
+      all.push_back(by_sigmoid() ? sigmoid(logit) : std::exp(logit - whole));
+      sum += all.back();
+    }
+    if (weights() != ExpertWeights::chosen || sum == 0) continue;
+    for (auto own = all.end() - moe_.router_topk; own != all.end(); ++own) *own /= sum;
+  }
+  return all;
+}
+
+/// The choices of a group's tokens, as they get places; by their number in the group.
+std::vector<std::int64_t> Router::in_order(const RouterInput& input, std::int64_t first,
+                                           const RouterChoices& made) const {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(capacity_group() * moe_.router_topk));
+  std::iota(order.begin(), order.end(), 0);
+  if (moe_.overflow == Overflow::token) return order;
+  if (moe_.overflow == Overflow::probability) {
+    const Values values = weights_of(input, first, made);
+    std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
+      return static_cast<float>(at(values, a)) > static_cast<float>(at(values, b));
+    });
+    return order;
+  }
+  std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
+    return a % moe_.router_topk < b % moe_.router_topk;
+  });
+  return order;
+}
+
+void Router::drop(const RouterInput& input, std::int64_t first, RouterChoices& made) const {
+  const std::int64_t most = places(input, first);
+  std::vector<std::int64_t> taken(static_cast<std::size_t>(moe_.num_experts));
+  for (const std::int64_t choice : in_order(input, first, made)) {
+    const auto here = static_cast<std::size_t>(place(first, 0) + choice);
+    if (made.chosen[here] < 0) continue;
+    std::int64_t& full = taken[static_cast<std::size_t>(made.chosen[here])];
+    made.kept[here] = full < most ? 1 : 0;
+    if (full < most) ++full;
+  }
+}
+
+RouterChoices Router::choose(const RouterInput& input) const {
+  const auto count = static_cast<std::size_t>(place(sizes_.tokens, 0));
+  RouterChoices made{std::vector<int>(count, -1), std::vector<char>(count, 0),
+                     std::vector<int>(count, -1)};
+  const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
+  for (std::int64_t token = 0; token < sizes_.tokens && !in_rounds; ++token) {
+    if (input.real[static_cast<std::size_t>(token)] != 0) choose_for(input, token, made);
+  }
+  for (std::int64_t first = 0; first < sizes_.tokens; first += capacity_group()) {
+    in_rounds ? choose_in_rounds(input, first, made) : drop(input, first, made);
+  }
+  return made;
+}
+
+/// Of the choices of one round or, with round -1, of all: experts over the choices that count,
+/// times the sum of the choices of each and of p.
+double Router::balance(const RouterInput& input, const RouterChoices& made, std::int64_t first,
+                       std::int64_t round) const {
+  Values counts(static_cast<std::size_t>(moe_.num_experts));
+  Values sums(counts.size());
+  double all = 0;
+  for (std::int64_t token = first; token < first + sizes_.balance_group; ++token) {
+    if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+    for (std::int64_t j = 0; j < moe_.router_topk; ++j) {
+      if (round >= 0 && j != round) continue;
+      at(counts, at(made.counted, place(token, j))) += 1;
+      all += 1;
+    }
+    const Values left = left_in_round(input, made, token, std::max<std::int64_t>(round, 0));
+    double sum = 1;
+    if (round >= 0) sum = std::accumulate(left.begin(), left.end(), 1e-9);
+    for (std::size_t e = 0; e < left.size(); ++e) sums[e] += left[e] / sum;
+  }
+  if (all == 0) return 0;
+  const auto experts = static_cast<double>(moe_.num_experts);
+  return experts / all * std::inner_product(counts.begin(), counts.end(), sums.begin(), 0.0);
+}
+
+double Router::loss(const RouterInput& input, const RouterChoices& choices,
+                    double positions) const {
+  double evenness = 0;
+  const bool balances = moe_.router_load_balancing_type != LoadBalancing::none;
+  const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
+  for (std::int64_t first = 0; balances && first < sizes_.tokens; first += sizes_.balance_group) {
+    for (std::int64_t round = 0; in_rounds && round < moe_.router_topk; ++round) {
+      evenness += balance(input, choices, first, round);
+    }
+    if (!in_rounds) evenness += balance(input, choices, first, -1);
+  }
+  double squares = 0;
+  for (std::int64_t token = 0; token < sizes_.tokens; ++token) {
+    if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+    squares += std::pow(log_sum(logits_of(input, token)), 2);
+  }
+  return (moe_.aux_loss_factor * evenness + moe_.z_loss_factor * squares) / positions;
+}
+
+std::vector<double> Router::bias_steps(const RouterChoices& choices) const {
+  Values counts(static_cast<std::size_t>(moe_.num_experts));
+  double all = 0;
+  for (const int expert : choices.chosen) {
+    if (expert < 0) continue;
+    at(counts, expert) += 1;
+    all += 1;
+  }
+  const double mean = all / static_cast<double>(moe_.num_experts);
+  for (double& count : counts) {
+    const int sign = (count < mean ? 1 : 0) - (count > mean ? 1 : 0);
+    count = sign * moe_.router_bias_update_rate;
+  }
+  return counts;
+}
+
+}  // namespace trainctl::own

@@ -1,0 +1,113 @@
+#include "verify/scalars.h"
+
+#include <cmath>
+#include <string>
+
+#include "verify/verify.h"
+
+namespace trainctl {
+
+own::Labels labels_of(const std::vector<Batch>& batches) {
+  own::Labels labels;
+  for (const Batch& batch : batches) {
+    for (const float weight : batch.loss_weight) labels.weights += double{weight};
+    for (const std::int64_t real : batch.real) labels.positions += static_cast<double>(real);
+  }
+  return labels;
+}
+
+own::Counters first_counters(const Config& config, double loss_scale) {
+  return {.hysteresis = own::scale_rule(config).hysteresis, .loss_scale = loss_scale};
+}
+
+void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers) {
+  double squares = 0;
+  for (const auto& [name, values] : gradients) {
+    for (const float value : values) squares += double{value} * double{value};
+  }
+  add_norm(config, std::sqrt(squares) / numbers.before.loss_scale, std::isfinite(squares), numbers);
+}
+
+void add_norm(const Config& config, double norm, bool finite, own::StepNumbers& numbers) {
+  numbers.norm = norm;
+  numbers.finite = finite;
+  numbers.after = own::after_step(own::scale_rule(config), numbers.before, finite);
+}
+
+namespace {
+
+class Scalars {
+ public:
+  Scalars(Findings& findings, Phase phase, std::int64_t step)
+      : findings_(findings), subject_{.phase = phase, .step = step, .bound = scalar_bound} {
+    subject_.beside = "by verify's own arithmetic it is";
+  }
+
+  void compare(const char* name, double found, double expected) {
+    findings_.compare(subject_, found, expected, name);
+    ++subject_.row;
+  }
+  void compare(const char* name, std::int64_t found, std::int64_t expected) {
+    compare(name, static_cast<double>(found), static_cast<double>(expected));
+  }
+
+ private:
+  Findings& findings_;
+  Findings::Subject subject_;
+};
+
+/// By the norm that was found, so that a small difference of that one is not seen twice.
+void compare_clip(Findings& findings, Phase phase, const OptimizerConfig& optimizer,
+                  const FoundScalars& found, const own::StepNumbers& expected) {
+  Scalars(findings, phase, found.step)
+      .compare("clip_coefficient", double{found.state.clip_coefficient},
+               own::clip_coefficient(found.state.grad_norm, optimizer.clip_grad_norm,
+                                     expected.before.loss_scale));
+}
+
+}  // namespace
+
+void compare_scalars(Findings& findings, Phase phase, const FoundScalars& found,
+                     const own::StepNumbers& expected) {
+  Scalars scalars(findings, phase, found.step);
+  const StepState& state = found.state;
+  scalars.compare("step", state.step, expected.step);
+  scalars.compare("learning_rate", double{state.learning_rate}, expected.learning_rate);
+  scalars.compare("weight_decay", double{state.weight_decay}, expected.weight_decay);
+  scalars.compare("bias_correction1", double{state.bias_correction1}, expected.bias_correction1);
+  scalars.compare("bias_correction2", double{state.bias_correction2}, expected.bias_correction2);
+  scalars.compare("loss_factor", double{state.loss_factor}, found.factor * expected.loss_factor);
+  scalars.compare("token_factor", double{state.token_factor}, found.factor * expected.token_factor);
+}
+
+void compare_verdict(Findings& findings, const OptimizerConfig& optimizer,
+                     const FoundScalars& found, const own::StepNumbers& expected) {
+  if (expected.finite) {
+    findings.compare({.phase = Phase::grad_norm,
+                      .step = found.step,
+                      .bound = fp32_bound,
+                      .beside = "the gradients have"},
+                     found.state.grad_norm, expected.norm);
+    compare_clip(findings, Phase::clip, optimizer, found, expected);
+  }
+  compare_counters(findings, Phase::scaler, found, expected.after);
+}
+
+void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
+                          const FoundScalars& found, const own::StepNumbers& expected) {
+  compare_scalars(findings, Phase::free_scalar, found, expected);
+  if (expected.finite) compare_clip(findings, Phase::free_scalar, optimizer, found, expected);
+  compare_counters(findings, Phase::free_scalar, found, expected.after);
+}
+
+void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
+                      const own::Counters& expected) {
+  findings.compare({.phase = Phase::loss_scale, .step = found.step, .bound = scalar_bound},
+                   found.state.loss_scale, expected.loss_scale);
+  Scalars scalars(findings, phase, found.step);
+  scalars.compare("updates", found.state.updates, expected.updates);
+  scalars.compare("good_steps", found.state.good_steps, expected.good_steps);
+  scalars.compare("hysteresis", found.state.hysteresis, expected.hysteresis);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,151 @@
+#include "verify/update_check.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/at.h"
+#include "plan/tables/shard.h"
+#include "verify/own/update.h"
+#include "verify/verify.h"
+
+namespace trainctl {
+
+namespace {
+
+using Values = std::vector<double>;
+
+double largest_of(const Values& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+/// A rank's part of a parameter and of what the optimizer keeps, before the step and as it should
+/// be after it.
+struct Updated {
+  std::array<Values, 3> before;
+  std::array<Values, 3> after;
+
+  double largest_change(int kind) const {
+    double largest = 0;
+    for (std::size_t i = 0; i < at(after, kind).size(); ++i) {
+      largest = std::max(largest, std::abs(at(after, kind)[i] - at(before, kind)[i]));
+    }
+    return largest;
+  }
+};
+
+class UpdateCheck {
+ public:
+  UpdateCheck(Findings& findings, const Record& record, std::int64_t step, const Config& config,
+              const Mesh& mesh, std::int64_t rank)
+      : findings_(findings),
+        record_(record),
+        step_(at(record.steps, step - 1)),
+        states_(at(record.states, step - 1)),
+        update_(config.optimizer, step_.numbers),
+        mesh_(mesh),
+        rank_(rank) {
+    subject_ = {.phase = Phase::update, .step = step};
+    subject_.beside = "an update in double has";
+  }
+
+  void compare(const ParamStore& store, int parameter) {
+    const ParamSpec& spec = at(store.table(), parameter);
+    const HeldPart held = held_part(store, parameter, 0);
+    subject_.row = parameter;
+    if (held.part.length() == 0) return;
+    const Updated updated = update(spec, held.part);
+    for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+      const HeldPart found = held_part(store, parameter, kind);
+      if (found.values.dtype == DType::f32) {
+        compare_exact(spec, found, updated, kind);
+      } else {
+        compare_rounded(spec, found, updated, kind);
+      }
+    }
+  }
+
+ private:
+  Updated update(const ParamSpec& spec, const Slice& part) const {
+    Updated updated;
+    for (Values& values : updated.before) values.resize(static_cast<std::size_t>(part.length()));
+    updated.after = updated.before;
+    const auto moved = step_.bias_steps.find(spec.name);
+    const bool decays = own::decays(spec.name);
+    const std::vector<float>& gradients = step_.gradients.at(spec.name);
+    for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, part)) {
+      for (std::int64_t i = 0; i < piece.length; ++i) {
+        const auto whole = static_cast<std::size_t>(piece.global + i);
+        const auto here = static_cast<std::size_t>(piece.local + i);
+        for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+          at(updated.before, kind)[here] = double{at(states_.kinds, kind).at(spec.name)[whole]};
+        }
+        const own::Element after =
+            update_.of({updated.before[0][here], updated.before[1][here], updated.before[2][here]},
+                       double{gradients[whole]}, decays);
+        updated.after[0][here] = after.value;
+        updated.after[1][here] = after.first;
+        updated.after[2][here] = after.second;
+        if (moved != step_.bias_steps.end()) updated.after[0][here] += moved->second[whole];
+      }
+    }
+    return updated;
+  }
+
+  /// A master by its change, beyond what fp32 rounds; the optimizer's values by themselves.
+  void compare_exact(const ParamSpec& spec, const HeldPart& found, const Updated& updated,
+                     int kind) {
+    const double largest = largest_of(at(updated.after, kind));
+    subject_.bound = kind == 0 ? update_bound : fp32_bound;
+    double scale = std::max(largest, least_value);
+    if (kind == 0) {
+      scale = std::max(updated.largest_change(kind), 0x1p-22 * scale / update_bound);
+    }
+    findings_.compare_part(subject_, spec, spec.name, found, at(updated.after, kind), scale);
+  }
+
+  /// Rounded at random, on average right: the mean of what is missing along the change, over the
+  /// mean change. What rounding makes of that is a few deviations of a sum of many.
+  void compare_rounded(const ParamSpec& spec, const HeldPart& found, const Updated& updated,
+                       int kind) {
+    const std::vector<float> values = values_of(found.values);
+    const Values& expected = at(updated.after, kind);
+    double missing = 0;
+    double change = least_value;
+    double variance = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double step = expected[i] - (kind == 0 ? at(updated.before, kind)[i] : 0);
+      missing += (step < 0 ? -1 : 1) * (double{values[i]} - expected[i]);
+      change += std::abs(step);
+      variance += std::pow(0x1p-8 * expected[i], 2);
+    }
+    subject_.bound = random_bound;
+    const double scale = std::max(change, 6 * std::sqrt(variance) / random_bound);
+    findings_.compare_error(subject_, spec.name, change + missing, change,
+                            std::abs(missing) / scale);
+  }
+
+  static constexpr double least_value = 1e-30;
+
+  Findings& findings_;
+  const Record& record_;
+  const RecordedStep& step_;
+  const RecordedState& states_;
+  own::Update update_;
+  const Mesh& mesh_;
+  std::int64_t rank_;
+  Findings::Subject subject_;
+};
+
+}  // namespace
+
+void compare_update(Findings& findings, const Record& record, std::int64_t step,
+                    const Config& config, const ParamStore& store, const Mesh& mesh,
+                    std::int64_t rank) {
+  UpdateCheck check(findings, record, step, config, mesh, rank);
+  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) check.compare(store, i);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,22 @@
+// What a rank's optimizer has made of the recorded gradients, beside the same update in double.
+#pragma once
+
+#include <cstdint>
+
+#include "config/schema/config.h"
+#include "engine/parameters/param_store.h"
+#include "verify/findings.h"
+#include "verify/record.h"
+
+namespace trainctl {
+
+/// Of the change of a tensor, above what its type rounds.
+inline constexpr double update_bound = 1e-4;
+
+/// Compares masters and the optimizer's values after step number `step`, which began with the
+/// recorded ones and had the recorded gradients.
+void compare_update(Findings& findings, const Record& record, std::int64_t step,
+                    const Config& config, const ParamStore& store, const Mesh& mesh,
+                    std::int64_t rank);
+
+}  // namespace trainctl

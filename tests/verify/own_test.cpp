@@ -1,0 +1,201 @@
+// What verify computes for itself: against known values and the plan's own functions, and that it
+// finds an engine that does not do what its file says.
+#include <cmath>
+
+#include "catch.h"
+#include "plan/rules/learning_rate.h"
+#include "sample_faults.h"
+#include "sample_verify.h"
+#include "verify/alone_check.h"
+#include "verify/layouts.h"
+#include "verify/own/router.h"
+#include "verify/own/step_numbers.h"
+#include "verify/own/update.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// A layout whose ranks run with what `change` makes of the file.
+LayoutVerdict compare_changed(const std::function<void(Config&)>& change) {
+  return compare_sample(small_gpt, "dp2+zero1",
+                        {.config = [change](int, Config& config) { change(config); }});
+}
+
+/// A layout that runs as the single rank, but whose file says what `change` makes of it.
+LayoutVerdict compare_with_file(const std::function<void(Config&)>& change) {
+  const LayoutChoice choice = parse_layouts("dp2+zero1", 0).front();
+  const Config right = with_layout(read_sample(small_gpt).config, choice);
+  Config file = right;
+  change(file);
+  const Verification verification(read_sample(small_gpt).config, 2);
+  return verification.compare({file, plan_of(file, choice.ranks()), 20},
+                              {.config = [&](int, Config& config) { config = right; }});
+}
+
+void check_named(const LayoutVerdict& verdict, const std::string& what, const std::string& tensor) {
+  INFO(told(verdict));
+  REQUIRE(verdict.first);
+  CHECK(verdict.first->what == what);
+  CHECK(verdict.first->tensor.find(tensor) != std::string::npos);
+}
+
+const Options with_experts{"model.family=llama",      "model.num_layers=2",
+                           "moe.num_experts=4",       "moe.router_topk=2",
+                           "moe.aux_loss_factor=0.1", "moe.z_loss_factor=0.01"};
+
+Options joined(Options options, const Options& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("the schedules of a step's numbers are those of the plan") {
+  LrScheduleConfig schedule;
+  schedule.max_lr = 3e-3;
+  schedule.min_lr = 1e-4;
+  schedule.init_lr = 1e-5;
+  schedule.warmup_steps = 7;
+  schedule.wsd_decay_steps = 20;
+  for (const LrStyle style : {LrStyle::constant, LrStyle::linear, LrStyle::cosine,
+                              LrStyle::inverse_square_root, LrStyle::wsd}) {
+    schedule.style = style;
+    for (const DecayStyle last : {DecayStyle::linear, DecayStyle::cosine, DecayStyle::exponential,
+                                  DecayStyle::minus_sqrt}) {
+      schedule.wsd_decay_style = last;
+      for (std::int64_t update = 0; update <= 110; ++update) {
+        CHECK(own::learning_rate(schedule, 100, update) ==
+              Approx(learning_rate(schedule, 100, update)).epsilon(1e-12));
+      }
+    }
+  }
+  OptimizerConfig optimizer;
+  optimizer.start_weight_decay = 0.01;
+  optimizer.end_weight_decay = 0.2;
+  for (const WeightDecayStyle style :
+       {WeightDecayStyle::constant, WeightDecayStyle::linear, WeightDecayStyle::cosine}) {
+    optimizer.weight_decay_incr_style = style;
+    for (std::int64_t update = 0; update <= 60; ++update) {
+      CHECK(own::weight_decay(optimizer, 50, update) ==
+            Approx(weight_decay(optimizer, 50, update)).epsilon(1e-12));
+    }
+  }
+  CHECK(own::bias_correction(0.9, 1) == Approx(0.19));
+  CHECK(own::decays("layers.0.attention.q.weight"));
+  CHECK_FALSE(own::decays("layers.0.attention.q_norm.weight"));
+  CHECK_FALSE(own::decays("layers.0.mlp.up.bias"));
+}
+
+TEST_CASE("the loss scale falls, waits and grows as it should") {
+  const own::ScaleRule rule{.growth = 2, .backoff = 0.5, .least = 4, .window = 2, .hysteresis = 2};
+  own::Counters now{.hysteresis = 2, .loss_scale = 16};
+  const auto step = [&](bool finite) { return now = own::after_step(rule, now, finite); };
+  CHECK(step(false).loss_scale == 16);  // the first infinity is let pass
+  CHECK(step(false).loss_scale == 8);
+  CHECK(step(false).loss_scale == 4);
+  CHECK(step(false).loss_scale == 4);
+  CHECK(step(true).good_steps == 1);
+  CHECK(step(true).loss_scale == 8);
+  CHECK(now.hysteresis == 2);
+  CHECK(now.updates == 2);
+  CHECK(own::clip_coefficient(2, 0.5, 8) == Approx(0.25 / 8).epsilon(1e-6));
+}
+
+TEST_CASE("an update in double has known values") {
+  OptimizerConfig optimizer;
+  optimizer.clip_grad_norm = 0;
+  const own::StepNumbers numbers{.learning_rate = 0.1,
+                                 .weight_decay = 0.5,
+                                 .bias_correction1 = 0.1,
+                                 .bias_correction2 = 0.001};
+  const own::Element first = own::Update(optimizer, numbers).of({2, 0, 0}, 3, true);
+  CHECK(first.value == Approx(2 - 0.1 * (1 + 0.5 * 2)).epsilon(1e-4));
+  CHECK(first.first == Approx(0.3));
+  CHECK(first.second == Approx(0.009).epsilon(1e-4));
+  optimizer.type = OptimizerType::sgd;
+  CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, 3, false).value == Approx(2 - 0.1 * 3.9));
+  optimizer.weight_decay_form = WeightDecayForm::coupled;
+  CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, 3, true).first == Approx(4.9));
+}
+
+TEST_CASE("a router's choices and losses have known values") {
+  MoeConfig moe;
+  moe.num_experts = 2;
+  moe.aux_loss_factor = 1;
+  moe.capacity_factor = 0.5;
+  const std::vector<float> logits{0, 1, 0, 1, 0, 1, 1, 0};
+  const std::vector<char> real{1, 1, 1, 1};
+  const own::Router router(moe, {.tokens = 4, .balance_group = 4, .capacity_group = 4});
+  const own::RouterInput input{.logits = logits, .bias = {}, .real = real};
+  const own::RouterChoices made = router.choose(input);
+  CHECK(made.chosen == std::vector<int>{1, 1, 1, 0});
+  CHECK(made.kept == std::vector<char>{1, 0, 0, 1});
+  const double p = 1 / (1 + std::exp(-1.0));
+  const double even = 2.0 / 4 * (3 * (3 * p + 1 - p) + 1 * (3 * (1 - p) + p));
+  CHECK(router.loss(input, made, 4) == Approx(even / 4));
+  CHECK(router.bias_steps(made) == std::vector<double>{1e-3, -1e-3});
+}
+
+TEST_CASE("an engine that departs from its file is named", "[threads]") {
+  const auto named = [](const char* scalar, const std::function<void(Config&)>& change) {
+    check_named(compare_changed(change), "scalar", scalar);
+  };
+  named("learning_rate", [](Config& c) { c.lr_schedule.max_lr *= 1.001; });
+  named("weight_decay", [](Config& c) { c.optimizer.weight_decay += 0.001; });
+  named("bias_correction2", [](Config& c) { c.optimizer.beta2 -= 0.001; });
+  named("clip_coefficient", [](Config& c) { c.optimizer.clip_grad_norm = 1e-3; });
+  check_named(compare_with_file([](Config& c) { c.optimizer.eps = 1e-5; }), "update of", "");
+}
+
+TEST_CASE("a sum that is a little wrong is named", "[threads]") {
+  const auto sum = [](const FaultAction& act) {
+    return on_one({.rank = 1,
+                   .group = "gradients dp",
+                   .operation = GroupOperation::all_reduce,
+                   .occurrence = 1,
+                   .act = act});
+  };
+  const auto grow = with_output([](const Tensor& data) {
+    for (std::int64_t i = 0; i < data.numel(); ++i) data.as<float>()[i] *= 1 + 5e-6F;
+  });
+  check_named(compare_sample(small_gpt, "dp2", sum(grow)), "sum of", "gradient");
+  const auto coarse = with_input([](const Tensor& data) {
+    for (std::int64_t i = 0; i < data.numel(); ++i) {
+      data.as<float>()[i] = to_float(to_bf16(data.as<float>()[i]));
+    }
+  });
+  check_named(compare_sample(joined(small_gpt, in_bf16), "dp2", sum(coarse)), "sum of", "gradient");
+  const auto other_bits = with_output([](const Tensor& data) {
+    for (std::int64_t i = 0; i < data.numel(); ++i) {
+      data.as<float>()[i] = std::nextafter(data.as<float>()[i], 1e30F);
+    }
+  });
+  check_named(compare_sample(small_gpt, "dp2", sum(other_bits)), "sum of", "all_reduce");
+}
+
+TEST_CASE("gradients are those of the loss, whatever the model") {
+  for (const Options& options :
+       {small_gpt, small_llama, with_experts, joined(with_experts, {"moe.capacity_factor=1"}),
+        joined(with_experts, {"moe.router_score_function=sigmoid",
+                              "moe.router_enable_expert_bias=true", "data.packing=false"}),
+        joined(with_experts,
+               {"moe.router_choice=rounds", "moe.router_weights=kept",
+                "moe.router_load_balancing_type=round_aux_loss", "moe.capacity_factor=1.1"})}) {
+    const LayoutVerdict verdict = check_alone(read_sample(options).config);
+    INFO(told(verdict));
+    CHECK(verdict.equal);
+  }
+}
+
+TEST_CASE("a gradient of another loss and another dropout are named") {
+  const auto with = [](const Options& options, const std::function<void(Config&)>& fault) {
+    return check_alone(read_sample(options).config, fault);
+  };
+  check_named(with(with_experts, [](Config& c) { c.moe.aux_loss_factor *= 2; }), "gradient",
+              "layers.1.moe.router.weight");
+  check_named(with(with_experts, [](Config& c) { c.moe.z_loss_factor = 0; }), "gradient",
+              "layers.1.moe.router.weight");
+  check_named(with(small_gpt, [](Config& c) { c.model.hidden_dropout = 0.2; }), "dropout",
+              "layers.0.attention");
+}
