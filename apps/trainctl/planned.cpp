@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/schema/most_ranks.h"
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
@@ -10,7 +11,6 @@
 namespace trainctl {
 
 void add_plan_options(CommandLine& line, PlanRequest& request) {
-  constexpr std::int64_t most_ranks = 1'000'000;
   line.add_config(request.config, request.set_options);
   line.add_device(request.set_options);
   line.add_whole_number("--world-size", request.world_size,

@@ -106,6 +106,60 @@ TEST_CASE("usual words of other programs get the line to write") {
                  "did you mean lr_schedule?"));
 }
 
+TEST_CASE("a word means what it means in its section") {
+  const Foreign lines[] = {
+      {"dtype: bfloat16", "write precision.compute: bf16"},
+      {"checkpoint: {path: x}", "write output.dir: x"},
+      {"checkpoint: {enabled: true}", "see checkpoint.every"},
+      {"log: {steps: 10}", "write log.every: 10"},
+      {"output: {name: x}", "write output.dir: x"},
+      {"parallel: {schedule: 1f1b}", "write parallel.pipeline.scheduler: 1f1b"},
+      {"eval: {interval: 1000}", "write train.validate_every: 1000"},
+      {"flops_profiler: {enabled: true}", "use trainctl bench step"},
+      {"curriculum_learning: {enabled: true}", "write train.rampup_batch_size"},
+      {"optimizer: {ep: 1.0e-8}", "did you mean eps?"},
+      {"aio: {block_size: 1}", "see the section offload"},
+      {"stage: sft", "trainctl trains on texts"},
+      {"trainer: {max_steps: 100, devices: 8}", "write train.steps: 100"},
+      {"lr_scheduler: {warmup_steps: 2, min_lr_factor: 0.1}", "write lr_schedule.warmup_steps: 2"},
+      {"scheduler: {type: WarmupLR}", "write lr_schedule.style: constant"},
+      {"hidden_size_per_head: 16", "write model.kv_channels: 16"},
+      {"no_cuda: true", "write parallel.device: cpu"},
+      {"label_smoothing_factor: 0.1", "the loss is the cross-entropy"},
+  };
+  for (const Foreign& one : lines) {
+    CAPTURE(one.line);
+    const Diagnostic found = only(read(good_text + one.line + "\n"));
+    CAPTURE(found.help);
+    CHECK(found.code == "unknown-key");
+    CHECK(contains(found.help, one.help));
+    CHECK_FALSE(contains(found.help, "bf16.enabled"));
+  }
+}
+
+TEST_CASE("a key that nobody has gets a way to the keys there are") {
+  CHECK(only(read(good_text + "output: {zzzqqq: 1}\n")).help ==
+        "remove it: `trainctl explain output` lists the keys");
+  CHECK(contains(only(read(good_text + "zzzqqq: 1\n")).help, "trainctl schema"));
+}
+
+TEST_CASE("a section with a value instead of keys") {
+  const Foreign lines[] = {
+      {"optimizer: AdamW", "write optimizer.type: adamw"},
+      {"checkpoint: 100", "write checkpoint.every: 100"},
+      {"moe: 8", "write moe.num_experts: 8"},
+      {"log: debug", "write log.level: debug"},
+      {"parallel: 8", "give it keys: `trainctl explain parallel` lists them"},
+      {"optimizer: [1]", "give it keys: `trainctl explain optimizer` lists them"},
+  };
+  for (const Foreign& one : lines) {
+    CAPTURE(one.line);
+    const Diagnostic found = only(read(good_text + one.line + "\n"));
+    CHECK(found.code == "wrong-type");
+    CHECK(contains(found.help, one.help));
+  }
+}
+
 TEST_CASE("a key is suggested only if it takes the value") {
   // pipeline is a section, num_experts is near but means something else.
   CHECK_FALSE(contains(only(read(good_text + "parallel: {pipelines: 2}\n")).help, "pipeline?"));

@@ -20,7 +20,8 @@ TEST_CASE("a key in the wrong section is sent to the right one") {
         "did you mean lr_schedule.warmup_steps?");
   CHECK(only(read(good_text + "train.seed: 5\n")).help == "write seed inside train");
   CHECK(only(read(good_text + "optimiser: {}\n")).help == "did you mean optimizer?");
-  CHECK(only(read(good_text + "zzz: {}\n")).help == "");
+  CHECK(only(read(good_text + "zzz: {}\n")).help ==
+        "remove it: the sections are in `trainctl schema --format markdown`");
 }
 
 TEST_CASE("required keys are reported one by one") {

@@ -48,7 +48,7 @@ TEST_CASE("whole numbers") {
 TEST_CASE("numbers that are refused, with what was meant") {
   const std::vector<Refused> cases{
       {"log.every", "010", "wrong-type", "write 10"},
-      {"log.every", "-007", "wrong-type", "write -7"},
+      {"log.every", "-007", "wrong-type", ""},
       {"log.every", "1_000", "wrong-type", "write 1000"},
       {"log.every", "1e3", "wrong-type", "write 1000"},
       {"log.every", "5.0", "wrong-type", "write 5"},
@@ -59,8 +59,10 @@ TEST_CASE("numbers that are refused, with what was meant") {
       {"log.every", "'5'", "wrong-type", "write 5"},
       {"log.every", "\"1e3\"", "wrong-type", "write 1000"},
       {"log.every", "true", "wrong-type", ""},
-      {"log.every", "~", "wrong-type", ""},
-      {"log.every", "[5]", "wrong-type", ""},
+      {"log.every", "~", "wrong-type", "remove it: without it the default holds"},
+      {"log.every", "[5]", "wrong-type", "write 5"},
+      {"log.every", "10%", "wrong-type", ""},
+      {"optimizer.beta1", "1_000", "wrong-type", ""},
       {"log.every", "{a: 5}", "wrong-type", ""},
       {"log.every", "0", "out-of-range", ""},
       {"log.every", "-1", "out-of-range", ""},
@@ -93,11 +95,22 @@ TEST_CASE("numbers that are refused, with what was meant") {
   CHECK(only(comma).help == "write 0.01");
 }
 
+TEST_CASE("a list of one number, and words for nothing") {
+  CHECK(only(read_with("checkpoint.every", "[4]")).help == "write 4");
+  CHECK(only(read_with("checkpoint.every", "[a]")).help.empty());
+  CHECK(only(read_with("optimizer.beta1", "[0.9]")).help == "write 0.9");
+  for (const char* nothing : {"None", "none", "~"}) {
+    CAPTURE(nothing);
+    CHECK(only(read_with("checkpoint.every", nothing)).help ==
+          "remove it: without it the default holds");
+  }
+}
+
 TEST_CASE("range messages state the numbers of the rule") {
   CHECK(only(read_with("log.every", "0")).message == "must be at least 1, found 0");
   CHECK(only(read_with("optimizer.beta1", "1.5")).message ==
         "must be at least 0 and below 1, found 1.5");
-  CHECK(contains(only(read_with("parallel.device_num", "0")).message, "1 to 16777216"));
+  CHECK(contains(only(read_with("parallel.device_num", "0")).message, "1 to 1000000"));
 }
 
 TEST_CASE("numbers with a fraction") {

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "commands.h"
+#include "config/schema/most_ranks.h"
 #include "execute.h"
 #include "launch/hosts.h"
 #include "launch/job.h"
@@ -93,7 +94,7 @@ int run_launch(const Arguments& arguments) {
   command_line.add_whole_number("-n,--ranks", request.ranks,
                                 "Number of ranks; without it those of the host file or of the "
                                 "batch system's allocation",
-                                1, 1'000'000);
+                                1, most_ranks);
   command_line.add_text("--hostfile", request.hostfile,
                         "Machines to use, one 'name slots=N' per line", "FILE");
   command_line.add_repeated("--export", request.exported,

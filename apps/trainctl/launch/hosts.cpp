@@ -13,20 +13,19 @@
 #include "base/error.h"
 #include "comm/interfaces.h"
 #include "comm/self_group.h"
+#include "config/schema/most_ranks.h"
 #include "execute.h"
 
 namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_slots = 1'000'000;
-
 /// A whole number from 1 on; 0: something else.
 std::int64_t count_in(const std::string& text) {
   std::int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
-  return result.ec == std::errc() && result.ptr == end && value >= 1 && value <= most_slots ? value
+  return result.ec == std::errc() && result.ptr == end && value >= 1 && value <= most_ranks ? value
                                                                                             : 0;
 }
 
@@ -135,7 +134,7 @@ Hosts read_host_file(const std::string& path) {
     const std::int64_t count = count_in(slots);
     require(slots.empty() || count > 0, ExitCode::bad_data,
             path + ":" + std::to_string(number) + ": the slots of a host are a number from 1 to " +
-                std::to_string(most_slots) + ", not '" + slots + "'");
+                std::to_string(most_ranks) + ", not '" + slots + "'");
     all_given = all_given && count > 0;
     hosts.slots += count;
   }

@@ -166,6 +166,10 @@ void settle_torchtitan(Migration& m) {
   if (shard >= 1 && shard * replicate > 1) {
     m.put("parallel.data_parallel", shard * replicate, "replicate degree x shard degree");
   }
+  if (m.number("parallelism.tensor_parallel_degree",
+               m.number("training.tensor_parallel_degree", 1)) > 1) {
+    m.put("parallel.sequence_parallel", "true", "always with tensor_parallel_degree there");
+  }
   const bool saves =
       m.text("checkpoint.enable", m.text("checkpoint.enable_checkpoint", "true")) != "false";
   if (!saves) m.remove("checkpoint.every");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/read/read.h"
+#include "config/read/unknown_key.h"
 #include "config/schema/fields.h"
 #include "config/schema/read_field.h"
 #include "config/schema/values.h"
@@ -83,7 +84,9 @@ void read_section(Reading& reading, int node, const std::string& path, const Pla
   if (node >= 0 && reading.tree.node(node).kind == YamlNode::Kind::null) node = -1;
   if (node >= 0 && reading.tree.node(node).kind != YamlNode::Kind::map) {
     const YamlNode& given = reading.tree.node(node);
-    reading.report(wrong_type(given, "a map of keys"), path, reading.tree.place(given.span));
+    Problem problem = wrong_type(given, "a map of keys");
+    problem.help = help_for_section(path, given);
+    reading.report(std::move(problem), path, reading.tree.place(given.span));
     return;
   }
   SectionReader reader(reading, node, path, place);

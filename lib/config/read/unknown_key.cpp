@@ -23,16 +23,26 @@ bool takes(const YamlTree& tree, const std::string& path, int node) {
   return !problem_at(path, tree, node);
 }
 
+/// Whether each key takes its value.
+bool fits(const Hint& hint) {
+  return std::ranges::all_of(hint.values, [](const HintValue& value) {
+    Config scratch;
+    return value.text.empty() || value.text.starts_with('[') ||
+           !set_value(scratch, value.path, value.text);
+  });
+}
+
+std::string text_of(const Hint& hint) { return fits(hint) ? hint.text : hint.without_values; }
+
 class KeyGuess {
  public:
   explicit KeyGuess(const UnknownKey& unknown) : unknown_(unknown), entry_(unknown.entry) {}
 
   UnknownKeyHelp run() {
-    if (dotted() || section_renamed() || hint_here() || elsewhere() || hint_of_key() ||
-        of_runner() || inner_hints() || nearby() || upstream_name()) {
-      return std::move(result_);
-    }
-    return {};
+    const bool said = dotted() || section_renamed() || hint_here() || elsewhere() ||
+                      inner_hints(false) || hint_of_key() || of_runner() || inner_hints(true) ||
+                      nearby() || upstream_name() || say(where_keys_are());
+    return said ? std::move(result_) : UnknownKeyHelp{};
   }
 
  private:
@@ -82,21 +92,15 @@ class KeyGuess {
     return say(text_of(hint), paths);
   }
 
-  /// Without the values where one of the keys does not take its value.
-  static std::string text_of(const Hint& hint) {
-    const bool fits = std::ranges::all_of(hint.values, [](const HintValue& value) {
-      Config scratch;
-      return value.text.empty() || value.text.starts_with('[') ||
-             !set_value(scratch, value.path, value.text);
-    });
-    return fits ? hint.text : hint.without_values;
-  }
-
   bool hint_here() {
     return !unknown_.section.empty() &&
            take(hint_for(unknown_.section + "." + entry_.key, value_text(entry_)));
   }
-  bool hint_of_key() { return take(hint_for(entry_.key, value_text(entry_))); }
+  /// A key of ours that is near comes first where theirs does not take the value.
+  bool hint_of_key() {
+    const Hint hint = hint_for(entry_.key, value_text(entry_));
+    return (!fits(hint) && nearby()) || take(hint);
+  }
 
   std::string value_text(const YamlEntry& entry) const {
     const YamlNode& node = unknown_.tree.node(entry.value);
@@ -107,11 +111,20 @@ class KeyGuess {
                                                  : flow_text(unknown_.tree, entry.value);
   }
 
-  /// The one field of that name in another section.
+  std::string where_keys_are() const {
+    return unknown_.section.empty()
+               ? "remove it: the sections are in `trainctl schema --format markdown`"
+               : "remove it: `trainctl explain " + unknown_.section + "` lists the keys";
+  }
+
+  /// The one field of that name in another section. What lies deeper (parallel.pipeline.dtype) is
+  /// not meant by a word that other projects have for something else.
   bool elsewhere() {
     std::vector<std::string> found;
     for (const std::string& path : value_paths()) {
+      const bool deep = std::ranges::count(path, '.') > 1;
       if (path.substr(path.rfind('.') + 1) == entry_.key &&
+          !(deep && !hint_for(entry_.key, "").text.empty()) &&
           takes(unknown_.tree, path, entry_.value)) {
         found.push_back(path);
       }
@@ -122,14 +135,16 @@ class KeyGuess {
         found);
   }
 
-  bool inner_hints() {
+  /// For the keys of an unknown section: those that a project has there, or, `anywhere`, those that
+  /// one has at all.
+  bool inner_hints(bool anywhere) {
     if (!unknown_.section.empty()) return false;
     std::string text;
     std::vector<std::string> paths;
     std::size_t count = 0;
     for (const YamlEntry& inner : unknown_.tree.node(entry_.value).entries) {
       Hint one = hint_for(entry_.key + "." + inner.key, value_text(inner));
-      if (one.text.empty()) one = hint_for(inner.key, value_text(inner));
+      if (one.text.empty() && anywhere) one = hint_for(inner.key, value_text(inner));
       if (one.text.empty() || ++count > most_inner_hints) continue;
       text += (text.empty() ? "" : "; ") + text_of(one);
       for (const HintValue& value : one.values) paths.push_back(value.path);
@@ -190,5 +205,13 @@ class KeyGuess {
 }  // namespace
 
 UnknownKeyHelp help_for(const UnknownKey& unknown) { return KeyGuess(unknown).run(); }
+
+std::string help_for_section(const std::string& section, const YamlNode& value) {
+  const bool is_word = value.kind == YamlNode::Kind::scalar;
+  const Hint hint = is_word ? hint_for(section, value.scalar) : Hint{};
+  return hint.text.starts_with("write ")
+             ? text_of(hint)
+             : "give it keys: `trainctl explain " + section + "` lists them";
+}
 
 }  // namespace trainctl

@@ -24,5 +24,7 @@ struct UnknownKeyHelp {
 
 /// Names a key only where that takes the kind of value that was written.
 UnknownKeyHelp help_for(const UnknownKey& unknown);
+/// What to write for a section that has a value instead of keys, such as optimizer: adamw.
+std::string help_for_section(const std::string& section, const YamlNode& value);
 
 }  // namespace trainctl

@@ -4,11 +4,10 @@
 
 #include "config/schema/field.h"
 #include "config/schema/moe_config.h"
+#include "config/schema/most_ranks.h"
 #include "config/schema/parallel_config.h"
 
 namespace trainctl {
-
-inline constexpr double most_ranks_in_config = 1 << 24;
 
 template <class Visitor>
 void fields(Visitor& visit, Is<FusionConfig> auto& fusion) {
@@ -39,7 +38,7 @@ void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
         field("weight_shard_size",
               "Ranks that share one copy of a parameter's state; -1: all replicas")
             .from(-1)
-            .to(most_ranks_in_config));
+            .to(most_ranks));
   visit(optimizer.optimizer_level,
         field("optimizer_level",
               "What is divided among the ranks: level1: the optimizer's state; level2: gradients "

@@ -22,7 +22,14 @@ std::optional<Problem> read_field(const YamlTree& tree, int node, const Field& f
   } else if constexpr (ListValue<Value>) {
     return read_list(tree, node, field, value);
   } else {
-    return read_value(tree.node(node), field, value);
+    auto problem = read_value(tree.node(node), field, value);
+    const YamlNode& given = tree.node(node);
+    Value inner{};
+    if (problem && given.kind == YamlNode::Kind::sequence && given.items.size() == 1 &&
+        !read_field(tree, given.items.front(), field, inner)) {
+      problem->help = "write " + shown(tree.node(given.items.front()).scalar);
+    }
+    return problem;
   }
 }
 

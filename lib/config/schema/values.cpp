@@ -79,7 +79,7 @@ std::optional<Number> with_unit(const YamlNode& node, const Field& field) {
 }
 
 /// What to write for a number whose unit the field does not take.
-std::string help_for_unit(const std::string& text, const Field& field) {
+std::string help_for_unit(const std::string& text, const Field& field, bool whole) {
   const auto given = split_unit(text);
   if (!given) return "";
   const std::string number = plain_number(given->number);
@@ -99,17 +99,26 @@ std::string help_for_unit(const std::string& text, const Field& field) {
     if (unit == "m" || unit == "min") return in(to_minutes);
     if (unit == "s" || unit == "sec") return in(to_minutes / 60);
   }
-  if (unit == "%") return in(0.01);
+  if (unit == "%") return whole ? "" : in(0.01);
   const double decimal = factor_of(Unit::count, unit);
   const double binary = unit == "k" || unit == "K" ? 1024 : unit == "M" ? 0x1p20 : 0;
   if (decimal == 0) return "";
   return in(decimal) + (binary == 0 ? "" : " or " + plain_number(given->number * binary));
 }
 
+/// For a key without a value, or with the word of another language for that.
+std::string help_for_nothing(const Field& field) {
+  return field.is_required ? "write a number" : "remove it: without it the default holds";
+}
+
 template <class Number>
 std::optional<Problem> read_number(const YamlNode& node, const Field& field, const char* expected,
                                    Number& value) {
-  if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, expected);
+  if (node.kind != YamlNode::Kind::scalar) {
+    Problem other = wrong_type(node, expected);
+    if (node.kind == YamlNode::Kind::null) other.help = help_for_nothing(field);
+    return other;
+  }
   Number result{};
   auto problem = parse_number(node.scalar, result);
   const auto counted = problem ? with_unit<Number>(node, field) : std::nullopt;
@@ -125,10 +134,15 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
     return in_quotes;
   }
   if (problem) {
-    const std::string by_unit = help_for_unit(node.scalar, field);
+    const std::string word = lower_case(node.scalar);
+    std::string help = help_for_unit(node.scalar, field, std::is_integral_v<Number>);
+    Number meant{};
+    const bool holds = !problem->suggestion.empty() && !parse_number(problem->suggestion, meant) &&
+                       field.range.holds(static_cast<double>(meant));
+    if (help.empty() && holds) help = use(problem->suggestion);
+    if (word == "none" || word == "nil") help = help_for_nothing(field);
     return Problem{problem->out_of_range ? "out-of-range" : "wrong-type",
-                   cited(node.scalar) + " " + problem->why,
-                   by_unit.empty() ? use(problem->suggestion) : by_unit};
+                   cited(node.scalar) + " " + problem->why, help};
   }
   if (!field.range.holds(static_cast<double>(result))) {
     return out_of_range(shown(node.scalar), field.range);

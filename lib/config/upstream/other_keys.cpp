@@ -63,11 +63,16 @@ std::optional<std::string> special(std::string_view how, const std::string& valu
   return plain_number(factor * *number);
 }
 
+/// Words that say nothing without their section.
+constexpr std::string_view vague[] = {"enabled", "enable", "stage", "type",     "name", "mode",
+                                      "freq",    "folder", "steps", "interval", "params"};
+
+/// Without its section.
 bool same_key(const OtherKey& row, const std::string& wanted) {
   const std::string key = folded(row.key);
-  if (key == wanted) return true;
   const std::size_t dot = key.find('.');
-  return dot != std::string::npos && key.substr(dot + 1) == wanted;
+  return dot != std::string::npos && key.substr(dot + 1) == wanted &&
+         std::ranges::find(vague, wanted) == std::end(vague);
 }
 
 /// The parts of "[0.9, 0.95]".

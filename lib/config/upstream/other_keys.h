@@ -41,7 +41,8 @@ struct OtherKey {
 std::span<const OtherKey> other_keys(Project project);
 
 /// The row of a key, in whatever mixture of hyphens, underscores and capitals; nullptr if the
-/// project has no such key. `key` may lack torchtitan's section.
+/// project has no such key. `key` may lack torchtitan's or DeepSpeed's section unless
+/// the word says nothing without it.
 const OtherKey* find_other_key(Project project, std::string_view key);
 
 /// Our spelling of their value: "#split" makes 949,50,1 the fraction 0.05. "" where it asks for

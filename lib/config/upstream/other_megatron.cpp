@@ -9,6 +9,7 @@ constexpr std::string_view one_kernel = "there is one kernel";
 constexpr std::string_view no_samples = "samples / global_batch_size";
 
 constexpr OtherKey argument_rows[] = {
+    {"encoder-num-layers", "model.num_layers"},
     {"num-layers", "model.num_layers"},
     {"hidden-size", "model.hidden_size"},
     {"ffn-hidden-size", "model.ffn_hidden_size"},
@@ -80,7 +81,7 @@ constexpr OtherKey argument_rows[] = {
     {"lr-wsd-decay-style", "lr_schedule.wsd_decay_style"},
     {"override-opt_param-scheduler", "", {}, "the file's schedule is used"},
     {"use-checkpoint-opt_param-scheduler", "", {}, "the file's schedule is used"},
-    {"optimizer", "optimizer.type", "adam=adamw|sgd=sgd"},
+    {"optimizer", "optimizer.type", "adam=adamw|adamw=adamw|AdamW=adamw|sgd=sgd"},
     {"weight-decay", "optimizer.weight_decay"},
     {"start-weight-decay", "optimizer.start_weight_decay"},
     {"end-weight-decay", "optimizer.end_weight_decay"},

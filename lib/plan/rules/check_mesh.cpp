@@ -3,13 +3,13 @@
 #include <limits>
 #include <vector>
 
+#include "config/schema/most_ranks.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_ranks = std::int64_t{1} << 24;
 constexpr std::int64_t most_product = std::numeric_limits<std::int64_t>::max();
 
 struct Size {

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// Of one run, in a file and on a command line.
+inline constexpr std::int64_t most_ranks = 1'000'000;
+
+}  // namespace trainctl
