@@ -77,7 +77,8 @@ class Help {
     calls_ = 0;
     const Clock::duration processor = processor_time() - processor_begin_;
     // Of a core, while the caller does not wait; a helper's share is about the same.
-    const double share = std::min(1.0, seconds(processor) / std::max(1e-9, seconds(wall - waited_)));
+    const double awake = std::max(1e-9, seconds(wall - waited_));
+    const double share = std::min(1.0, seconds(processor) / awake);
     const double with_help = (seconds(processor) + share * seconds(helped_)) / seconds(wall);
     if (with_help >= alone_) return;
     resting_ = true;

@@ -1,3 +1,4 @@
+// The limit of ranks, which keys of files and options of commands share.
 #pragma once
 
 #include <cstdint>

@@ -136,7 +136,7 @@ constexpr OtherKey hugging_face_rows[] = {
     {"metric_for_best_model", "", {}, "checkpoint.keep_best goes by the validation loss"},
     {"greater_is_better", "", {}, "checkpoint.keep_best goes by the validation loss"},
     {"label_smoothing_factor", "", {}, "the loss is the cross-entropy of the next token"},
-    {"neftune_noise_alpha", "", {}, "nothing is added to the embeddings; see model.embedding_dropout"},
+    {"neftune_noise_alpha", "", {}, "embeddings get no noise; see model.embedding_dropout"},
     {"ddp_backend", "", {}, launched},
     {"ddp_bucket_cap_mb", "", {}, "see parallel.bucket_size"},
     {"ddp_broadcast_buffers", "", {}, not_here},

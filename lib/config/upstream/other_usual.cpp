@@ -9,7 +9,7 @@ constexpr std::string_view styles =
     "cosine_annealing=cosine|constant_with_warmup=constant|linear_with_warmup=linear|wsd=WSD|"
     "WSD=WSD|inverse_sqrt=inverse-square-root|none=constant|WarmupLR=constant|"
     "WarmupDecayLR=linear|WarmupCosineLR=cosine|CosineAnnealingLR=cosine";
-constexpr std::string_view schedules =
+constexpr std::string_view pipeline_words =
     "1f1b=1f1b|1F1B=1f1b|gpipe=gpipe|GPipe=gpipe|interleaved=1f1b|zero_bubble=zb-h1|zb=zb-h1|"
     "zbv=zb-v|dualpipe=zb-v";
 constexpr std::string_view optimizers =
@@ -325,8 +325,8 @@ constexpr OtherKey usual[] = {
     {"backend", "", "", "the launcher decides: threads or MPI"},
     {"nodes", "", "", launched},
     {"ddp", "", "", "replicas sum their gradients: parallel.data_parallel"},
-    {"parallel.schedule", "parallel.pipeline.scheduler", schedules},
-    {"pipeline_schedule", "parallel.pipeline.scheduler", schedules},
+    {"parallel.schedule", "parallel.pipeline.scheduler", pipeline_words},
+    {"pipeline_schedule", "parallel.pipeline.scheduler", pipeline_words},
     {"loss_parallel", "parallel.vocab_emb_dp", "true=false|false=true"},
     {"enable_loss_parallel", "parallel.vocab_emb_dp", "true=false|false=true"},
     {"threads", "parallel.threads_per_rank"},
