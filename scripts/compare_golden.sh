@@ -5,7 +5,7 @@
 # BASE and NEW are build folders of this machine, or folders with their bin: trainctl and golden_dump. What a build
 # gives is kept beside its bin, in golden, and made again only where a program or an input is newer.
 # What changes on purpose is a row of tests/dumps/changes.txt. --thorough adds all configurations in all forms, the
-# layouts of 8 ranks, `verify` and finished models; --foreign the files of other projects in FOLDER.
+# layouts of 8 ranks, `verify`, kernels (test_ops, where bin has it) and finished models; --foreign the files of other projects in FOLDER.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 thorough= foreign= given=()
@@ -113,6 +113,24 @@ layout_jobs() {
   done
 }
 
+# What the tests of operations compute: each case apart, at each level of the CPU and on the emulated device.
+kernel_jobs() {
+  [ -x "$bin/test_ops" ] || { echo "compare_golden: without kernels, $bin has no test_ops" >&2; return; }
+  local level name setting device=TRAINCTL_CUDA_MODULE=$bin/libcuda_on_host.so
+  for level in v3 avx512 avx512_bf16 amx device; do
+    setting=TRAINCTL_CPU_LEVEL=$level
+    if [ $level = device ]; then
+      [ -f "${device#*=}" ] || continue
+      setting="TRAINCTL_TEST_DEVICE=cuda $device"
+    fi
+    "$bin/test_ops" --list-test-names-only | while read -r name; do
+      [ -n "$name" ] || continue
+      job "kernels/$level/$(tr -c 'a-zA-Z0-9\n' _ <<<"$name")" \
+        "$setting TRAINCTL_HASH_VALUES=1 \$bin/test_ops $(printf %q "$(sed 's/[],[*\\]/\\&/g' <<<"$name")")"
+    done
+  done
+}
+
 # Each in a folder of its own; ranks are threads.
 run_jobs() {
   local file options number=0
@@ -198,12 +216,15 @@ dump() {
   rm -rf "$out" "$work" && mkdir -p "$out" "$work"
   { layout_jobs; plan_jobs; key_jobs; } | run_list
   # These use all cores themselves.
-  { run_jobs; [ -z "$thorough" ] || verify_jobs; } | run_list 1
+  { run_jobs; [ -z "$thorough" ] || { verify_jobs; kernel_jobs; }; } | run_list 1
   [ -z "$thorough" ] || model_jobs | run_list 1
   rm -rf "$work"
+  local files well
+  files=$(find "$out" -type f | wc -l)
+  well=$(grep -lx 'code 0' -r "$out" | wc -l)
+  echo "compare_golden: $files files in $out ($((SECONDS - start)) s), $well of commands that ended well"
+  [ $((2 * well)) -gt "$files" ] || { echo "compare_golden: FAILED, most commands of $bin fail" >&2; exit 1; }
   echo "$list" >"$out/done"
-  echo "compare_golden: $(find "$out" -type f | wc -l) files in $out ($((SECONDS - start)) s)," \
-    "$(grep -lx 'code 0' -r "$out" | wc -l) of commands that ended well"
 }
 run_list() { xargs -d '\n' -n 8 -P "${1:-$(nproc)}" bash -c 'for line; do do_job "$line"; done' _; }
 
@@ -220,7 +241,7 @@ while read -r name; do
   else
     echo "compare_golden: $name differs"
     failed=$((failed + 1))
-    [ $failed -gt 3 ] || diff "${given[0]}/golden/$name" "${given[1]}/golden/$name" | cut -c1-200 | head -8
+    [ $failed -gt 3 ] || diff -N "${given[0]}/golden/$name" "${given[1]}/golden/$name" | cut -c1-200 | head -8
   fi
 done < <(cd "${given[0]}/golden" && { find . -type f; cd "${given[1]}/golden" && find . -type f; } | sed 's/^..//' |
   sort -u | while read -r one; do cmp -s "${given[0]}/golden/$one" "${given[1]}/golden/$one" || echo "$one"; done)

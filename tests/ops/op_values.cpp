@@ -2,11 +2,29 @@
 // with optimisation, unlike other code of tests.
 #include "op_values.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "base/hash.h"
 #include "base/philox.h"
 
 namespace op_test {
 
 namespace {
+
+/// Shown when the program ends, if it was asked for.
+struct HashOfValues {
+  const bool wanted = std::getenv("TRAINCTL_HASH_VALUES") != nullptr;
+  const std::thread::id thread = std::this_thread::get_id();
+  std::uint64_t hash = fnv_offset;
+
+  ~HashOfValues() {
+    if (wanted) std::printf("values %016llx\n", static_cast<unsigned long long>(hash));
+  }
+};
+HashOfValues hash_of_values;
 
 /// At least `count` elements of a stream. They are kept, since each takes a logarithm and a cosine,
 /// and tests ask for the same streams again and again.
@@ -19,6 +37,12 @@ const std::vector<float>& normals(std::uint64_t stream, std::int64_t count) {
 }
 
 }  // namespace
+
+void hash_values(const std::vector<std::byte>& bytes) {
+  if (!hash_of_values.wanted || std::this_thread::get_id() != hash_of_values.thread) return;
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  hash_of_values.hash = fnv1a(text, hash_of_values.hash);
+}
 
 Values Values::random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation) {
   Values values(shape, dtype);

@@ -36,6 +36,23 @@ class Memory {
   std::vector<std::byte> blocks_;
 };
 
+/// With TRAINCTL_HASH_VALUES set, the program ends with a line that has a hash of what all Values
+/// of its first thread held in the end: scripts/compare_golden.sh compares those of two builds.
+void hash_values(const std::vector<std::byte>& bytes);
+
+/// Bytes that are hashed when they go.
+class HashedBytes : public std::vector<std::byte> {
+ public:
+  using std::vector<std::byte>::vector;
+  HashedBytes(const HashedBytes&) = default;
+  HashedBytes(HashedBytes&&) = default;
+  HashedBytes& operator=(const HashedBytes&) = default;
+  HashedBytes& operator=(HashedBytes&&) = default;
+  ~HashedBytes() {
+    if (!empty()) hash_values(*this);
+  }
+};
+
 /// A host tensor that owns its elements; copies are deep.
 class Values {
  public:
@@ -86,7 +103,7 @@ class Values {
 
   Shape shape_;
   DType dtype_;
-  std::vector<std::byte> bytes_;
+  HashedBytes bytes_;
 };
 
 /// The largest |got - expected| over the largest |expected|, which counts as `least` where it is
