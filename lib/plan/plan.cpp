@@ -11,12 +11,12 @@ std::int64_t Plan::tokens_per_step() const {
   return micro_batch_size * microbatches * mesh.dp * model.seq_length;
 }
 
-Plan Plan::at_length(std::int64_t length) const {
+Plan Plan::at_length(std::int64_t sequence_length) const {
   Plan plan = *this;
   plan.smaller.clear();
   plan.length_step = 0;
-  plan.model = model.of_length(length);
-  plan.tokens.seq_length = length;
+  plan.model = model.of_length(sequence_length);
+  plan.tokens.seq_length = sequence_length;
   plan.local = plan.local_of(0);
   return plan;
 }
