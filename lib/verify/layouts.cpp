@@ -125,7 +125,7 @@ class LayoutText {
 
 /// The more general word that a word implies, or "".
 std::string implied_by(const std::string& word) {
-  for (const char* recomputing : {"kept_sums", "sliced", "partial"}) {
+  for (const char* recomputing : {"sliced", "partial"}) {
     if (word == recomputing) return "recompute";
   }
   const std::size_t digits = word.find_last_not_of("0123456789") + 1;

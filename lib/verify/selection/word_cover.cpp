@@ -174,4 +174,22 @@ WordRow common_words(const std::vector<WordRow>& with, const std::vector<WordRow
   return common;
 }
 
+WordRow common_together(const std::vector<WordRow>& with, const std::vector<WordRow>& without) {
+  const auto is_apart = [&](const WordRow& words) {
+    return std::none_of(without.begin(), without.end(), [&](const WordRow& row) {
+      return std::all_of(words.begin(), words.end(),
+                         [&](const std::string& word) { return has_word(row, word); });
+    });
+  };
+  const WordRow common = common_words(with, {});
+  if (!is_apart(common)) return {};
+  WordRow left = common;
+  for (const std::string& word : common) {
+    WordRow fewer = left;
+    std::erase(fewer, word);
+    if (is_apart(fewer)) left = std::move(fewer);
+  }
+  return left;
+}
+
 }  // namespace trainctl
