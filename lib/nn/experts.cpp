@@ -41,8 +41,8 @@ std::int64_t Experts::group_of(const Saved& saved, std::int64_t size) const {
 }
 
 Tensor Experts::choices(const Saved& saved) const {
-  const std::int64_t groups = saved.routed.all_logits.shape[0] / group_of(saved, rule.group);
-  return saved.routed.choices.slice(0, groups * rule.choice.counted(saved.routed.chosen.shape[1]));
+  const std::int64_t count = saved.routed.all_logits.shape[0] / group_of(saved, rule.group);
+  return saved.routed.choices.slice(0, count * rule.choice.counted(saved.routed.chosen.shape[1]));
 }
 
 /// Of this rank's tokens among those of all routers.
@@ -173,12 +173,12 @@ void Experts::project(const Pass& pass, const Saved& saved, const ExpertChunks& 
   const RoutedRows& routed = saved.routed;
   scale_act(pass, saved, chunks);
   exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    const Linear layer = layer_of(down, share.expert);
+    const Linear last = layer_of(down, share.expert);
     const Tensor out = share.of(routed.out);
-    layer.forward(pass, share.of(routed.scaled), out);
-    if (layer.bias.empty() || !groups.adds_bias) return;
+    last.forward(pass, share.of(routed.scaled), out);
+    if (last.bias.empty() || !groups.adds_bias) return;
     bias_rows(*pass.ops,
-              {.y = out, .weight = share.of(routed.row_weight), .bias = layer.bias.value});
+              {.y = out, .weight = share.of(routed.row_weight), .bias = last.bias.value});
   });
 }
 
@@ -258,12 +258,12 @@ void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& 
   exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
     if (gated()) layer_of(gate, share.expert).backward_bias(pass, share.of(g.dgate));
     layer_of(up, share.expert).backward_bias(pass, share.of(g.dup));
-    const Weight bias = layer_of(down, share.expert).bias;
+    const Weight of_down = layer_of(down, share.expert).bias;
     bias_rows_backward(*pass.ops,
                        {.dy = share.of(g.d_rows),
                         .weight = share.of(saved.routed.row_weight),
-                        .bias = bias.value,
-                        .d_bias = bias.gradient,
+                        .bias = of_down.value,
+                        .d_bias = of_down.gradient,
                         .d_weight = groups.adds_bias ? share.of(g.d_row_weight) : Tensor{}});
   });
 }
@@ -354,8 +354,8 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   const ExpertExchange parts = exchange(pass, saved);
   scale_act(pass, saved, parts.all());
   parts.for_each(parts.all(), [&](const ExpertShare& share) {
-    const auto own = [&](const Linear& layer) {
-      return Linear{layer_of(layer, share.expert).weight, {}};
+    const auto own = [&](const Linear& all) {
+      return Linear{layer_of(all, share.expert).weight, {}};
     };
     own(down).backward_weight(pass, share.of(g.d_rows), share.of(routed.scaled));
     backward_parameters_together(pass, share.of(routed.rows),
