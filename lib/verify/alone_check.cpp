@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "base/at.h"
 #include "base/hash.h"
@@ -38,8 +39,8 @@ class DropoutCheck {
   struct Use {
     double probability = 0;
     std::vector<char> zero;  // of the first values
-    double zeros = 0;        // of all
-    double count = 0;
+    double zeros = 0;        // of all rows that are drawn
+    double count = 0;        // of their values
   };
   struct Site {
     std::string name;
@@ -54,6 +55,9 @@ class DropoutCheck {
 };
 
 constexpr std::size_t values_kept = 4096;  // of a use
+/// In place of a zero or one: the row is zero without dropout, as that of a token is that no expert
+/// takes (padding, or one above a capacity).
+constexpr char no_draw = 2;
 constexpr double deviations = 6;           // that a count may be from its mean
 
 /// How many deviations a share of `count` draws is from its probability.
@@ -76,10 +80,17 @@ void DropoutCheck::take(std::int64_t site, float probability, const Tensor& valu
   Use& use = uses_[{step_, site}];
   use.probability = double{probability};
   if (values.empty()) return;
-  for (const float value : values_of(values)) {
-    use.count += 1;
-    use.zeros += value == 0 ? 1 : 0;
-    if (use.zero.size() < values_kept) use.zero.push_back(value == 0 ? 1 : 0);
+  const std::vector<float> all = values_of(values);
+  const auto columns = static_cast<std::size_t>(values.columns());
+  for (std::size_t row = 0; row < all.size(); row += columns) {
+    const std::span<const float> one = std::span(all).subspan(row, columns);
+    const bool empty = std::ranges::all_of(one, [](float value) { return value == 0; });
+    for (const float value : one) {
+      if (use.zero.size() < values_kept) use.zero.push_back(empty ? no_draw : value == 0 ? 1 : 0);
+      if (empty) continue;
+      use.count += 1;
+      use.zeros += value == 0 ? 1 : 0;
+    }
   }
 }
 
@@ -117,13 +128,18 @@ void DropoutCheck::compare_masks(Findings& findings) const {
       const std::size_t count = std::min(a.zero.size(), b.zero.size());
       if (count == 0) continue;
       double same = 0;
-      for (std::size_t i = 0; i < count; ++i) same += a.zero[i] == b.zero[i] ? 1 : 0;
+      double draws = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (a.zero[i] == no_draw || b.zero[i] == no_draw) continue;
+        same += a.zero[i] == b.zero[i] ? 1 : 0;
+        draws += 1;
+      }
+      if (draws == 0) continue;
       const double p = a.probability;
       const double q = b.probability;
       const double expected = p * q + (1 - p) * (1 - q);
       subject.step = one->first.first + 1;
       subject.row = one->first.second;
-      const auto draws = static_cast<double>(count);
       findings.compare_error(subject, "masks " + site(subject.row).name, same / draws, expected,
                              deviation(same / draws, expected, draws));
     }

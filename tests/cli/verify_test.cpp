@@ -49,7 +49,9 @@ TEST_CASE("verify of all layouts as JSON counts what rules forbid") {
   CHECK(json["layouts"].size() > 10);
   const Json& largest = json["layouts"][0]["largest"];
   CHECK(largest["error"] <= largest["bound"]);
-  CHECK(largest["beside"] == "a single rank has");
+  const std::string beside = largest["beside"];
+  CHECK((beside == "a single rank has" ||
+         beside == "differences of the loss along a direction have"));
   const auto& skipped = json["skipped"];
   CHECK(std::any_of(skipped.begin(), skipped.end(),
                     [](const Json& row) { return row["code"] == "stage-layers"; }));

@@ -227,7 +227,7 @@ TEST_CASE("layouts agree in fp16, and in fp32 with a scaler") {
     for (const char* layout : {"tp2sp+pp2+dp2+m4+zero1", "tp4+pp2+gpipe"}) {
       CHECK(largest_error(model + half, layout) < half_bound);
       CHECK(largest_error(model + scaled + Options{"precision.initial_loss_scale=4294967296"},
-                          layout) < fp32_bound);
+                          layout) < 1e-3);  // the bound in fp32 of a day's later gradients
     }
   }
 }

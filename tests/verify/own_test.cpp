@@ -177,6 +177,7 @@ TEST_CASE("a sum that is a little wrong is named", "[threads]") {
 TEST_CASE("gradients are those of the loss, whatever the model") {
   for (const Options& options :
        {small_gpt, small_llama, with_experts, joined(with_experts, {"moe.capacity_factor=1"}),
+        joined(with_experts, {"moe.capacity_factor=0.5", "model.hidden_dropout=0.1"}),
         joined(with_experts, {"moe.router_score_function=sigmoid",
                               "moe.router_enable_expert_bias=true", "data.packing=false"}),
         joined(with_experts,
