@@ -1,6 +1,7 @@
 #include "verify/sums.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <deque>
 #include <set>
@@ -142,7 +143,7 @@ struct Pending {
   Tensor output;
   std::vector<std::byte> given;  // a copy of the input
   std::vector<std::byte> all;
-  bool done = false;
+  std::atomic<bool> done = false;  // the stream says it, and does not touch this again
 };
 
 Tensor bytes_as(std::vector<std::byte>& bytes, DType dtype) {
@@ -158,7 +159,7 @@ void look(Pending& pending) {
   pending.sum.all = values_of(bytes_as(pending.all, pending.input.dtype));
   pending.sum.found = values_of(pending.output);
   pending.world->compare(pending.sum);
-  pending.done = true;
+  pending.done.store(true, std::memory_order_release);
 }
 
 class SumGroup : public Group {
@@ -206,7 +207,9 @@ class SumGroup : public Group {
   /// Every rank gets what all give, before they add it up. Memory of sums that are done is given
   /// back in their order.
   Pending& show(const char* operation, const Tensor& input, const Tensor& output, Stream& stream) {
-    while (!pending_.empty() && pending_.front()->done) pending_.pop_front();
+    while (!pending_.empty() && pending_.front()->done.load(std::memory_order_acquire)) {
+      pending_.pop_front();
+    }
     Pending& pending = *pending_.emplace_back(std::make_unique<Pending>());
     pending.world = &world_;
     pending.sum.name = std::string(operation) + " '" + name() + "'";
