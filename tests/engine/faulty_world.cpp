@@ -124,6 +124,7 @@ class FaultyWorld : public World {
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
   const std::string& host() const override { return inner_.host(); }
+  bool in_one_process() const override { return inner_.in_one_process(); }
   Traffic& traffic() override { return inner_.traffic(); }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     return std::make_unique<FaultyGroup>(inner_.group(name, ranks), faults_);

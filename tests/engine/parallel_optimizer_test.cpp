@@ -158,6 +158,7 @@ class CountingWorld : public World {
   int local_rank() const override { return world_.local_rank(); }
   int local_size() const override { return world_.local_size(); }
   const std::string& host() const override { return world_.host(); }
+  bool in_one_process() const override { return world_.in_one_process(); }
   Traffic& traffic() override { return world_.traffic(); }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     auto made = world_.group(name, ranks);
