@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "comm/forwarding_world.h"
 #include "verify/data.h"
 
 namespace trainctl {
@@ -13,26 +14,14 @@ namespace trainctl {
 namespace {
 
 /// The first ranks of another world.
-class FirstRanks : public World {
+class FirstRanks : public ForwardingWorld {
  public:
-  FirstRanks(World& all, int size) : all_(all), size_(size) {}
+  FirstRanks(World& all, int size) : ForwardingWorld(all), size_(size) {}
 
-  int rank() const override { return all_.rank(); }
   int size() const override { return size_; }
-  int local_rank() const override { return all_.local_rank(); }
-  int local_size() const override { return std::min(all_.local_size(), size_); }
-  const std::string& host() const override { return all_.host(); }
-  bool in_one_process() const override { return all_.in_one_process(); }
-  Traffic& traffic() override { return all_.traffic(); }
-  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
-    return all_.group(name, ranks);
-  }
-  Activity* activity() override { return all_.activity(); }
-  void check() const override { all_.check(); }
-  void abort(int exit_code) noexcept override { all_.abort(exit_code); }
+  int local_size() const override { return std::min(inner().local_size(), size_); }
 
  private:
-  World& all_;
   int size_;
 };
 

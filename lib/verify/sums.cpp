@@ -233,12 +233,14 @@ class SumGroup : public Group {
 
 }  // namespace
 
-SumWorld::SumWorld(World& world, const Mesh& mesh) : inner_(world), findings_(mesh, world.rank()) {}
+SumWorld::SumWorld(World& world, const Mesh& mesh)
+    : ForwardingWorld(world), findings_(mesh, world.rank()) {}
 
 std::unique_ptr<Group> SumWorld::group(const std::string& name, std::span<const int> ranks) {
-  std::unique_ptr<Group> inner = inner_.group(name, ranks);
-  if (inner->size() == 1) return inner;
-  return std::make_unique<SumGroup>(*this, std::move(inner), inner_.group("given: " + name, ranks));
+  std::unique_ptr<Group> summing = inner().group(name, ranks);
+  if (summing->size() == 1) return summing;
+  return std::make_unique<SumGroup>(*this, std::move(summing),
+                                    inner().group("given: " + name, ranks));
 }
 
 void SumWorld::begin_step(std::int64_t step) {

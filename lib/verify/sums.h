@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "comm/world.h"
+#include "comm/forwarding_world.h"
 #include "engine/parameters/param_store.h"
 #include "plan/plan.h"
 #include "verify/findings.h"
@@ -46,7 +46,7 @@ class GradientSums {
 /// rank that gets it, with the sum in double of what the ranks gave, and with the sum in rank order
 /// that all ranks must have to the bit (comm/group.h). The ranks show each other what they give in
 /// groups of their own. For host memory.
-class SumWorld : public World {
+class SumWorld : public ForwardingWorld {
  public:
   /// `world`, and the mesh of `findings`, must outlive this one.
   SumWorld(World& world, const Mesh& mesh);
@@ -56,24 +56,13 @@ class SumWorld : public World {
   /// Adds what was found to `findings`.
   void tell(Findings& findings);
 
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
-  const std::string& host() const override { return inner_.host(); }
-  bool in_one_process() const override { return inner_.in_one_process(); }
-  Traffic& traffic() override { return inner_.traffic(); }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
-  Activity* activity() override { return inner_.activity(); }
-  void check() const override { inner_.check(); }
-  void abort(int exit_code) noexcept override { inner_.abort(exit_code); }
 
   /// What a rank got, beside what all gave.
   struct Sum;
   void compare(const Sum& sum);
 
  private:
-  World& inner_;
   std::mutex mutex_;  // of the rest
   std::int64_t step_ = 0;
   Findings findings_;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "comm/forwarding_world.h"
+
 namespace trainctl {
 
 namespace {
@@ -114,26 +116,16 @@ class FaultyGroup : public Group {
   Faults& faults_;
 };
 
-class FaultyWorld : public World {
+class FaultyWorld : public ForwardingWorld {
  public:
   FaultyWorld(World& inner, const std::vector<GroupFault>& faults)
-      : inner_(inner), faults_(inner.rank(), faults) {}
+      : ForwardingWorld(inner), faults_(inner.rank(), faults) {}
 
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
-  const std::string& host() const override { return inner_.host(); }
-  bool in_one_process() const override { return inner_.in_one_process(); }
-  Traffic& traffic() override { return inner_.traffic(); }
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
-    return std::make_unique<FaultyGroup>(inner_.group(name, ranks), faults_);
+    return std::make_unique<FaultyGroup>(inner().group(name, ranks), faults_);
   }
-  Activity* activity() override { return inner_.activity(); }
-  void abort(int exit_code) noexcept override { inner_.abort(exit_code); }
 
  private:
-  World& inner_;
   Faults faults_;
 };
 

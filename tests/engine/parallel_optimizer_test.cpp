@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "comm/forwarding_world.h"
 #include "config/read/read.h"
 #include "plan/prepare/make_plan.h"
 #include "sample_run.h"
@@ -150,25 +151,16 @@ class CountingGroup : public Group {
   Uses& uses_;
 };
 
-class CountingWorld : public World {
+class CountingWorld : public ForwardingWorld {
  public:
-  CountingWorld(World& world, Uses& uses) : world_(world), uses_(uses) {}
-  int rank() const override { return world_.rank(); }
-  int size() const override { return world_.size(); }
-  int local_rank() const override { return world_.local_rank(); }
-  int local_size() const override { return world_.local_size(); }
-  const std::string& host() const override { return world_.host(); }
-  bool in_one_process() const override { return world_.in_one_process(); }
-  Traffic& traffic() override { return world_.traffic(); }
+  CountingWorld(World& world, Uses& uses) : ForwardingWorld(world), uses_(uses) {}
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
-    auto made = world_.group(name, ranks);
+    auto made = inner().group(name, ranks);
     if (!name.starts_with("gradients") && !name.starts_with("parameters")) return made;
     return std::make_unique<CountingGroup>(std::move(made), uses_);
   }
-  void abort(int exit_code) noexcept override { world_.abort(exit_code); }
 
  private:
-  World& world_;
   Uses& uses_;
 };
 
