@@ -236,7 +236,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
 }
 
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
-  return cudaMemsetAsync(data, value, bytes, stream_or_default(nullptr));
+  return cudaMemsetAsync(data, value, bytes, nullptr);
 }
 
 /// Host memory is read and written when the stream comes to it, as if all were page-locked: of
@@ -286,7 +286,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 /// Waits for what the host reads, and for nothing else (NVIDIA, CUDA runtime API, API
 /// synchronization behavior).
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, stream_or_default(nullptr));
+  const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   bool to_host = false;
   {
     const std::lock_guard lock(Machine::get().mutex);
