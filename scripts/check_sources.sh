@@ -10,7 +10,7 @@ mkdir -p "$build"
 cmake --preset debug -B "$build" -DTRAINCTL_CUDA=OFF -DTRAINCTL_CCACHE= >"$build/configure.log" ||
   { cat "$build/configure.log"; exit 1; }
 cmake --build "$build" --target trainctl_strategy_proto >"$build/generate.log" || { cat "$build/generate.log"; exit 1; }
-mapfile -t commands < <(sed -n 's/^  "command": "\(.*\)",$/\1/p' "$build/compile_commands.json" | sed 's/\\"/"/g' |
+mapfile -t commands < <(sed -n 's/^  "command": "\(.*\)",$/\1/p' "$build/compile_commands.json" | sed 's/\\\(.\)/\1/g' |
   grep -E -- "-c $PWD/(lib|apps)/" | grep -E -- "-c $PWD/[^ ]*($pattern)")
 echo "check_sources: ${#commands[@]} files"
 [ ${#commands[@]} -gt 0 ] || exit 1

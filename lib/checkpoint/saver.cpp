@@ -166,8 +166,8 @@ void Saver::stage() {
   parallel_for(std::ssize(blocks), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       const Block& block = at(blocks, i);
-      const std::span bytes{block.from, block.bytes};
-      *block.hash = block.from == block.to ? hash_bytes(bytes) : copy_and_hash(bytes, block.to);
+      const std::span source{block.from, block.bytes};
+      *block.hash = block.from == block.to ? hash_bytes(source) : copy_and_hash(source, block.to);
     }
   });
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/whole_file.h"
+#include "formats/print/text.h"
 
 namespace trainctl {
 
