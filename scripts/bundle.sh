@@ -4,7 +4,7 @@
 # plugins and mpirun, the configurations, and what scripts/gpu_check.sh runs. It may lie anywhere and
 # be moved; see docs/gpu.md. Builds what is missing. Prints the directory and the archive.
 #   scripts/bundle.sh [--with-cuda] [--output DIR] [BUILD_DIR]
-#   --with-cuda   also cuBLASLt and NCCL: about 1 GB more
+#   --with-cuda   also cuBLASLt, NCCL, and cuDNN where it is found: nothing need be downloaded there; 1 to 2 GB more
 #   --output DIR  where the directory and the archive go; default: build/bundle
 #   BUILD_DIR     default: build/release
 set -euo pipefail
@@ -108,9 +108,15 @@ while IFS='|' read -r library file; do
   cp -L "$file" "$root/lib/$library"
 done < <(needed)
 [ -z "$missing" ] || fail "not found:$missing"
-# The module opens NCCL by itself.
+# The module opens NCCL and cuDNN by itself, and cuDNN the compiler of its kernels.
 if [ $with_cuda -eq 1 ]; then
   cp -L "$(sed -n 's/^NCCL_LIBRARY:FILEPATH=//p' "$build/CMakeCache.txt")" "$root/lib/libnccl.so.2"
+  cuda=$(sed -n 's/^CMAKE_CUDA_COMPILER:STRING=\(.*\)\/bin\/nvcc$/\1/p' "$build/CMakeCache.txt")
+  while read -r file; do
+    cp -L "$file" "$root/lib/$(basename "$file")"
+  done < <(find -L "${cuda:-/usr/local/cuda}/lib" "${cuda:-/usr/local/cuda}/lib64" /usr/lib/x86_64-linux-gnu -maxdepth 1 \
+    \( -name 'libcudnn*.so.9' -o -name 'libnvrtc*.so.1[0-9]' -o -name 'libnvrtc-builtins.so.1[0-9].[0-9]' \) 2>/dev/null)
+  [ -e "$root/lib/libcudnn.so.9" ] || echo "bundle: cuDNN is not here: attention will be trainctl's own" >&2
 fi
 # PMIx, through which mpirun and its ranks meet, has plugins and texts of its own.
 pmix=$(dirname "$(ldconfig -p | sed -n 's/.*libpmix.so.2 .*=> //p' | head -n 1)")
@@ -118,7 +124,7 @@ mkdir -p "$root/lib/pmix" "$root/share/pmix"
 find -L "$pmix" -maxdepth 4 -name 'pmix_mca_*.so' -exec cp -Lu {} "$root/lib/pmix/" \;
 find -L "$pmix" -maxdepth 4 -path '*/share/pmix/*' -type f -exec cp -Lu {} "$root/share/pmix/" \;
 chmod -R u+w "$root/lib" "$root/libexec"
-find "$root/lib" -name '*.so*' ! -name 'libcublasLt*' ! -name 'libnccl*' -type f -exec strip --strip-unneeded {} + 2>/dev/null || true
+find "$root/lib" -name '*.so*' ! -name 'libcublasLt*' ! -name 'libnccl*' ! -name 'libcudnn*' ! -name 'libnvrtc*' -type f -exec strip --strip-unneeded {} + 2>/dev/null || true
 # Run paths of their own would lead to the directories they come from, and switch off that of the program.
 binaries | while read -r file; do
   case $file in

@@ -4,7 +4,7 @@
 Optional; needs PyTorch from PyPI. PyTorch runs the faster of eager and torch.compile (Inductor needs g++), with the attention that it
 chooses itself. On a CUDA device neither side uses TF32 for fp32.
 
-    python3 scripts/compare_pytorch.py [--device cpu|cuda] [--binary build/release/bin/trainctl] [--pairs 5] [--dtype fp32 bf16]
+    python3 scripts/compare_pytorch.py [--device cpu|cuda] [--binary build/release/bin/trainctl] [--pairs 5] [--sequences 4] [--dtype fp32 bf16]
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-LAYERS, HEADS, HIDDEN, VOCAB, SEQ, BATCH = 12, 12, 768, 50257, 1024, 4
+LAYERS, HEADS, HIDDEN, VOCAB, SEQ = 12, 12, 768, 50257, 1024
 
 
 class Block(nn.Module):
@@ -55,13 +55,13 @@ class Gpt2(nn.Module):
 class Trainer:
     """One training step of PyTorch; bf16 is autocast over fp32 parameters, the usual mixed precision."""
 
-    def __init__(self, device, dtype, compiled):
+    def __init__(self, device, dtype, compiled, sequences):
         torch.manual_seed(0)
         self.model = Gpt2().to(device)
         self.device, self.dtype = device, dtype
         self.run = torch.compile(self.model) if compiled else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=6e-4, weight_decay=0.1, fused=True)
-        self.tokens, self.labels = (torch.randint(VOCAB, (BATCH, SEQ), device=device) for _ in range(2))
+        self.tokens, self.labels = (torch.randint(VOCAB, (sequences, SEQ), device=device) for _ in range(2))
 
     def wait(self):
         if self.device == "cuda":
@@ -80,17 +80,17 @@ class Trainer:
         return time.perf_counter() - start
 
 
-def best_trainer(device, dtype):
+def best_trainer(device, dtype, sequences):
     best = None
     for compiled in (False, True):
         try:
-            trainer = Trainer(device, dtype, compiled)
+            trainer = Trainer(device, dtype, compiled, sequences)
             trainer.step()
             seconds = min(trainer.step() for _ in range(2))
         except Exception as error:  # torch.compile needs a working C++ compiler
             print(f"# PyTorch {'compile' if compiled else 'eager'} {dtype}: {type(error).__name__}")
             continue
-        print(f"# PyTorch {'compile' if compiled else 'eager'} {dtype}: {BATCH * SEQ / seconds:.1f} tokens/s")
+        print(f"# PyTorch {'compile' if compiled else 'eager'} {dtype}: {sequences * SEQ / seconds:.1f} tokens/s")
         if best is None or seconds < best[0]:
             best = (seconds, trainer)
     if best is None:
@@ -100,7 +100,8 @@ def best_trainer(device, dtype):
 
 def trainctl_seconds(args, dtype):
     command = [args.binary, "bench", "step", "--config", args.config, "--pairs", "1", "--format", "json", "--set",
-               f"precision.compute={dtype}", "--set"]
+               f"precision.compute={dtype}", "--set", f"train.global_batch_size={args.sequences}", "--set",
+               f"train.micro_batch_size={args.sequences}", "--set"]
     command.append("parallel.device=cuda" if args.device == "cuda" else "parallel.threads_per_rank=2")
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -114,20 +115,22 @@ def main():
     parser.add_argument("--binary", default="build/release/bin/trainctl")
     parser.add_argument("--config", default="configs/gpt2-124m.yaml")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--sequences", type=int, default=4)
     parser.add_argument("--dtype", nargs="+", default=["fp32", "bf16"])
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("--device cuda: PyTorch sees no CUDA device")
     torch.set_num_threads(2)
+    tokens = args.sequences * SEQ
     for dtype in args.dtype:
-        trainer = best_trainer(args.device, dtype)
+        trainer = best_trainer(args.device, dtype, args.sequences)
         ratios = []
         for pair in range(args.pairs):
             theirs = min(trainer.step() for _ in range(2))
             ours = trainctl_seconds(args, dtype)
             ratios.append(theirs / ours)
-            print(f"{dtype} pair {pair + 1}: PyTorch {BATCH * SEQ / theirs:.1f} tokens/s, "
-                  f"trainctl {BATCH * SEQ / ours:.1f}, ratio {ratios[-1]:.2f}")
+            print(f"{dtype} pair {pair + 1}: PyTorch {tokens / theirs:.1f} tokens/s, "
+                  f"trainctl {tokens / ours:.1f}, ratio {ratios[-1]:.2f}")
         if ratios:
             print(f"{dtype}: trainctl / PyTorch = {statistics.median(ratios):.2f} "
                   f"({min(ratios):.2f} .. {max(ratios):.2f})")

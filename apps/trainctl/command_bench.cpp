@@ -17,6 +17,7 @@ constexpr const char* bench_examples =
     "  trainctl bench step --config configs/gpt2-124m.yaml --set precision.compute=bf16 --pairs "
     "15\n"
     "  trainctl bench step --config configs/gpt2-124m.yaml --against recompute.enable=true\n"
+    "  trainctl bench step --config configs/gpt2-124m.yaml --by-op\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml\n"
     "  trainctl bench ops --config configs/gpt2-124m.yaml --set parallel.device=cuda\n"
     "  trainctl bench experts --config configs/tiny-experts.yaml\n"
@@ -45,14 +46,23 @@ int run_step(const Arguments& arguments) {
                    "trainctl bench step");
   std::int64_t pairs = 7;
   BenchRequest request;
+  std::string json_file;
+  line.add_text("--json", json_file, "Also write the figures to this file, as JSON", "FILE");
   line.add_whole_number("--pairs", pairs, "Number of steps and of replays, alternating; default 7",
                         1, 1'000'000);
   std::vector<std::string> changes;
   line.add_changes("--against", changes,
                    "Alternate with steps in which this value is replaced, instead; repeatable");
+  bool by_op = false;
+  line.add_flag("--by-op", by_op, "Time each operation of the step while it runs, instead");
   if (!read_request(line, arguments, request)) return 0;
   request.pairs = static_cast<int>(pairs);
-  if (changes.empty()) {
+  request.json_file = json_file;
+  if (by_op && !changes.empty()) line.refuse("--by-op and --against exclude each other");
+  if (!json_file.empty() && !changes.empty()) line.refuse("--json is not for --against");
+  if (by_op) {
+    bench_by_op(request, std::cout);
+  } else if (changes.empty()) {
     bench_step(request, std::cout);
   } else {
     bench_against(request, changes, std::cout);
@@ -65,7 +75,12 @@ int run_ops(const Arguments& arguments) {
   CommandLine line("Compares each operation of the model with the limits of the machine.",
                    "trainctl bench ops");
   BenchRequest request;
+  std::string json_file;
+  line.add_text("--json", json_file, "Also write the figures to this file, as JSON", "FILE");
+  line.add_text("--only", request.only, "Only cases whose names match this regular expression",
+                "PATTERN");
   if (!read_request(line, arguments, request)) return 0;
+  request.json_file = json_file;
   bench_ops(request, std::cout);
   finish_output();
   return 0;
@@ -108,8 +123,13 @@ int run_comm(const Arguments& arguments) {
                         1'000'000);
   line.add_number("--deadline", options.deadline_seconds,
                   "Seconds after which a missing rank ends it; default 60", 1);
+  line.add_flag("--share-devices", options.share_devices,
+                "Processes that mpirun starts may share CUDA devices, over NCCL; slow");
   line.add_format(format, {"table", "json"});
   if (!line.parse(arguments, bench_examples)) return 0;
+  if (options.share_devices && (device != "cuda" || local_ranks > 0)) {
+    line.refuse("--share-devices is for --device cuda and ranks that mpirun starts");
+  }
   const LaunchedAs launched = launched_as();
   if (local_ranks == 0 && launched.size < 2) {
     line.refuse("needs at least 2 ranks: --local-ranks 2, or mpirun -n 2");

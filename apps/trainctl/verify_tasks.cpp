@@ -25,7 +25,7 @@ constexpr double most_operations = 2e12;
 void require_devices(const Plan& plan) {
   if (plan.device != DeviceKind::cuda) return;
   const std::int64_t last = plan.mesh.world_size() - 1;
-  const int device = cuda_device_of(last, plan.share_devices);
+  const int device = cuda_device_of(last, shares(plan.share_devices));
   require(device >= 0, ExitCode::unavailable, no_device_text(last, cuda_module().device_count()));
   cuda_multiprocessors_beside(device, plan.product_sm_margin);
 }

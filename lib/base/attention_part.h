@@ -9,52 +9,83 @@ namespace trainctl {
 /// Causal attention of whole sequences of one length, elements of 16 bits.
 struct AttentionExtents {
   std::int64_t sequences = 0, length = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool ordered = true;  // the backward pass adds up in one order: repeated calls have the same bits
   friend bool operator==(const AttentionExtents&, const AttentionExtents&) = default;
 };
 
-/// Whole sequences, or of one sequence some heads of the keys with the query heads that share them.
+/// What one execution computes: whole sequences, or of one sequence some heads of the keys with the
+/// query heads that share them.
 struct AttentionPart {
   std::int64_t sequences = 0, kv_heads = 0;
-  std::int64_t bytes = 0;  // of temporary memory
+  friend bool operator==(const AttentionPart&, const AttentionPart&) = default;
 };
 
-/// A part takes no more than the first if it can be so small, and never more than the second. Two
-/// heads of 8,192 tokens, which occupy a Hopper, need a little more than 256 MiB.
-inline constexpr std::int64_t wished_attention_bytes = std::int64_t{320} << 20;
+struct AttentionParts {
+  AttentionPart forward, backward;
+  std::int64_t bytes = 0;  // of temporary memory
+  friend bool operator==(const AttentionParts&, const AttentionParts&) = default;
+};
+
+/// A part of the backward pass takes no more than the first if it can be so small, and never more
+/// than the second. Eight heads of 8,192 tokens, which keep a Hopper busy for three quarters of the
+/// time, need a little more than 1 GiB.
+inline constexpr std::int64_t wished_attention_bytes = std::int64_t{1280} << 20;
 inline constexpr std::int64_t most_attention_bytes = std::int64_t{2} << 30;
 
-/// What the backward pass needs: gradients of scores, which have to be in memory for sums in one
-/// order; key gradients of every query head where heads share keys; a sum for each query; and a
-/// block of the library's own.
-constexpr std::int64_t attention_part_bytes(const AttentionExtents& part) {
-  constexpr std::int64_t block = 256;  // multiples of it
-  const auto blocks = [](std::int64_t bytes) { return (bytes + block - 1) / block * block; };
-  const std::int64_t queries = part.sequences * part.heads * part.length;
-  const std::int64_t shared = part.heads > part.kv_heads ? 2 * queries * part.head_dim * 2 : 0;
-  return blocks(queries * part.length * 2) + blocks(shared) + blocks(queries * 4) + block;
+inline constexpr std::int64_t attention_block = 256;  // bytes; each of what follows is whole ones
+
+constexpr std::int64_t in_attention_blocks(std::int64_t bytes) {
+  return (bytes + attention_block - 1) / attention_block * attention_block;
 }
 
-/// The largest part that is as small as wished; all parts are alike.
-constexpr AttentionPart attention_part(const AttentionExtents& all,
-                                       std::int64_t wished = wished_attention_bytes) {
+/// A sum in fp32 for each query of a part; then, where the order of sums is free, the sums of its
+/// gradient.
+constexpr std::int64_t attention_mean_bytes(const AttentionExtents& part) {
+  return in_attention_blocks(part.sequences * part.heads * part.length * 4);
+}
+constexpr std::int64_t attention_sum_bytes(const AttentionExtents& part) {
+  if (part.ordered) return 0;
+  return in_attention_blocks(part.sequences * part.heads * part.length * part.head_dim * 4);
+}
+
+/// What the backward pass needs beside these: gradients of scores, which have to be in memory for
+/// sums in one order; key gradients of every query head where heads share keys; and a block of the
+/// library's own.
+constexpr std::int64_t attention_part_bytes(const AttentionExtents& part) {
+  const std::int64_t queries = part.sequences * part.heads * part.length;
+  const std::int64_t scores = part.ordered ? queries * part.length * 2 : 0;
+  const std::int64_t shared = part.heads > part.kv_heads ? 2 * queries * part.head_dim * 2 : 0;
+  return in_attention_blocks(scores) + in_attention_blocks(shared) + attention_mean_bytes(part) +
+         attention_sum_bytes(part) + attention_block;
+}
+
+/// The extents of a part.
+constexpr AttentionExtents extents_of(const AttentionExtents& all, const AttentionPart& part) {
   const std::int64_t group = all.heads / all.kv_heads;
-  const auto bytes = [&](std::int64_t sequences, std::int64_t kv_heads) {
-    return attention_part_bytes({sequences, all.length, kv_heads * group, kv_heads, all.head_dim});
+  return {part.sequences, all.length,   part.kv_heads * group,
+          part.kv_heads,  all.head_dim, all.ordered};
+}
+
+/// A call of attention knows its parts by the bytes that it is given: an even number of blocks where
+/// sums are ordered, an odd one where they are not.
+constexpr bool is_ordered(std::int64_t bytes) { return bytes / attention_block % 2 == 0; }
+
+/// The largest part of the backward pass that is as small as wished; all parts are alike. The
+/// forward pass keeps nothing in memory, and is one execution.
+constexpr AttentionParts attention_parts(const AttentionExtents& all,
+                                         std::int64_t wished = wished_attention_bytes) {
+  const auto bytes = [&](const AttentionPart& part) {
+    return attention_part_bytes(extents_of(all, part));
   };
-  const auto fits = [&](std::int64_t whole, std::int64_t parts, std::int64_t part_bytes) {
-    return whole % parts == 0 && part_bytes <= wished;
+  const auto fits = [&](std::int64_t whole, std::int64_t parts, const AttentionPart& part) {
+    return whole % parts == 0 && bytes(part) <= wished;
   };
-  AttentionPart part{1, all.kv_heads, 0};
-  while (part.kv_heads > 1 && !fits(all.kv_heads, part.kv_heads, bytes(1, part.kv_heads))) {
-    --part.kv_heads;
-  }
+  AttentionPart part{1, all.kv_heads};
+  while (part.kv_heads > 1 && !fits(all.kv_heads, part.kv_heads, part)) --part.kv_heads;
   if (part.kv_heads == all.kv_heads) part.sequences = all.sequences;
-  while (part.sequences > 1 &&
-         !fits(all.sequences, part.sequences, bytes(part.sequences, part.kv_heads))) {
-    --part.sequences;
-  }
-  part.bytes = bytes(part.sequences, part.kv_heads);
-  return part;
+  while (part.sequences > 1 && !fits(all.sequences, part.sequences, part)) --part.sequences;
+  const std::int64_t more = is_ordered(bytes(part)) == all.ordered ? 0 : attention_block;
+  return {{all.sequences, all.kv_heads}, part, bytes(part) + more};
 }
 
 }  // namespace trainctl

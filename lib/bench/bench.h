@@ -17,12 +17,20 @@ struct BenchRequest {
   std::vector<std::string> set_options;
   int pairs = 7;      // of a step and a replay of its matrix products
   bool json = false;  // one JSON object on one line instead of a table
+  std::filesystem::path json_file{};  // the object is also written there; empty: nowhere
+  std::string only{};                 // of bench ops: cases whose names match; a regular expression
 };
 
 /// On the config's device, alternates training steps on random tokens with replays of the step's
 /// own list of matrix products; prints tokens/s, the median ratio and its spread, and the rate of
 /// each product. Throws Error{config} with the diagnostics if the config is wrong.
 void bench_step(const BenchRequest& request, std::ostream& out);
+
+/// The time of each operation, copy and memset of a step while it runs, row by row: calls, bytes,
+/// FLOP, the share of the step, and of the time that a copy of as many bytes or a product of as
+/// many FLOP takes on this machine; what is left is between them. `pairs` is the number of steps
+/// that are timed so, in turns with steps that are not. Throws as bench_step.
+void bench_by_op(const BenchRequest& request, std::ostream& out);
 
 /// Alternates steps of the config with steps of the config changed by `changes` (PATH=VALUE each):
 /// time and memory of both, the median ratio of their times and its spread. Throws as bench_step.
@@ -58,6 +66,7 @@ struct CommBench {
   std::int64_t factor = 4;  // from one size to the next, at least 2
   int iterations = 20;      // of a measurement
   double deadline_seconds = 60;
+  bool share_devices = false;  // ranks, which are processes, may share CUDA devices over NCCL
   bool json = false;
 };
 

@@ -1,6 +1,8 @@
 #include "bench/bench_setup.h"
 
 #include <algorithm>
+#include <fstream>
+#include <ostream>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -38,10 +40,25 @@ std::string open_bench_device(const Plan& plan) {
   }
   cuda_select_device(0);
   if (plan.cudnn) {
-    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
+    cuda_attention().prepare(*plan.cudnn, attention_parts(*plan.cudnn), plan.compute);
   }
   const CudaDeviceProperties device = cuda_module().properties(0);
   return device.name + ", " + std::to_string(device.multiprocessors) + " multiprocessors";
+}
+
+void tell(const BenchRequest& request, const std::string& document, std::ostream& out,
+          const std::function<void()>& table) {
+  if (!request.json_file.empty()) {
+    std::ofstream file(request.json_file);
+    file << document << '\n';
+    file.close();
+    require(file.good(), ExitCode::io, "cannot write " + request.json_file.string());
+  }
+  if (request.json) {
+    out << document << '\n';
+  } else {
+    table();
+  }
 }
 
 std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world) {

@@ -1,6 +1,7 @@
 // The common start of both benchmarks: a plan for one rank of this machine, and random tokens.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,11 @@ BenchSetup read_bench_setup(const BenchRequest& request);
 /// Selects the device of the plan for this thread. Its name and number of threads or
 /// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.
 std::string open_bench_device(const Plan& plan);
+
+/// Prints what `table` prints, or the document where JSON is asked for, which also goes to the
+/// file of the request. Throws Error{io} where that cannot be written.
+void tell(const BenchRequest& request, const std::string& document, std::ostream& out,
+          const std::function<void()>& table);
 
 /// With initial weights, on one rank. `setup` and `world` must outlive it.
 std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "device/cuda_check.h"
+#include "device/wait_pace.h"
 
 namespace trainctl {
 
@@ -60,6 +61,16 @@ class CudaQueue {
             "[stream " + name_ + "] the host waits for work that is being captured");
     if (is_complete(event_of(ticket))) done_ = ticket;
     return ticket <= done_;
+  }
+
+  /// How the host waits for it. Other threads than the rank's may wait, too.
+  WaitPace pace() {
+    const std::lock_guard lock(mutex_);
+    return pace_;
+  }
+  void set_pace(const WaitPace& pace) {
+    const std::lock_guard lock(mutex_);
+    pace_ = pace;
   }
 
   /// Makes `waiter` wait on the device for `ticket` of this queue.
@@ -128,6 +139,7 @@ class CudaQueue {
   std::uint64_t last_ = 0;  // newest ticket
   std::uint64_t done_ = 0;  // this ticket and all before it are complete
   bool captures_ = false;
+  WaitPace pace_;
   cudaEvent_t join_event_ = nullptr;
 };
 

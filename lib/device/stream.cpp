@@ -1,12 +1,15 @@
 #include "device/stream.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <limits>
 
+#include "base/at.h"
 #include "device/cuda_device.h"
 #include "device/device_health.h"
 #include "device/own_events.h"
+#include "device/replaced_streams.h"
 #include "device/stream_cpu.h"
 
 namespace trainctl {
@@ -14,11 +17,19 @@ namespace trainctl {
 namespace {
 constexpr double no_deadline = std::numeric_limits<double>::infinity();
 constexpr double check_seconds = 0.05;  // between two looks at what a device waits for
+std::array<const StreamApi*, 2> replacements{};  // by DeviceKind
 }  // namespace
 
-const StreamApi& stream_api(DeviceKind device) {
+const StreamApi& own_stream_api(DeviceKind device) {
   return device == DeviceKind::cuda ? cuda_stream_api() : cpu_stream_api();
 }
+
+const StreamApi& stream_api(DeviceKind device) {
+  const StreamApi* other = at(replacements, device);
+  return other != nullptr ? *other : own_stream_api(device);
+}
+
+void replace_stream_api(DeviceKind device, const StreamApi* api) { at(replacements, device) = api; }
 
 Stream::Stream(DeviceKind device, std::string name, Mode mode)
     : device_(device),

@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "device/cuda_check.h"
 #include "device/cuda_queue.h"
 #include "device/patience.h"
+#include "device/wait_pace.h"
 
 namespace trainctl {
 namespace {
@@ -42,22 +42,20 @@ void wait(void* queue, void* other, std::uint64_t ticket) {
 
 bool reached(void* queue, std::uint64_t ticket) { return queue_of(queue).reached(ticket); }
 
-/// Polls, so that a deadline can be kept: busily for the first 100 microseconds, then with pauses
-/// that double up to one millisecond.
+void sleep(double seconds) {
+  if (seconds <= 0) return std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// Asks again and again, so that a deadline can be kept.
 bool wait_host(void* queue, std::uint64_t ticket, double seconds) {
-  using Seconds = std::chrono::duration<double>;
+  CudaQueue& waited_for = queue_of(queue);
   Patience patience(seconds);
-  Seconds pause{20e-6};
-  while (!queue_of(queue).reached(ticket)) {
-    if (patience.over()) return false;
-    if (patience.waited() < 100e-6) {
-      std::this_thread::yield();
-      continue;
-    }
-    std::this_thread::sleep_for(std::min(pause, Seconds{patience.left()}));
-    pause = std::min(2 * pause, Seconds{1e-3});
-  }
-  return true;
+  WaitPace pace = waited_for.pace();
+  const bool ended = wait_at_pace(
+      pace, ticket, patience, [&] { return waited_for.reached(ticket); }, sleep);
+  waited_for.set_pace(pace);
+  return ended;
 }
 
 void* native(void* queue) { return queue_of(queue).stream(); }

@@ -67,7 +67,7 @@ void Engine::use(const Plan& plan) {
     graph_ = std::make_unique<StepGraph>();
     feed_places_ = places_in_views(rows().activation_slots.view_of);
   }
-  if (first && !why.empty() && world_.rank() == 0) {
+  if (first && plan.graphs_asked && !why.empty() && world_.rank() == 0) {
     log_warning("parallel.cuda_graphs has no effect, steps run row by row: " + why);
   }
   const int places = feed_places_.empty() ? 1 : *std::ranges::max_element(feed_places_) + 1;

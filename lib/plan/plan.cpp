@@ -58,7 +58,7 @@ std::int64_t Plan::activation_bytes(int stage) const {
 }
 
 std::int64_t Plan::scratch_bytes() const {
-  const std::int64_t attention = cudnn ? attention_part(*cudnn).bytes : 0;
+  const std::int64_t attention = cudnn ? attention_parts(*cudnn).bytes : 0;
   return trainctl::scratch_bytes(device, threads_per_rank) + attention;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/attention_part.h"
+#include "base/device_sharing.h"
 #include "base/device_kind.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
@@ -89,11 +90,12 @@ struct Plan {
   std::vector<Plan> smaller;
   int threads_per_rank = 1;
   bool ranks_are_threads = false;
-  bool cuda_graphs = false;    // a step is captured once as a graph of the device
-  bool share_devices = false;  // ranks may share CUDA devices, and use no NCCL
-  int product_sm_margin = 0;   // multiprocessors that products leave to collectives
-  std::string schedule;        // see schedule_name
-  int group_size = 1;          // microbatch_group_size_per_vp_stage
+  bool cuda_graphs = false;   // a step is captured once as a graph of the device
+  bool graphs_asked = false;  // by the configuration: what prevents them in a run is told
+  DeviceSharing share_devices = DeviceSharing::none;  // of CUDA devices
+  int product_sm_margin = 0;  // multiprocessors that products leave to collectives
+  std::string schedule;       // see schedule_name
+  int group_size = 1;         // microbatch_group_size_per_vp_stage
   bool late_weights = false;   // W comes behind the message with what its B made
   MessageRules messages;
   DType message_dtype = DType::f32;  // of what stages send

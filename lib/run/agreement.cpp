@@ -55,7 +55,7 @@ DeviceChoice lacking(const std::string& asked, const std::string& what) {
 /// what is lacking.
 std::string answer_of(const ParallelConfig& asked, const World& world) {
   if (asked.device != automatic && asked.device != "cuda") return asked.device;
-  const OwnDevice own = own_device(world.local_rank(), asked.share_devices);
+  const OwnDevice own = own_device(world.local_rank(), shares(asked.share_devices));
   return asked.device + (own.lack.empty() ? "+" + own.kind : "-" + own.lack);
 }
 
@@ -76,7 +76,7 @@ DeviceChoice judge(const ParallelConfig& config, const std::vector<std::string>&
                                 text + "; their sums would be rounded differently");
     }
   }
-  return all_have(first, config.share_devices);
+  return all_have(first, shares(config.share_devices));
 }
 
 }  // namespace
@@ -117,9 +117,9 @@ std::int64_t agree_on_cores(const World& world, Group& everyone) {
 DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks) {
   if (asked.device == "cuda") return {DeviceKind::cuda, "", true};
   if (asked.device != automatic) return {};
-  const OwnDevice last = own_device(ranks - 1, asked.share_devices);
+  const OwnDevice last = own_device(ranks - 1, shares(asked.share_devices));
   if (!last.lack.empty()) return lacking(asked.device, last.lack);
-  return all_have(last.kind, asked.share_devices);
+  return all_have(last.kind, shares(asked.share_devices));
 }
 
 DeviceChoice agree_on_device(const ParallelConfig& asked, const World& world, Group& everyone) {
@@ -197,7 +197,7 @@ CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& devi
   const bool asks = asked.attention_backend == AttentionBackend::automatic &&
                     device.device == DeviceKind::cuda && device.usable;
   const std::vector<std::string> answers =
-      gather_bytes(everyone, asks ? own_cudnn(world.local_rank(), asked.share_devices) : "", 0);
+      gather_bytes(everyone, asks ? own_cudnn(world.local_rank(), shares(asked.share_devices)) : "", 0);
   std::string verdict;
   if (everyone.rank() == 0 && asks) {
     const CudnnChoice choice = judge_cudnn(answers);
@@ -212,8 +212,8 @@ std::string refusal_of_cudnn(const Plan& plan, const World& world, Group& everyo
   if (!plan.cudnn) return "";
   std::string mine;
   try {
-    cuda_select_device(world.local_rank(), plan.share_devices);
-    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
+    cuda_select_device(world.local_rank(), shares(plan.share_devices));
+    cuda_attention().prepare(*plan.cudnn, attention_parts(*plan.cudnn), plan.compute);
   } catch (const Error& error) {
     mine = error.what();
   }

@@ -61,7 +61,8 @@ class LayoutText {
     any.moe.num_experts = std::max<std::int64_t>(2, choice_.sizes.dp);
     any.parallel.pipeline.dtype = ComputeType::bf16;
     any.data.packing = false;
-    if (word.empty() || row.words(any, choice_.sizes) != std::vector<std::string>{""}) return;
+    if (word.empty() || row.needs.empty()) return;
+    if (row.words(any, choice_.sizes) != std::vector<std::string>{""}) return;
     refuse_layout(text_, word + " has no effect without several " + std::string(row.needs));
   }
 

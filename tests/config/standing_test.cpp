@@ -80,9 +80,6 @@ TEST_CASE("keys of a feature that is off") {
   CHECK(findings("hooks: {param_sync: before_forward}\n") ==
         List{"warning hooks.param_sync param_sync: before_forward has no effect: "
              "parallel.parallel_optimizer.enable is false"});
-  CHECK(findings("parallel: {deterministic_mode: false}\n") ==
-        List{"warning train.deterministic_mode deterministic_mode: false has no effect: every run "
-             "is deterministic, on CUDA unless product_algorithms is timed"});
 }
 
 TEST_CASE("what has no effect need not be built") {

@@ -555,6 +555,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     return refuse_with(CUBLAS_STATUS_INVALID_VALUE, flaw);
   const int device = stream->device;
   stream->multiplies = true;
+  machine.count(Enqueued::product);
   machine.give(stream, [product, device] {
     return Work{[product, device] {
                   multiply_on(device, product);

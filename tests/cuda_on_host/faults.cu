@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -467,8 +470,17 @@ int streams(int device) {
   return Machine::get().streams_of(device);
 }
 
+std::int64_t enqueued(const char* kind) {
+  const std::string_view names[enqueued_kinds] = {"kernel", "product", "attention", "copy",
+                                                  "memset"};
+  const auto found = std::find(std::begin(names), std::end(names), kind);
+  const std::lock_guard lock(Machine::get().mutex);
+  return Machine::get().enqueued(static_cast<Enqueued>(found - std::begin(names)));
+}
+
 const Faults faults{.restart = restart,
                     .streams = streams,
+                    .enqueued = enqueued,
                     .exchange_in_block = exchange_in_block,
                     .wait_for_stream = wait_for_stream,
                     .free_before = free_before,

@@ -28,6 +28,9 @@ struct Faults {
 
   /// The streams of a device that the program has made and not destroyed.
   int (*streams)(int device);
+  /// How often the program has enqueued a "kernel", a "product", "attention" of cuDNN, a "copy" or
+  /// a "memset", on streams of its own.
+  std::int64_t (*enqueued)(const char* kind);
 
   std::string (*exchange_in_block)(bool with_barrier);
   std::string (*wait_for_stream)(bool with_event);

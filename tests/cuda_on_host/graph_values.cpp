@@ -63,6 +63,7 @@ float apply(int mode, const float* x) {
     case CUDNN_POINTWISE_DIV: return x[0] / x[1];
     case CUDNN_POINTWISE_EXP: return std::exp(x[0]);
     case CUDNN_POINTWISE_LOG: return std::log(x[0]);
+    case CUDNN_POINTWISE_IDENTITY: return x[0];
     case CUDNN_POINTWISE_CMP_GE: return x[0] >= x[1] ? 1.0F : 0.0F;
     case CUDNN_POINTWISE_BINARY_SELECT: return x[2] != 0 ? x[0] : x[1];
     default: return std::numeric_limits<float>::quiet_NaN();
@@ -78,6 +79,7 @@ std::size_t operands_of(int mode) {
     case CUDNN_POINTWISE_CMP_GE: return 2;
     case CUDNN_POINTWISE_EXP:
     case CUDNN_POINTWISE_LOG:
+    case CUDNN_POINTWISE_IDENTITY:
     case CUDNN_POINTWISE_GEN_INDEX: return 1;
     case CUDNN_POINTWISE_BINARY_SELECT: return 3;
     default: return 0;
@@ -101,10 +103,12 @@ std::string flaw_of(const GraphOperation& step) {
       const bool fits = a[3] == b[2] && to.extents[2] == a[2] && to.extents[3] == b[3] &&
                         to.extents[0] == a[0] && a[0] == b[0] && to.extents[1] == a[1] &&
                         a[1] % b[1] == 0;
+      if (to.adds && (to.is_inner || to.type != CUDNN_DATA_FLOAT)) return "sums are not in fp32";
       return fits ? "" : "extents of a product do not fit";
     }
     case GraphOperation::Kind::each:
       if (step.from.size() != operands_of(step.mode)) return "an operation lacks an operand";
+      if (to.adds) return "an operation that is no product adds up";
       for (const GraphTensor& from : step.from) {
         if (!shares(from, to)) return "extents of an operation do not fit";
       }
@@ -170,6 +174,10 @@ Elements product(const GraphOperation& step, const Elements& a, const Elements& 
     }
   }
   return all;
+}
+
+void add(Elements& to, const Elements& more) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
 }
 
 Elements each(const GraphOperation& step, Values& values) {
@@ -261,7 +269,9 @@ void compute(const Graph& graph, const std::map<std::int64_t, void*>& data,
     switch (step.kind) {
       case GraphOperation::Kind::multiply: {
         const Elements a = values.of(step.from[0]);
-        values.put(step.to, product(step, a, values.of(step.from[1])));
+        Elements to = product(step, a, values.of(step.from[1]));
+        if (step.to.adds) add(to, values.of(step.to));
+        values.put(step.to, std::move(to));
         break;
       }
       case GraphOperation::Kind::each: values.put(step.to, each(step, values)); break;

@@ -19,6 +19,7 @@ struct GraphTensor {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   Extents extents{}, strides{};
   bool is_inner = false, by_value = false;
+  bool adds = false;  // products add to it, in any order
 
   std::int64_t numel() const { return extents[0] * extents[1] * extents[2] * extents[3]; }
   /// Elements from the first to behind the last.

@@ -143,6 +143,7 @@ bool Machine::run_head(cudaStream_t stream) {
   const bool done = stream->queue.front().run();
   stream->running = false;
   if (done) {
+    ++stream->done;
     stream->queue.pop_front();
     changed_.notify_all();
   }

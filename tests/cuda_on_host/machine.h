@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -32,6 +33,10 @@ struct Work {
 /// Of each device.
 inline constexpr int multiprocessors_on_host = 4;
 
+/// What a program enqueues.
+enum class Enqueued { kernel, product, attention, copy, memset };
+inline constexpr std::size_t enqueued_kinds = 5;
+
 /// Makes such work; a graph does so at each launch.
 using Maker = std::function<Work()>;
 
@@ -44,6 +49,7 @@ struct Mark {
   bool told_early = false;  // CUDA_ON_HOST_UNAWAITED: the host is told that it is reached
   std::chrono::steady_clock::time_point time{};  // when
   float product_time = 0;                        // Device::product_time then
+  std::uint64_t since = 0, before = 0;  // works of the stream when it was recorded, and before it
 };
 
 /// What is known of an allocation. Its end lies before a page that cannot be accessed, as far as
@@ -104,6 +110,10 @@ class Machine {
   void enqueue(cudaStream_t stream, Work work);
   /// The same of what the program gives a stream, or into the graph that is captured from it.
   void give(cudaStream_t stream, const Maker& make);
+  /// Notes that the program has enqueued something, itself or into a graph that it captures.
+  void count(Enqueued kind) { ++enqueued_[static_cast<std::size_t>(kind)]; }
+  /// How often it has done so.
+  std::int64_t enqueued(Enqueued kind) const { return enqueued_[static_cast<std::size_t>(kind)]; }
   /// Somebody looks whether a place is reached: its stream goes on, if it can, perhaps up to there.
   void advance(const Mark& mark);
   /// Runs work until `reached` holds, which `stream` is waited for, or null: any of them. Gives
@@ -160,6 +170,7 @@ class Machine {
   std::size_t memory_bytes_;
   std::size_t unawaited_bytes_;
   int first_other_;
+  std::array<std::int64_t, enqueued_kinds> enqueued_{};
 };
 
 /// The message of the last failure of the calling thread.
@@ -178,6 +189,7 @@ struct CUstream_st {
   bool multiplies = false;   // it has had a product
   std::thread::id maker = std::this_thread::get_id();
   std::shared_ptr<cuda_on_host::Capture> capture;
+  std::uint64_t done = 0;  // works so far
   std::deque<cuda_on_host::Work> queue;
 };
 

@@ -85,6 +85,11 @@ using namespace cuda_on_host;
 
 extern "C" {
 
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child,
                            ncclConfig_t* config) {
   if (config->blocking != 0) return refuse("only communicators that do not block are known");

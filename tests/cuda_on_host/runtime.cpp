@@ -94,6 +94,7 @@ void enqueue(const Launch& asked, cudaStream_t stream) {
     CUDA_CHECK(report(cudaErrorInvalidConfiguration, launch.name + ": " + refusal));
   }
   const int device = Machine::device();
+  Machine::get().count(Enqueued::kernel);
   CUDA_CHECK(enqueue_work(stream, [launch, device] {
     const std::string fault = run(launch, Machine::get().chance());
     if (!fault.empty()) Machine::get().fail(device, cudaErrorLaunchFailure, fault);
@@ -224,6 +225,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
   stream = stream_or_default(stream);
   const bool waits = stream == machine.default_stream();  // of new memory
   if (planted("no_zeroes") && !waits) return cudaSuccess;
+  if (!waits) machine.count(Enqueued::memset);
   return enqueue_work(stream, [=] {
     const std::byte* start = nullptr;
     if (bytes == 0) return;
@@ -271,6 +273,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   stream->tells_early =
       from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();
   if (!waits && !plant_in_copy(stream, to, from, bytes)) return cudaSuccess;
+  if (!waits) machine.count(Enqueued::copy);
   return enqueue_work(stream, [=, staged = std::move(staged)] {
     Machine& now = Machine::get();
     const std::byte* start = nullptr;

@@ -1,6 +1,7 @@
 // The tools of the built program on the emulated device: that they run and say what they should.
 // The figures of the benchmarks mean nothing there.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -8,6 +9,7 @@
 #include "../cli/process.h"
 #include "catch.h"
 #include "emulated.h"
+#include "thorough.h"
 
 namespace {
 
@@ -52,6 +54,38 @@ TEST_CASE("bench ops times every kernel of the table on a device") {
   CHECK(kernels("cuda", "bf16") == all);
   const Outcome table = bench({"ops", "--config", config});
   CHECK(contains(table.out, "on CUDA on the host, 4 multiprocessors: copies "));
+}
+
+TEST_CASE("bench step times each operation of a step on a device") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small);
+  const Outcome outcome =
+      bench({"step", "--config", config, "--by-op", "--pairs", "1", "--json", dir / "figures.json"});
+  INFO(outcome.out << outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "on CUDA on the host, 4 multiprocessors"));
+  CHECK(contains(outcome.out, "between them"));
+  const auto found = nlohmann::json::parse(read_file(dir / "figures.json"));
+  std::int64_t operations = 0;
+  std::int64_t memsets = 0;
+  std::set<std::string> names;
+  for (const auto& row : found["rows"]) {
+    names.insert(row["op"]);
+    CHECK(row["calls"] > 0);
+    CHECK(row["bytes"] > 0);
+    CHECK(row["limit_seconds"] > 0);
+    if (row["kind"] == "kernel") operations += row["calls"].get<std::int64_t>();
+    if (row["kind"] == "memset") memsets += row["calls"].get<std::int64_t>();
+  }
+  CHECK(found["operations"] == operations);
+  CHECK(found["memsets"] == memsets);
+  CHECK(memsets > 0);
+  for (const char* name : {"matmul", "rmsnorm_backward", "attention_forward", "adamw", "copy"}) {
+    INFO(name);
+    CHECK(names.contains(name));
+  }
+  CHECK(bench({"step", "--config", config, "--by-op", "--against", "train.seed=2"}).exit_code ==
+        exits::usage);
 }
 
 TEST_CASE("bench step compares a step with its products on a device") {
@@ -175,40 +209,57 @@ TEST_CASE("plan tells what a device holds, and whether it fits") {
 
 namespace {
 
-/// Runs the script and returns its report.
-Outcome gpu_check(const std::string& only, std::vector<std::string> environment) {
-  const TempDir dir;
+/// Runs the script, in the folder of a test, and returns its report.
+Outcome gpu_check(const TempDir& dir, const std::string& only,
+                  std::vector<std::string> environment, const std::string& profile = "all") {
   const auto build = std::filesystem::path(TRAINCTL_PROGRAM).parent_path().parent_path();
   environment.push_back("TRAINCTL_BUILD=" + build.string());
   environment.emplace_back("TRAINCTL_GPU_CHECK_SMALL=1");
-  Outcome outcome = run_program(
-      "bash",
-      {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--output", dir / "report", "--only", only},
-      environment);
+  Outcome outcome = run_program("bash",
+                                {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--profile", profile,
+                                 "--seconds", "900", "--output", dir / "report", "--json",
+                                 dir / "figures.json", "--only", only},
+                                environment);
   outcome.out = read_file(dir / "report");
   return outcome;
+}
+
+Outcome gpu_check(const std::string& only, const std::vector<std::string>& environment) {
+  const TempDir dir;
+  return gpu_check(dir, only, environment);
+}
+
+/// As the driver's program, as far as the script asks it: a line for each device, or samples.
+void write_driver_program(const TempDir& dir) {
+  const std::string file = dir.write("nvidia-smi", R"(#!/bin/sh
+case "$*" in
+  *-l*) while :; do echo "1830, 412.5, 1024"; sleep 0.2; done ;;
+  *) echo "index, name"; echo "0, CUDA on the host" ;;
+esac
+)");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
 }
 
 }  // namespace
 
 TEST_CASE("gpu_check runs its sections, and skips with a reason what cannot run") {
-  const Outcome whole = gpu_check("test cuda_device|1 rank, fp32|losses|bench step|memcheck",
+  const Outcome whole = gpu_check("test cuda_device|1 rank, fp32|losses of graphs|memcheck",
                                   {emulated, "CUDA_ON_HOST_DEVICES=2"});
   INFO(whole.out << whole.err);
   CHECK(whole.exit_code == 0);
   for (const char* name : {"test cuda_device", "verify, 1 rank, fp32", "losses of graphs",
-                           "losses of graphs, several ranks", "bench step"}) {
+                           "losses of graphs, several ranks"}) {
     CHECK(contains(whole.out, "== " + std::string(name) + ": passed, "));
   }
   CHECK(contains(whole.out, "losses of 6 steps are the same"));
-  CHECK(contains(whole.out, "5 passed, 0 failed, 1 skipped, "));
-  const Outcome one = gpu_check("comm", {emulated, "CUDA_ON_HOST_DEVICES=1"});
+  CHECK(contains(whole.out, "4 passed, 0 failed, 1 skipped, "));
+  const Outcome one = gpu_check("bench comm", {emulated, "CUDA_ON_HOST_DEVICES=1"});
   CHECK(one.exit_code == 0);
   CHECK(contains(one.out, "== bench comm: SKIPPED: needs 2 devices, 1 here"));
   const Outcome none = gpu_check(".", {"TRAINCTL_CUDA_MODULE=/nowhere.so"});
   CHECK(none.exit_code == 0);
   CHECK(contains(none.out, "/nowhere.so does not exist"));
-  CHECK(contains(none.out, "== bench ops: SKIPPED: no device"));
+  CHECK(contains(none.out, "== step, Qwen 7B, 4 x 1,024: SKIPPED: no device"));
   CHECK(contains(none.out, ": 0 passed, 0 failed, "));
 }
 
@@ -218,4 +269,40 @@ TEST_CASE("gpu_check tells what failed") {
   CHECK(outcome.exit_code == 1);
   CHECK(contains(outcome.out, "== train, 20 steps: FAILED: exit code 69"));
   CHECK(contains(outcome.out, ": 0 passed, 1 failed, 0 skipped"));
+}
+
+TEST_CASE("gpu_check keeps figures, and compares them with those that are known") {
+  const TempDir dir;
+  write_driver_program(dir);
+  const Outcome speed = gpu_check(dir, "step, 124M, 4|nvidia",
+                                  {emulated, "CUDA_ON_HOST_DEVICES=1",
+                                   "PATH=" + dir.path().string() + ":" + std::getenv("PATH")},
+                                  "speed");
+  INFO(speed.out << speed.err);
+  CHECK(speed.exit_code == 0);
+  CHECK(contains(speed.out, "SM clock 1830 to 1830 MHz, at most 412 W, 1024 MiB"));
+  CHECK(contains(speed.out, "figures of CUDA on the host: before, now, ratio"));
+  const auto figures = nlohmann::json::parse(read_file(dir / "figures.json"));
+  const auto& mine = figures["CUDA on the host"];
+  CHECK(mine["124M x 4, tokens/s"] > 0);
+  CHECK(mine["124M x 4, step / products"] > 0);
+  // Figures of the repository are in the form that the script reads.
+  const std::string known = read_file(TRAINCTL_SOURCE_DIR "/docs/gpu-figures.json");
+  CHECK(nlohmann::json::parse(known)["NVIDIA H100 80GB HBM3"]["124M x 4, tokens/s"] == 344000);
+  CHECK(contains(known, "    \"124M x 4, tokens/s\": 344000,\n"));
+}
+
+TEST_CASE("both profiles run to their end") {
+  if (!thorough()) return;
+  for (const std::string profile : {"check", "speed"}) {
+    const TempDir dir;
+    const Outcome whole = gpu_check(
+        dir, ".", {emulated, "TRAINCTL_CUDNN_LIBRARY=" TRAINCTL_EMULATED_CUDA,
+                   "CUDA_ON_HOST_DEVICES=1"},
+        profile);
+    INFO(whole.out << whole.err);
+    CHECK(whole.exit_code == 0);
+    CHECK(contains(whole.out, " 0 failed, "));
+    CHECK(!contains(whole.out, "no time left"));
+  }
 }

@@ -55,7 +55,7 @@ TEST_CASE("auto takes cuDNN where the site has it, and the words decide otherwis
 TEST_CASE("the memory of cuDNN's attention is planned", "[plan]") {
   const Plan taken = plan_there(for_cudnn());
   const Plan left = plan_there(for_cudnn(), false);
-  const std::int64_t bytes = attention_part(*taken.cudnn).bytes;
+  const std::int64_t bytes = attention_parts(*taken.cudnn).bytes;
   CHECK(bytes > 0);
   CHECK(left.scratch_bytes() == scratch_bytes(DeviceKind::cuda, 1));
   CHECK(taken.scratch_bytes() == left.scratch_bytes() + bytes);
@@ -87,27 +87,67 @@ TEST_CASE("what cuDNN's attention is not for", "[plan]") {
   CHECK(reason([](Config& c) { c.parallel.context_parallel = 2; }, 2) ==
         "context-parallel ranks share sequences");
   CHECK(reason([](Config& c) { c.model.seq_length = 32768; }).starts_with("it would need 2"));
+  // Without a fixed order no gradients of scores are kept.
+  CHECK(reason([](Config& c) {
+          c.model.seq_length = 32768;
+          c.train.deterministic_mode = false;
+        }).empty());
 }
 
-TEST_CASE("attention is cut into parts that are alike and small", "[plan]") {
+TEST_CASE("deterministic_mode decides the form of cuDNN's backward pass", "[plan]") {
+  Config config = for_cudnn();
+  config.model.seq_length = 8192;
+  const Plan ordered = plan_there(config);
+  config.train.deterministic_mode = false;
+  const Plan any = plan_there(config);
+  REQUIRE(ordered.cudnn);
+  REQUIRE(any.cudnn);
+  CHECK(ordered.cudnn->ordered);
+  CHECK_FALSE(any.cudnn->ordered);
+  CHECK(ordered.hash != any.hash);
+  CHECK(any.scratch_bytes() < ordered.scratch_bytes());
+}
+
+TEST_CASE("the backward pass is cut into parts that are alike and small", "[plan]") {
   // Sequences of 1,024 and 16 heads: 32 MiB of scores each.
-  const AttentionPart whole = attention_part({16, 1024, 16, 16, 64});
-  CHECK(whole.sequences == 8);
-  CHECK(whole.kv_heads == 16);
+  const AttentionParts whole = attention_parts({64, 1024, 16, 16, 64});
+  CHECK(whole.backward == AttentionPart{32, 16});
   CHECK(whole.bytes <= wished_attention_bytes);
   // 128 MiB of scores for each head of 8,192.
-  const AttentionPart heads = attention_part({2, 8192, 32, 32, 128});
-  CHECK(heads.sequences == 1);
-  CHECK(heads.kv_heads == 2);
+  const AttentionParts heads = attention_parts({2, 8192, 32, 32, 128});
+  CHECK(heads.backward == AttentionPart{1, 8});
   // Heads that share keys stay together.
-  const AttentionPart shared = attention_part({1, 8192, 32, 8, 128});
-  CHECK(shared.kv_heads == 1);
-  CHECK(shared.bytes > 4 * (std::int64_t{128} << 20));
+  const AttentionParts shared = attention_parts({1, 8192, 32, 8, 128});
+  CHECK(shared.backward == AttentionPart{1, 2});
+  CHECK(shared.bytes > 8 * (std::int64_t{128} << 20));
   CHECK(shared.bytes < most_attention_bytes);
+  // Where sums have no fixed order, all heads are one part: 128 MiB of sums, as much for keys.
+  const AttentionParts any = attention_parts({1, 8192, 32, 8, 128, false});
+  CHECK(any.backward == AttentionPart{1, 8});
+  CHECK(any.bytes < std::int64_t{264} << 20);
   for (const std::int64_t kv_heads : {1, 2, 3, 4, 6, 12}) {
-    const AttentionPart part = attention_part({6, 512, 12, kv_heads, 64}, std::int64_t{8} << 20);
-    CHECK(6 % part.sequences == 0);
-    CHECK(kv_heads % part.kv_heads == 0);
-    CHECK((part.sequences == 1 || part.kv_heads == kv_heads));
+    const AttentionParts parts = attention_parts({6, 512, 12, kv_heads, 64}, std::int64_t{8} << 20);
+    CHECK(6 % parts.backward.sequences == 0);
+    CHECK(kv_heads % parts.backward.kv_heads == 0);
+    CHECK((parts.backward.sequences == 1 || parts.backward.kv_heads == kv_heads));
+  }
+}
+
+TEST_CASE("the bytes of a call tell whether its sums are ordered", "[plan]") {
+  for (const std::int64_t length : {128, 256, 384, 1024}) {
+    for (const std::int64_t heads : {1, 2, 3}) {
+      for (const bool ordered : {true, false}) {
+        const AttentionParts parts = attention_parts({1, length, heads, heads, 64, ordered});
+        CHECK(is_ordered(parts.bytes) == ordered);
+        CHECK(parts.bytes % attention_block == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("the forward pass is one execution", "[plan]") {
+  for (const AttentionExtents& all : {AttentionExtents{64, 1024, 16, 16, 64},
+                                      AttentionExtents{1, 8192, 32, 8, 128}}) {
+    CHECK(attention_parts(all).forward == AttentionPart{all.sequences, all.kv_heads});
   }
 }

@@ -305,9 +305,11 @@ TEST_CASE("a rank with a CUDA device has two memories") {
   const MemoryEstimate two = memory_of(config, 2);
   CHECK(two.communicators == 2 * (std::int64_t{288} << 20));
   CHECK(two.communication == 0);         // NCCL has no staging of ours
-  config.parallel.share_devices = true;  // without NCCL
+  config.parallel.share_devices = DeviceSharing::without_nccl;
   CHECK(memory_of(config, 2).communicators == 0);
-  config.parallel.share_devices = false;
+  config.parallel.share_devices = DeviceSharing::nccl;
+  CHECK(memory_of(config, 2).communicators == two.communicators);
+  config.parallel.share_devices = DeviceSharing::none;
   config.parallel.pipeline_stages = 2;
   const MemoryEstimate stages = memory_of(config, 2);
   const std::int64_t lines = std::int64_t{36} << 20;
@@ -362,9 +364,10 @@ TEST_CASE("a plan with more streams than a CUDA device has queues is refused") {
         "of 8 chunks) = 34, but a CUDA device has 32 queues: streams that share one wait for each "
         "other, and two ranks could wait for each other's messages for ever");
   CHECK(one.help == "set virtual_pipeline_stages to 7 or less");
-  config.parallel.share_devices = true;  // nothing on a device waits for what comes later
+  // Nothing on a device waits for what comes later.
+  config.parallel.share_devices = DeviceSharing::without_nccl;
   CHECK(found(8).empty());
-  config.parallel.share_devices = false;
+  config.parallel.share_devices = DeviceSharing::none;
   config.parallel.device = "cpu";
   CHECK(found(8).empty());
 }

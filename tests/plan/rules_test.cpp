@@ -2,6 +2,7 @@
 //
 //   # world-size                          the code that is expected
 //   ranks 8                               default: 1
+//   threads                               the ranks are threads of one process
 //   set parallel.tensor_parallel=3        --set, any number of times
 //   + log: {every: 5}                     a line added to the small good configuration, or
 //   | train:                              a line of a whole configuration
@@ -39,6 +40,7 @@ struct Case {
   std::string where;  // "mesh.txt:12"
   std::string code;
   std::int64_t ranks = 1;
+  bool threads = false;
   std::vector<std::string> set;
   std::string text;
   std::string more;
@@ -54,6 +56,8 @@ bool take_line(Case& now, const std::string& line, std::string& file) {
   };
   if (const auto ranks = rest("ranks "))
     now.ranks = std::stoll(*ranks);
+  else if (line == "threads")
+    now.threads = true;
   else if (const auto option = rest("set "))
     now.set.push_back(*option);
   else if (const auto name = rest("file "))
@@ -124,7 +128,8 @@ std::vector<Diagnostic> findings(const Case& given) {
   const std::string text = given.text.empty() ? good_text + given.more : given.text;
   ReadResult read = read_config_text(text, "t.yaml", given.set, around);
   Check check(read.sources, read.diagnostics);
-  const Site site = site_of(given.ranks);
+  Site site = site_of(given.ranks);
+  site.ranks_are_threads = given.threads;
   if (read.complete) check_rules(Facts(read.config, site), check);
   return read.diagnostics.list();
 }

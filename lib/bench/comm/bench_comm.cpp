@@ -49,7 +49,9 @@ nlohmann::ordered_json document(const std::vector<CollectiveSpeed>& speeds, int 
 /// What the messages go over.
 std::string wire_of(const CommBench& options, const World& world) {
   if (options.device == DeviceKind::cuda) {
-    return "NCCL on " + cuda_module().properties(world.local_rank()).name;
+    const int device = cuda_device_of(world.local_rank(), options.share_devices);
+    return "NCCL on " + std::string(options.share_devices ? "a shared " : "") +
+           cuda_module().properties(device).name;
   }
   return options.local_ranks > 0 ? "threads" : "MPI";
 }

@@ -34,7 +34,8 @@ class Collectives {
  public:
   Collectives(World& world, const CommBench& options)
       : options_(options),
-        devices_(world, options.device, options.deadline_seconds),
+        devices_(world, options.device, options.deadline_seconds,
+                 options.share_devices ? DeviceSharing::nccl : DeviceSharing::none),
         everyone_(world.everyone("measured values")),
         group_(devices_.group("measured", all_ranks(world), {.carries = Carries::all})),
         stream_(options.device, "measured", Stream::Mode::run_inline),

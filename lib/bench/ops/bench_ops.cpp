@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <regex>
 
+#include "base/error.h"
 #include "base/parallel_for.h"
 #include "bench/figures.h"
 #include "bench/machine_limits.h"
@@ -48,6 +51,23 @@ std::vector<Timing> time_all(const std::vector<OpCase>& cases, WorkClock& clock,
         {&op, taken, op.flops / taken / limits.products(), op.bytes / taken / limits.copies()});
   }
   return timings;
+}
+
+/// Those whose names match; all where nothing is asked for.
+std::vector<OpCase> chosen(const std::vector<OpCase>& cases, const std::string& only) {
+  if (only.empty()) return cases;
+  std::vector<OpCase> some;
+  try {
+    const std::regex names(only, std::regex::extended);
+    std::ranges::copy_if(cases, std::back_inserter(some),
+                         [&](const OpCase& op) { return std::regex_search(op.name, names); });
+  } catch (const std::regex_error&) {
+    throw Error(ExitCode::usage, "--only is no regular expression: " + only);
+  }
+  std::string known;
+  for (const OpCase& op : cases) known += (known.empty() ? "" : ", ") + op.name;
+  require(!some.empty(), ExitCode::usage, "--only " + only + " matches none of: " + known);
+  return some;
 }
 
 void print_table(const std::vector<Timing>& timings, const std::string& where,
@@ -108,12 +128,10 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
   add_expert_cases(bench);
   add_step_cases(bench);
   WorkClock clock(stream);
-  const std::vector<Timing> timings = time_all(bench.cases(), clock, limits);
-  if (request.json) {
-    out << document(timings).dump() << '\n';
-  } else {
-    print_table(timings, where, limits, out);
-  }
+  const std::vector<OpCase> cases = chosen(bench.cases(), request.only);
+  const std::vector<Timing> timings = time_all(cases, clock, limits);
+  tell(request, document(timings).dump(), out,
+       [&] { print_table(timings, where, limits, out); });
 }
 
 }  // namespace trainctl

@@ -10,12 +10,6 @@
 
 namespace trainctl {
 
-double bytes_of(std::initializer_list<Tensor> tensors) {
-  double total = 0;
-  for (const Tensor& tensor : tensors) total += static_cast<double>(tensor.bytes());
-  return total;
-}
-
 OpSizes::OpSizes(const Plan& plan)
     : model(plan.model),
       compute(plan.compute),

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/bench_setup.h"
+#include "bench/op_cost.h"
 #include "device/slab.h"
 #include "device/tensor.h"
 #include "ops/context.h"
@@ -79,8 +80,6 @@ class OpBench {
   mutable std::map<std::string, Slab> slabs_;
   std::vector<OpCase> cases_;
 };
-
-double bytes_of(std::initializer_list<Tensor> tensors);
 
 // Every entry of the table of kernels has at least one case in one of these.
 void add_row_cases(OpBench& bench);  // norms, activations, elementwise, embedding

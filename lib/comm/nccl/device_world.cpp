@@ -1,11 +1,14 @@
 #include "comm/nccl/device_world.h"
 
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "comm/nccl/device_group.h"
 #include "comm/nccl/nccl_wires.h"
+#include "comm/nccl/shared_device.h"
 #include "comm/nccl/staged_group.h"
 #include "device/cuda_device.h"
 
@@ -35,15 +38,33 @@ std::string why_no_nccl(World& world) {
   return why;
 }
 
+/// Prepares NCCL for ranks that share a device, each of which is a process.
+void share_over_nccl(const World& world, const std::string& why_no_nccl) {
+  std::string why = why_no_nccl;
+  if (world.in_one_process()) {
+    why = "the ranks are threads of one process, and NCCL knows a process by one name";
+  }
+  require(why.empty(), ExitCode::unavailable,
+          "ranks cannot share a device over NCCL (parallel.share_devices: nccl): " + why +
+              "; set share_devices to true");
+  for (const EnvironmentEntry& one :
+       environment_to_share(nccl_module().version(), world.host(), world.rank())) {
+    setenv(one.name.c_str(), one.value.c_str(), 0);
+  }
+}
+
 }  // namespace
 
-DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds, bool share)
+DeviceWorld::DeviceWorld(World& world, DeviceKind device, double deadline_seconds,
+                         DeviceSharing sharing)
     : world_(world), device_(device), deadline_seconds_(deadline_seconds) {
-  if (device == DeviceKind::cuda) cuda_select_device(world.local_rank(), share);
+  if (device == DeviceKind::cuda) cuda_select_device(world.local_rank(), shares(sharing));
   if (device == DeviceKind::cpu || world.size() == 1) return;
-  on_one_device_ = share && world.in_one_process() && cuda_module().device_count() == 1;
+  const bool without_nccl = sharing == DeviceSharing::without_nccl;
+  on_one_device_ = without_nccl && world.in_one_process() && cuda_module().device_count() == 1;
   if (on_one_device_) return;
-  const std::string why = share ? "ranks share CUDA devices" : why_no_nccl(world);
+  const std::string why = without_nccl ? "ranks share CUDA devices" : why_no_nccl(world);
+  if (sharing == DeviceSharing::nccl) share_over_nccl(world, why);
   staged_ = !why.empty();
   if (staged_ && world.rank() == 0) {
     log_warning(why + ": tensors travel through the host's memory, which is slow");

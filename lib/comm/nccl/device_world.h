@@ -1,7 +1,7 @@
 // The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
 // groups of NCCL, formed over them. Threads that share one device have those of the world, too.
 // Other ranks that share devices, and those of which one has no NCCL, send tensors through the
-// host's memory.
+// host's memory; but processes may be told to share a device over NCCL (shared_device.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "base/device_sharing.h"
 #include "comm/world.h"
 
 namespace trainctl {
@@ -31,9 +32,10 @@ class DeviceWorld {
  public:
   /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
   /// object, and this object its groups. Collective over the world. Deadline: of forming groups,
-  /// and of each operation until it is under way. `share`: ranks may share devices, without NCCL;
-  /// the same on all ranks.
-  DeviceWorld(World& world, DeviceKind device, double deadline_seconds, bool share = false);
+  /// and of each operation until it is under way. `sharing`: of devices; the same on all ranks.
+  /// With nccl it throws Error{unavailable} where ranks are threads or one has no NCCL.
+  DeviceWorld(World& world, DeviceKind device, double deadline_seconds,
+              DeviceSharing sharing = DeviceSharing::none);
   ~DeviceWorld();
   DeviceWorld(const DeviceWorld&) = delete;
   DeviceWorld& operator=(const DeviceWorld&) = delete;

@@ -51,6 +51,10 @@ using trainctl::pass_on;
 
 extern "C" {
 
+ncclResult_t ncclGetVersion(int* version) {
+  return pass_on<ncclGetVersion>("ncclGetVersion", version);
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return pass_on<ncclGetUniqueId>("ncclGetUniqueId", id);
 }

@@ -78,6 +78,12 @@ ncclConfig_t not_blocking() {
   return config;
 }
 
+int version() {
+  int found = 0;
+  NCCL_CHECK(ncclGetVersion(&found));
+  return found;
+}
+
 std::string new_unique_id() {
   ncclUniqueId id;
   NCCL_CHECK(ncclGetUniqueId(&id));
@@ -219,6 +225,7 @@ void release_communicator(void* communicator) noexcept {
 }
 
 const NcclModule nccl_part{.missing = nccl_missing,
+                           .version = version,
                            .new_unique_id = new_unique_id,
                            .unique_id_bytes = sizeof(ncclUniqueId),
                            .join = join,

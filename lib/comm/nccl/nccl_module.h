@@ -20,6 +20,8 @@ struct NcclMember {
 struct NcclModule {
   /// Why NCCL cannot be used; "" if it can. Nothing else may be called then.
   std::string (*missing)();
+  /// Of the library: 22807 is 2.28.7.
+  int (*version)();
   /// What all members of a new communicator must receive, as bytes; made by one of them.
   std::string (*new_unique_id)();
   std::int64_t unique_id_bytes;

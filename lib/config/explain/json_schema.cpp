@@ -83,16 +83,20 @@ Json list_schema(const Field& field) {
   }
 }
 
+/// A word as YAML reads it: 0 is a number, and true is not a string.
+Json json_word(std::string_view word) {
+  if (word == "true" || word == "false") return word == "true";
+  const bool digits = word.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits ? Json(std::stoi(std::string(word))) : Json(word);
+}
+
 template <class Value>
 Json type_schema(const Field& field) {
   Json schema;
   if constexpr (ListValue<Value>) return list_schema<Value>(field);
   if constexpr (std::is_enum_v<Value>) {
     schema["enum"] = Json::array();
-    for (const Word& word : words_of<Value>) {
-      const bool digits = word.text.find_first_not_of("0123456789") == std::string_view::npos;
-      schema["enum"].push_back(digits ? Json(std::stoi(std::string(word.text))) : Json(word.text));
-    }
+    for (const Word& word : words_of<Value>) schema["enum"].push_back(json_word(word.text));
   } else if constexpr (std::is_same_v<Value, bool>) {
     schema["type"] = "boolean";
   } else if constexpr (std::is_integral_v<Value>) {
@@ -125,7 +129,7 @@ class SchemaWriter {
     Json schema = type_schema<Value>(field);
     if (!field.is_required) {
       if constexpr (std::is_enum_v<Value>) {
-        schema["default"] = word_of(value);
+        schema["default"] = json_word(word_of(value));
       } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
         schema["default"] = value.word;
       } else if constexpr (std::is_same_v<Value, FusionValue>) {

@@ -11,6 +11,11 @@ constexpr CodeNote options_notes[] = {
      "which can differ between runs; deterministic_mode true asks for bit-identical runs.",
      "train: {deterministic_mode: true}, parallel: {device: cuda, product_algorithms: timed}",
      "parallel: {device: cuda, product_algorithms: proposed}"},
+    {"share-devices", "Threads cannot share a device over NCCL",
+     "NCCL refuses two ranks of one host on one device unless it is told otherwise, once for each "
+     "process. Ranks that are threads share a device without it.",
+     "train --local-ranks 2, parallel: {device: cuda, share_devices: nccl}",
+     "train --local-ranks 2, parallel: {device: cuda, share_devices: true}"},
     {"dealt-memory", "Freeing parameters costs memory in data_parallel mode",
      "There each rank owns whole parameters, so that gathered ones need a buffer beside them. In "
      "fp32 that is more than what is freed.",

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/device_sharing.h"
+
 namespace trainctl {
 
 enum class Family { gpt2, llama };
@@ -27,6 +29,7 @@ enum class ChangedData { refuse, allow };
 enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
 enum class AttentionBackend { automatic, own, cudnn };
 enum class ProductChoice { proposed, timed };
+enum class GraphChoice { automatic, yes, no };
 enum class FusionMode { automatic, size, index };
 enum class BucketRule { size, megatron, comm_fusion, layers };
 enum class SplitBy { features, tokens, whole };

@@ -69,7 +69,9 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
         field("check_replicas_every", "Steps between comparisons of the replicas; 0: never")
             .count(0));
   visit(train.deterministic_mode,
-        field("deterministic_mode", "Repeated runs are bit-identical, unless products are timed"));
+        field("deterministic_mode",
+              "Repeated runs are bit-identical, unless products are timed. false: on CUDA, cuDNN's "
+              "attention may add up its gradients in any order, which is faster"));
 }
 
 template <class Visitor>

@@ -142,8 +142,9 @@ struct ParallelConfig {
   AttentionBackend attention_backend = AttentionBackend::automatic;
   ProductChoice product_algorithms = ProductChoice::proposed;
   std::int64_t product_sm_margin = 0;  // multiprocessors that products leave free
-  bool cuda_graphs = false;
-  bool share_devices = false;  // ranks take the devices of their machine in turns
+  GraphChoice cuda_graphs = GraphChoice::automatic;
+  std::optional<std::int64_t> head_chunk;  // default: 8,192 on a device, by bytes on a CPU
+  DeviceSharing share_devices = DeviceSharing::none;
   bool operator==(const ParallelConfig&) const = default;
 };
 

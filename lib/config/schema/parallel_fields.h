@@ -132,12 +132,19 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
       parallel.cuda_graphs,
       field("cuda_graphs",
             "With CUDA: a step is captured once as a graph and launched from then on. The numbers "
-            "are the same"));
+            "are the same. auto: true with one rank where steps can be graphs, else false"));
+  visit(parallel.head_chunk,
+        field("head_chunk",
+              "Most tokens whose logits a rank has at a time; more take fewer, larger products")
+            .from(1)
+            .to(1048576)
+            .unset("8192 on CUDA; on the CPU a quarter of the tokens, and 256 MiB of logits"));
   visit(
       parallel.share_devices,
       field("share_devices",
-            "With CUDA: several ranks may use one device, without NCCL; ranks take the devices of "
-            "their machine in turns"));
+            "With CUDA: several ranks may use one device; they take the devices of their machine "
+            "in turns. true: without NCCL; nccl: over NCCL, between processes, to try it on one "
+            "device"));
 }
 
 }  // namespace trainctl

@@ -70,6 +70,16 @@ constexpr Preset table[] = {
      "num_query_groups: 4, ffn_hidden_size: 18944, seq_length: 32768, "
      "vocab_size: 152064, rotary_base: 1000000, norm_epsilon: 1.0e-6, "
      "add_qkv_bias: true, tie_word_embeddings: false}"},
+    {"qwen2.5-1.5b",
+     "{family: llama, num_layers: 28, hidden_size: 1536, num_attention_heads: 12, "
+     "num_query_groups: 2, ffn_hidden_size: 8960, seq_length: 32768, "
+     "vocab_size: 151936, rotary_base: 1000000, norm_epsilon: 1.0e-6, "
+     "add_qkv_bias: true, tie_word_embeddings: true}"},
+    {"qwen2.5-3b",
+     "{family: llama, num_layers: 36, hidden_size: 2048, num_attention_heads: 16, "
+     "num_query_groups: 2, ffn_hidden_size: 11008, seq_length: 32768, "
+     "vocab_size: 151936, rotary_base: 1000000, norm_epsilon: 1.0e-6, "
+     "add_qkv_bias: true, tie_word_embeddings: true}"},
     {"qwen3-0.6b",
      "{family: llama, num_layers: 28, hidden_size: 1024, num_attention_heads: 16, "
      "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 3072, "

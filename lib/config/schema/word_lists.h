@@ -106,6 +106,11 @@ inline constexpr Word attention_backend_words[] = {{"auto", AttentionBackend::au
                                                    {"cudnn", AttentionBackend::cudnn}};
 inline constexpr Word product_choice_words[] = {{"proposed", ProductChoice::proposed},
                                                 {"timed", ProductChoice::timed}};
+inline constexpr Word graph_choice_words[] = {
+    {"auto", GraphChoice::automatic}, {"true", GraphChoice::yes}, {"false", GraphChoice::no}};
+inline constexpr Word device_sharing_words[] = {{"false", DeviceSharing::none},
+                                                {"true", DeviceSharing::without_nccl},
+                                                {"nccl", DeviceSharing::nccl}};
 inline constexpr Word fusion_words[] = {
     {"auto", FusionMode::automatic}, {"size", FusionMode::size}, {"index", FusionMode::index}};
 inline constexpr Word bucket_words[] = {{"size", BucketRule::size},

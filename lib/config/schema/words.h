@@ -61,6 +61,10 @@ inline constexpr std::span<const Word> words_of<AttentionBackend> = detail::atte
 template <>
 inline constexpr std::span<const Word> words_of<ProductChoice> = detail::product_choice_words;
 template <>
+inline constexpr std::span<const Word> words_of<GraphChoice> = detail::graph_choice_words;
+template <>
+inline constexpr std::span<const Word> words_of<DeviceSharing> = detail::device_sharing_words;
+template <>
 inline constexpr std::span<const Word> words_of<FusionMode> = detail::fusion_words;
 template <>
 inline constexpr std::span<const Word> words_of<BucketRule> = detail::bucket_words;

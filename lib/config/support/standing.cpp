@@ -22,8 +22,6 @@ constexpr Standing standing_rows[] = {
      "random numbers depend only on global indices"},
     {"model.cross_entropy_fusion_impl", no_effect, "native",
      "the one fused loss is trainctl's own"},
-    {"train.deterministic_mode", no_effect, "true",
-     "every run is deterministic, on CUDA unless product_algorithms is timed"},
     {"parallel.pipeline.comm_backend", not_built, "null|nccl", "nccl"},
     {"parallel.pipeline.overlap_p2p_comm_warmup_flush", no_effect, "false",
      "overlap always includes warm-up and cool-down"},

@@ -77,7 +77,7 @@ constexpr UpstreamKey megatron_rows[] = {
      "false",
      same,
      {},
-     "true by default here; false has no effect."},
+     "true by default here; false allows cuDNN's attention a faster form on CUDA."},
     {"enable_autocast", "precision.enable_autocast", "false"},
     {"autocast_dtype", "precision.autocast_dtype", "null", same, {}, dtype_note},
     {"num_microbatches_with_partial_activation_checkpoints",

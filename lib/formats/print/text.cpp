@@ -39,7 +39,7 @@ std::string device_text(const Plan& plan) {
   if (plan.device == DeviceKind::cpu) {
     return "on the CPU, " + grouped_count(plan.threads_per_rank, "thread") + " per rank";
   }
-  return plan.share_devices ? "on CUDA devices that ranks may share"
+  return shares(plan.share_devices) ? "on CUDA devices that ranks may share"
                             : "on CUDA devices, one for each rank";
 }
 

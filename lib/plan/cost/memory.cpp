@@ -177,7 +177,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.on_cuda = plan.device == DeviceKind::cuda;
   if (memory.on_cuda) {
     memory.library = context_allowance;
-    memory.communicators = plan.share_devices ? 0 : communicator_bytes(plan, number);
+    const bool nccl = plan.share_devices != DeviceSharing::without_nccl;
+    memory.communicators = nccl ? communicator_bytes(plan, number) : 0;
   } else if (!plan.ranks_are_threads) {
     memory.communication += staging_of(stage);
   }

@@ -16,10 +16,13 @@ constexpr std::int64_t unit = 16;  // fp32 elements in 64 bytes
 
 std::int64_t padded(std::int64_t elements) { return round_up(elements, unit); }
 
-/// Whether the gradient is a sum of products alone, at least one of them in each micro-batch. Not
-/// so embeddings, a tied head, and experts, to which no token may come.
-bool is_sum_of_products(const ParamSpec& spec) {
+/// Whether a product is the first to reach the gradient in every step. Not so of experts, to which
+/// no token may come, and of an embedding, unless the head is tied to it: its product in F comes
+/// before the embedding's backward pass, but one that is deferred may not.
+bool begins_with_product(const ParamSpec& spec, const Deferral& deferral) {
   switch (spec.kind) {
+    case ParamKind::token_embedding:
+      return spec.head && (spec.second_home || deferral.microbatches == 0);
     case ParamKind::query:
     case ParamKind::key:
     case ParamKind::value:
@@ -170,7 +173,8 @@ class Placement {
       ParameterPlace& place = at(places_.parameters, index);
       const Slice& summed = at(table_.parameters, index).summed;
       place.repeated = repeated;
-      place.written = !repeated && is_sum_of_products(at(stage_.parameters, index));
+      place.written =
+          !repeated && begins_with_product(at(stage_.parameters, index), stage_.deferral);
       place.gradient = made + at(stage_.flat.offset, index) - bucket.offset;
       place.sum = repeated ? sum : place.gradient + summed.begin;
       sum += slices ? summed.length() : padded(summed.length());

@@ -79,6 +79,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
   for (const Axis axis : mesh.order) digest.add(axis);
   // Threads are among them: they decide the order of sums within a rank.
   digest.add(plan.compute, plan.micro_batch_size, plan.microbatches, plan.threads_per_rank);
+  digest.add(plan.head_tokens);
   digest.add(plan.mode, plan.sequence_parallel, plan.group_size);
   digest.add(plan.splits.embedding, plan.splits.head, plan.splits.moves_at_once);
   for (const BlockSplit& block : plan.splits.blocks) {
@@ -90,7 +91,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
              plan.result_broadcast);
   digest.add(plan.device, plan.cuda_graphs, plan.cudnn.has_value(), plan.fp32_sums, plan.full_batch,
              plan.broadcast_parameters);
-  if (plan.share_devices) digest.add(plan.share_devices);
+  if (shares(plan.share_devices)) digest.add(plan.share_devices);
   if (plan.product_sm_margin > 0) digest.add(plan.product_sm_margin);
   digest.add(plan.exchange.chunks, plan.exchange.by_stream, plan.exchange.by_slice,
              plan.exchange.parts, plan.exchange.beside_passes);
@@ -157,6 +158,8 @@ constexpr Exception exceptions[] = {
     {"parallel.device", Exception::Hashed::nothing, "Plan::device says what it means"},
     {"parallel.attention_backend", Exception::Hashed::nothing, "Plan::cudnn says what it means"},
     {"parallel.product_algorithms", Exception::Hashed::nothing, "all ranks take that of rank 0"},
+    {"parallel.cuda_graphs", Exception::Hashed::nothing, "Plan::cuda_graphs says what it means"},
+    {"parallel.head_chunk", Exception::Hashed::nothing, "Plan::head_tokens says what it means"},
     {"parallel.share_devices", Exception::Hashed::nothing, "Plan::share_devices says it"},
     {"parallel.product_sm_margin", Exception::Hashed::nothing, "Plan::product_sm_margin says it"},
     {"parallel.global_rank", Exception::Hashed::nothing, "only `plan` uses it"},

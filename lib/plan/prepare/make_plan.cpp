@@ -33,7 +33,7 @@ void prove(Plan& plan) {
   Simulation result = simulate(simulation);
   plan.bubble_fraction = result.bubble_fraction;
   simulation.on_devices = plan.device == DeviceKind::cuda;
-  simulation.hosts_meet = plan.share_devices;
+  simulation.hosts_meet = plan.share_devices == DeviceSharing::without_nccl;
   if (simulation.on_devices && result.violations.empty()) result = simulate(simulation);
   if (result.violations.empty()) return;
   throw Error(ExitCode::internal,
@@ -127,8 +127,10 @@ Plan sizes_of(const Facts& facts) {
   set_data_rules(plan, config);
   plan.device = resolve_device(parallel, facts.site);
   plan.cudnn = resolve_cudnn(facts);
-  plan.cuda_graphs = parallel.cuda_graphs && why_no_graphs(config, facts.site, facts.mesh).empty();
-  plan.share_devices = parallel.share_devices && plan.device == DeviceKind::cuda;
+  plan.graphs_asked = parallel.cuda_graphs == GraphChoice::yes;
+  plan.cuda_graphs = wants_graphs(parallel, facts.mesh) &&
+                     why_no_graphs(config, facts.site, facts.mesh).empty();
+  if (plan.device == DeviceKind::cuda) plan.share_devices = parallel.share_devices;
   if (plan.device == DeviceKind::cuda && plan.mesh.world_size() > 1) {
     plan.product_sm_margin = static_cast<int>(parallel.product_sm_margin);
   }
@@ -140,7 +142,8 @@ Plan sizes_of(const Facts& facts) {
   plan.context = split_context(parallel, plan.mesh.cp, plan.model.layers);
   plan.tokens = token_layout(plan.mesh.cp, plan.model.seq_length);
   plan.length_step = resolve_length_step(config, plan.mesh);
-  plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute);
+  plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute,
+                                 {plan.device, parallel.head_chunk.value_or(0)});
   plan.optimizer_level = resolve_optimizer_level(parallel);
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule =

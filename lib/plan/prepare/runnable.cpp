@@ -64,7 +64,8 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
 
 void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
   // Where ranks share devices, nothing on a device waits for what is enqueued later.
-  if (plan.device != DeviceKind::cuda || plan.share_devices) return;
+  if (plan.device != DeviceKind::cuda) return;
+  if (plan.share_devices == DeviceSharing::without_nccl) return;
   DeviceStreams most;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     const DeviceStreams count = count_streams(plan, stage);

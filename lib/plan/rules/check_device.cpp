@@ -17,7 +17,8 @@ AttentionExtents extents_of(const Facts& facts) {
           .length = facts.model.seq_length,
           .heads = std::max<std::int64_t>(1, facts.model.heads / ranks),
           .kv_heads = std::max<std::int64_t>(1, facts.model.kv_heads / ranks),
-          .head_dim = facts.model.head_dim};
+          .head_dim = facts.model.head_dim,
+          .ordered = facts.config.train.deterministic_mode};
 }
 
 bool alike_in_all_blocks(const OperatorSplits& operators) {
@@ -47,7 +48,7 @@ std::string why_not_cudnn(const Facts& facts) {
   if (facts.operators.any_attention(SplitBy::tokens) || !alike_in_all_blocks(facts.operators)) {
     return "operator_splits split attention otherwise than by heads";
   }
-  const std::int64_t bytes = attention_part(extents).bytes;
+  const std::int64_t bytes = attention_parts(extents).bytes;
   if (bytes > most_attention_bytes) {
     return "it would need " + std::to_string(bytes >> 20) + " MiB beside its operands, more than " +
            std::to_string(most_attention_bytes >> 20);
@@ -63,30 +64,66 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
   return extents_of(facts);
 }
 
+namespace {
+
+/// What deterministic_mode forbids and allows.
+void check_determinism(const Facts& facts, Check& check) {
+  const char* path = "train.deterministic_mode";
+  const char* products = "parallel.product_algorithms";
+  const bool asked = facts.config.train.deterministic_mode;
+  const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
+  const bool timed = facts.parallel().product_algorithms == ProductChoice::timed;
+  if (on_cuda && timed && asked && check.given(path) && check.clean({path, products})) {
+    check.error("deterministic-timed", products,
+                "product_algorithms timed may choose other algorithms in each run, but "
+                "deterministic_mode is true" +
+                    check.place_of(path),
+                "set product_algorithms to proposed, or leave deterministic_mode out");
+  }
+  const bool known = facts.mesh_is_clean(check) &&
+                     check.clean({"model", "train.micro_batch_size", "train.global_batch_size",
+                                  "parallel.device", "parallel.operator_splits"});
+  if (asked || !known) return;
+  const bool own = facts.parallel().attention_backend == AttentionBackend::own;
+  const std::string reason = own ? "attention_backend is own" : why_not_cudnn(facts);
+  check.no_effect(path, !reason.empty(),
+                  "only cuDNN's attention has a form that is not deterministic, and " + reason);
+}
+
+void check_sharing(const Facts& facts, Check& check) {
+  const char* path = "parallel.share_devices";
+  const bool threads = facts.site.ranks_are_threads && facts.site.world_size > 1;
+  if (facts.parallel().share_devices != DeviceSharing::nccl || !threads ||
+      resolve_device(facts.parallel(), facts.site) != DeviceKind::cuda) {
+    return;
+  }
+  check.error("share-devices", path,
+              "share_devices nccl needs a process for each rank, since NCCL knows a process by one "
+              "name, but the ranks are threads (--local-ranks)",
+              "start them with trainctl launch or mpirun, or set share_devices to true");
+}
+
+}  // namespace
+
 void check_attention(const Facts& facts, Check& check) {
   const char* path = "parallel.attention_backend";
   const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
   const char* margin = "parallel.product_sm_margin";
   const ParallelConfig& parallel = facts.parallel();
+  check_determinism(facts, check);
+  check_sharing(facts, check);
   const std::pair<const char*, bool> choices[] = {
       {path, parallel.attention_backend != AttentionBackend::automatic},
       {"parallel.product_algorithms", parallel.product_algorithms != ProductChoice::proposed},
       {margin, parallel.product_sm_margin > 0},
-      {"parallel.share_devices", parallel.share_devices}};
+      {"parallel.share_devices", shares(parallel.share_devices)}};
   for (const auto& [choice, differs] : choices) {
     check.no_effect(choice, !on_cuda && differs, "the device is the CPU");
   }
-  const char* deterministic = "train.deterministic_mode";
-  if (on_cuda && parallel.product_algorithms == ProductChoice::timed &&
-      facts.config.train.deterministic_mode && check.given(deterministic) &&
-      check.clean({deterministic, "parallel.product_algorithms"})) {
-    check.error("deterministic-timed", "parallel.product_algorithms",
-                "product_algorithms timed may choose other algorithms in each run, but "
-                "deterministic_mode is true" +
-                    check.place_of(deterministic),
-                "set product_algorithms to proposed, or leave deterministic_mode out");
-  }
   const bool alone = on_cuda && facts.mesh_is_clean(check) && facts.mesh.world_size() == 1;
+  check.no_effect("parallel.head_chunk",
+                  parallel.head_chunk.has_value() && facts.model.whole_logits,
+                  "model.cross_entropy_loss_fusion is false, so all logits exist at once");
   check.no_effect(margin, alone && parallel.product_sm_margin > 0, "one rank has no collectives");
   if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
   const bool known = facts.mesh_is_clean(check) &&

@@ -75,7 +75,7 @@ void check_expert_overlap(const Facts& facts, Check& check) {
 
 void check_graphs(const Facts& facts, Check& check) {
   const char* path = "parallel.cuda_graphs";
-  if (!facts.parallel().cuda_graphs || !facts.mesh_is_clean(check)) return;
+  if (facts.parallel().cuda_graphs != GraphChoice::yes || !facts.mesh_is_clean(check)) return;
   const std::string reason = why_no_graphs(facts.config, facts.site, facts.mesh);
   check.no_effect(path, !reason.empty(), reason);
 }

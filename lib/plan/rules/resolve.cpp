@@ -295,6 +295,13 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
   return std::max<std::int64_t>(1, places / stages);
 }
 
+bool wants_graphs(const ParallelConfig& parallel, const Mesh& mesh) {
+  if (parallel.cuda_graphs != GraphChoice::automatic) {
+    return parallel.cuda_graphs == GraphChoice::yes;
+  }
+  return mesh.world_size() == 1;
+}
+
 std::string why_no_graphs(const Config& config, const Site& site, const Mesh& mesh) {
   if (resolve_device(config.parallel, site) != DeviceKind::cuda) return "the device is the CPU";
   if (config.moe.num_experts > 1) {
@@ -305,6 +312,9 @@ std::string why_no_graphs(const Config& config, const Site& site, const Mesh& me
   }
   if (config.offload.enable && config.offload.weights) {
     return "offload.weights makes the host decide where weights come from";
+  }
+  if (config.parallel.share_devices == DeviceSharing::nccl) {
+    return "ranks that share a device over NCCL run row by row";
   }
   if (meets_for_timers(config)) return "log.barrier_with_timers lets the ranks meet within a step";
   return "";

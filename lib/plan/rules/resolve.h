@@ -90,8 +90,11 @@ BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel);
 /// Of a word that check_batch accepts: auto is what the site says.
 DeviceKind resolve_device(const ParallelConfig& parallel, const Site& site);
-/// Why a step cannot be one graph of the device (parallel.cuda_graphs): what is not the same in
-/// every step, or where the host takes part. Empty: it can.
+/// Whether steps are to be graphs of the device (parallel.cuda_graphs): auto means those of one
+/// rank.
+bool wants_graphs(const ParallelConfig& parallel, const Mesh& mesh);
+/// Why a step cannot be one: what is not the same in every step, or where the host takes part.
+/// Empty: it can.
 std::string why_no_graphs(const Config& config, const Site& site, const Mesh& mesh);
 /// Model chunks per stage: virtual_pipeline_stages, or the number that pipeline.layout implies.
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode);

@@ -97,22 +97,37 @@ std::int64_t moe_capacity(const ModelShape& model) {
       group_at_length(model.capacity_group, model.longest_sequence(), model.seq_length));
 }
 
-std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute) {
+std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute,
+                         const HeadChunkRule& rule) {
   if (model.whole_logits) return local.head_rows;
-  return head_chunk(local.vocabulary, local.head_rows, compute);
+  return head_chunk(local.vocabulary, local.head_rows, compute, rule);
 }
 
-std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
+namespace {
+
+/// Fewest chunks on a CPU.
+std::int64_t chunks_by_bytes(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
   constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
   constexpr std::int64_t fewest_tokens = 64;
-  constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
   const std::int64_t row_bytes = std::max<std::int64_t>(1, vocabulary * size_of(compute));
   const std::int64_t fitting = std::max(fewest_tokens, most_bytes / row_bytes);
   const std::int64_t quarters = tokens > 4 * fewest_tokens ? 4 : tokens > fewest_tokens ? 2 : 1;
+  return std::max(quarters, divide_up(tokens, fitting));
+}
+
+}  // namespace
+
+std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
+                        const HeadChunkRule& rule) {
+  constexpr std::int64_t on_device = 8192;
+  constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
+  const bool by_bytes = rule.most == 0 && rule.device == DeviceKind::cpu;
+  const std::int64_t most = by_bytes ? tokens : rule.most > 0 ? rule.most : on_device;
+  const std::int64_t chunks =
+      by_bytes ? chunks_by_bytes(vocabulary, tokens, compute) : divide_up(tokens, most);
   // Chunks of nearly equal size: the last one would otherwise be small and slow.
-  const std::int64_t chunks = std::max(quarters, divide_up(tokens, fitting));
-  const std::int64_t even = divide_up(tokens, chunks);
-  return std::min(tokens, round_up(even, multiple));
+  const std::int64_t even = round_up(divide_up(tokens, chunks), multiple);
+  return std::min({tokens, most, even});
 }
 
 }  // namespace trainctl

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/device_kind.h"
 #include "base/dtype.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
@@ -64,11 +65,21 @@ LocalShape local_shape(const LocalShapeInput& input);
 /// without a limit.
 std::int64_t moe_capacity(const ModelShape& model);
 
-/// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
-std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute);
+/// What bounds the tokens of which the fused head has logits at a time.
+struct HeadChunkRule {
+  DeviceKind device = DeviceKind::cpu;
+  std::int64_t most = 0;  // that the configuration gives; 0: by the device
+};
 
-/// Tokens per chunk of the fused head over `vocabulary` rows: a quarter of the tokens (large chunks
-/// keep the products fast), but logits of at most 256 MiB; never fewer than 64 tokens.
-std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute);
+/// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
+std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute,
+                         const HeadChunkRule& rule = {});
+
+/// Tokens per chunk of the fused head over `vocabulary` rows; chunks are nearly equal, and no
+/// larger than the rule says. On a CPU that is a quarter of the tokens (large chunks keep the
+/// products fast), but logits of at most 256 MiB, and never fewer than 64 tokens. On a device it is
+/// 8,192 tokens: each chunk reads and writes the fp32 gradient of the whole table.
+std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
+                        const HeadChunkRule& rule = {});
 
 }  // namespace trainctl

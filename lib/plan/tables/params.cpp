@@ -271,8 +271,10 @@ void add_block(ParameterTable& table, const ModelShape& model, int unit) {
 
 void add_embedding(ParameterTable& table, const ModelShape& model, bool two_homes) {
   const Shape words{model.padded_vocab, model.hidden};
-  table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std)
-      .two_homes = two_homes;
+  ParamSpec& tokens =
+      table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std);
+  tokens.two_homes = two_homes;
+  tokens.head = model.tied && !two_homes;
   if (model.position_kind != PositionKind::learned) return;
   table.matrix("embedding.position.weight", Shape{model.positions, model.hidden},
                ParamKind::position_embedding, model.init_std);
@@ -287,6 +289,7 @@ void add_head(ParameterTable& table, const ModelShape& model, bool second_home) 
       table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std);
   copy.two_homes = true;
   copy.second_home = true;
+  copy.head = true;
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ struct ParamSpec {
   // embedding group, and it counts once in norms and checkpoints.
   bool two_homes = false;
   bool second_home = false;  // the last stage's copy
+  bool head = false;         // a tied embedding that the head on this stage reads, too
 
   static constexpr std::array<std::int8_t, axis_count> whole{-1, -1, -1, -1, -1, -1, -1};
 };

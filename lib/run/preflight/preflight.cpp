@@ -166,7 +166,7 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
     const std::int64_t share = (input.ranks_here + count - 1) / count;  // ranks of a device
     const std::int64_t planned = share * rank.device();
     const std::int64_t least = planned - share * (rank.library + rank.communicators);
-    if (cuda_device_of(input.ranks_here - 1, input.plan.share_devices) < 0) {
+    if (cuda_device_of(input.ranks_here - 1, shares(input.plan.share_devices)) < 0) {
       return Finding{"devices: " + count_of(input.ranks_here, "rank") + " here need one each, " +
                          std::to_string(count) + " visible",
                      Level::error, ExitCode::unavailable, "parallel.device",

@@ -87,7 +87,7 @@ TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World
   if (config.parallel.product_algorithms == ProductChoice::timed) wish = timed_key;
   broadcast_bytes(everyone_, wish, 0);
   if (wish.empty()) return;
-  site_ = own_site(world, plan.share_devices);
+  site_ = own_site(world, shares(plan.share_devices));
   const std::vector<std::string> sites = gather_bytes(everyone_, site_.to_string(), 0);
   if (first() && !are_equal(sites)) wish.clear();
   broadcast_bytes(everyone_, wish, 0);

@@ -336,6 +336,17 @@ Words length_words(const Config& config, const LayoutSizes&) {
   return config.data.packing ? Words{""} : Words{"", "variable"};
 }
 
+/// Logits of at most so many tokens at a time.
+bool apply_head_chunk(std::string_view word, Config& config) {
+  const auto tokens = number_in(word, "head_chunk");
+  if (!tokens) return false;
+  config.parallel.head_chunk = *tokens;
+  return true;
+}
+
+/// Only where it is named.
+Words head_chunk_words(const Config&, const LayoutSizes&) { return {""}; }
+
 constexpr LayoutSwitch switches[] = {
     {"vocabulary",
      "vocab_dp, vocab_tp, vocab_tokens, vocab_whole, emb_tokens, emb_whole, head_tokens, "
@@ -356,6 +367,7 @@ constexpr LayoutSwitch switches[] = {
     {"offload", "offload, offload2, offloadw, offloadw2", "", apply_offload, offload_words},
     {"shard", "shardN", "replicas", apply_shard_size, shard_size_words},
     {"sums", "each_sum", "replicas", apply_sums, sum_words},
+    {"head chunks", "head_chunkN", "", apply_head_chunk, head_chunk_words},
     {"deferral", "deferred, deferredN", "pipeline stages", apply_deferral, deferral_words},
     {"tensor overlap", "tpoverlap, tpoverlap_dgrad", "sequence parallelism", apply_tensor_overlap,
      tensor_overlap_words},

@@ -21,7 +21,7 @@ void chosen_attention_backward(const OpContext& context, const AttentionBackward
 
 const CudaAttention attention_part_of_module{
     .version = []() -> std::int64_t { refuse(); },
-    .prepare = [](const AttentionExtents&, const AttentionPart&, DType) { refuse(); },
+    .prepare = [](const AttentionExtents&, const AttentionParts&, DType) { refuse(); },
     .check = [](const AttentionExtents&, DType, const std::string&) -> std::int64_t { refuse(); }};
 
 }  // namespace trainctl::cuda

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -22,13 +23,11 @@ namespace {
 // Earlier ones want another number for what is not seen, and 9.10 has faults in backward passes.
 constexpr std::int64_t least_version = 91100;
 
-std::int64_t in_blocks(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 struct Ready {
   int device = 0;
   AttentionExtents extents;
   DType dtype = DType::bf16;
-  AttentionPart part;
+  AttentionParts parts;
   CudnnPlan forward, backward;
 };
 
@@ -49,20 +48,27 @@ CudnnAttention graph_extents(const AttentionExtents& all, const AttentionPart& p
   return {.type = dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
           .sequences = part.sequences,
           .length = all.length,
-          .heads = part.kv_heads * (all.heads / all.kv_heads),
+          .heads = extents_of(all, part).heads,
           .kv_heads = part.kv_heads,
           .row_heads = all.heads,
           .row_kv_heads = all.kv_heads,
-          .head_dim = all.head_dim};
+          .head_dim = all.head_dim,
+          .ordered = all.ordered};
 }
 
-/// Bytes of the sums of queries, before the library's own.
-std::int64_t sum_bytes(const CudnnAttention& a) {
-  return in_blocks(a.sequences * a.heads * a.length * 4);
+/// Bytes of the backward pass before the library's own.
+std::int64_t own_bytes(const AttentionExtents& part) {
+  return attention_mean_bytes(part) + attention_sum_bytes(part);
+}
+
+/// Of both passes.
+std::int64_t needed_bytes(const Ready& ready) {
+  const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
+  return std::max(ready.forward.workspace_bytes, own_bytes(part) + ready.backward.workspace_bytes);
 }
 
 /// Throws where the plans need more memory than was planned.
-Ready make_ready(const AttentionExtents& extents, const AttentionPart& part, DType dtype,
+Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, DType dtype,
                  const Descriptor& device) {
   require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
   require(static_cast<std::int64_t>(cudnn().version()) >= least_version, ExitCode::unavailable,
@@ -70,43 +76,44 @@ Ready make_ready(const AttentionExtents& extents, const AttentionPart& part, DTy
   Ready made;
   made.extents = extents;
   made.dtype = dtype;
-  made.part = part;
-  const CudnnAttention a = graph_extents(extents, made.part, dtype);
-  made.forward = make_plan(forward_graph(a), device);
-  made.backward = make_plan(backward_graph(a), device);
-  const std::int64_t needed =
-      std::max(made.forward.workspace_bytes, sum_bytes(a) + made.backward.workspace_bytes);
-  require(needed <= made.part.bytes, ExitCode::unavailable,
+  made.parts = parts;
+  made.forward =
+      make_plan(forward_graph(graph_extents(extents, parts.forward, dtype)), device, true);
+  made.backward = make_plan(backward_graph(graph_extents(extents, parts.backward, dtype)), device,
+                            extents.ordered);
+  const std::int64_t needed = needed_bytes(made);
+  require(needed <= parts.bytes, ExitCode::unavailable,
           "cuDNN's attention needs " + std::to_string(needed) + " bytes and was planned with " +
-              std::to_string(made.part.bytes));
+              std::to_string(parts.bytes));
   return made;
 }
 
-const Ready* find_ready(int device, const AttentionExtents& extents, std::int64_t bytes,
-                        DType dtype) {
+/// Of what was prepared with so many bytes, which tell whether its sums are ordered.
+const Ready* find_ready(int device, AttentionExtents extents, std::int64_t bytes, DType dtype) {
+  extents.ordered = is_ordered(bytes);
   for (const auto& one : kept().ready) {
     const bool same = one->device == device && one->extents == extents && one->dtype == dtype;
-    if (same && one->part.bytes == bytes) return one.get();
+    if (same && one->parts.bytes == bytes) return one.get();
   }
   return nullptr;
 }
 
 std::int64_t cudnn_version() { return static_cast<std::int64_t>(cudnn().version()); }
 
-void prepare(const AttentionExtents& extents, const AttentionPart& part, DType dtype) {
+void prepare(const AttentionExtents& extents, const AttentionParts& parts, DType dtype) {
   const std::lock_guard lock(kept().mutex);
   const int device = current_cuda_device();
-  if (find_ready(device, extents, part.bytes, dtype) != nullptr) return;
+  if (find_ready(device, extents, parts.bytes, dtype) != nullptr) return;
   cudnnHandle_t& handle = kept().handles[device];
   if (handle == nullptr) check_cudnn(cudnn().create(&handle), "cudnnCreate");
-  Ready made = make_ready(extents, part, dtype, device_properties(""));
+  Ready made = make_ready(extents, parts, dtype, device_properties(""));
   made.device = device;
   kept().ready.push_back(std::make_unique<const Ready>(std::move(made)));
 }
 
 std::int64_t check(const AttentionExtents& extents, DType dtype, const std::string& json) {
-  const Ready made = make_ready(extents, attention_part(extents), dtype, device_properties(json));
-  return std::max(made.forward.workspace_bytes, made.backward.workspace_bytes);
+  return needed_bytes(
+      make_ready(extents, attention_parts(extents), dtype, device_properties(json)));
 }
 
 /// Bytes for cuDNN, of a plan that chose it.
@@ -137,16 +144,17 @@ struct Binding {
   std::int64_t id;
   void* data;
 };
+constexpr std::size_t most_bindings = 14;
 
 void* at(const Tensor& tensor, std::int64_t offset) {
   return static_cast<std::byte*>(tensor.data) + offset * size_of(tensor.dtype);
 }
 
-template <std::size_t count>
-void execute(cudnnHandle_t handle, const CudnnPlan& plan, const std::array<Binding, count>& given,
+void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const Binding> given,
              std::byte* workspace) {
-  std::array<std::int64_t, count> ids{};
-  std::array<void*, count> data{};
+  std::array<std::int64_t, most_bindings> ids{};
+  std::array<void*, most_bindings> data{};
+  const std::size_t count = given.size();
   for (std::size_t i = 0; i < count; ++i) {
     ids[i] = given[i].id;
     data[i] = given[i].data;
@@ -161,18 +169,19 @@ void execute(cudnnHandle_t handle, const CudnnPlan& plan, const std::array<Bindi
 
 /// run(handle, place) for every part of the call, on its stream.
 template <class Run>
-void each_part(const OpContext& context, const Ready& ready, const Run& run) {
+void each_part(const OpContext& context, const Ready& ready, const AttentionPart& one,
+               const Run& run) {
   const AttentionExtents& all = ready.extents;
-  const std::int64_t heads = ready.part.kv_heads * (all.heads / all.kv_heads);
+  const std::int64_t heads = extents_of(all, one).heads;
   const cudnnHandle_t handle = kept().handles.at(ready.device);
   auto* stream = static_cast<cudaStream_t>(context.stream->native());
   check_cudnn(cudnn().set_stream(handle, stream), "cudnnSetStream");
-  for (std::int64_t sequence = 0; sequence < all.sequences; sequence += ready.part.sequences) {
+  for (std::int64_t sequence = 0; sequence < all.sequences; sequence += one.sequences) {
     const std::int64_t token = sequence * all.length;
     for (std::int64_t part = 0; part * heads < all.heads; ++part) {
       const std::int64_t head = part * heads;
       run(handle, Place{(token * all.heads + head) * all.head_dim,
-                        (token * all.kv_heads + part * ready.part.kv_heads) * all.head_dim,
+                        (token * all.kv_heads + part * one.kv_heads) * all.head_dim,
                         (sequence * all.heads + head) * all.length,
                         context.scratch + scratch_bytes(DeviceKind::cuda, 1)});
     }
@@ -184,7 +193,7 @@ float one = 1;
 
 void forward(const OpContext& context, const AttentionForward& args, const Ready& ready) {
   float scale = args.shape.scale;
-  each_part(context, ready, [&](cudnnHandle_t handle, const Place& place) {
+  each_part(context, ready, ready.parts.forward, [&](cudnnHandle_t handle, const Place& place) {
     execute(handle, ready.forward,
             std::array<Binding, 7>{{{id_q, at(args.q, place.queries)},
                                     {id_k, at(args.k, place.keys)},
@@ -199,23 +208,29 @@ void forward(const OpContext& context, const AttentionForward& args, const Ready
 
 void backward(const OpContext& context, const AttentionBackward& args, const Ready& ready) {
   float scale = args.shape.scale;
-  const std::int64_t sums = sum_bytes(graph_extents(ready.extents, ready.part, ready.dtype));
-  each_part(context, ready, [&](cudnnHandle_t handle, const Place& place) {
-    execute(handle, ready.backward,
-            std::array<Binding, 13>{{{id_q, at(args.q, place.queries)},
-                                     {id_k, at(args.k, place.keys)},
-                                     {id_v, at(args.v, place.keys)},
-                                     {id_out, at(args.out, place.queries)},
-                                     {id_logsumexp, at(args.logsumexp, place.sums)},
-                                     {id_d_out, at(args.d_out, place.queries)},
-                                     {id_dq, at(args.dq, place.queries)},
-                                     {id_dk, at(args.dk, place.keys)},
-                                     {id_dv, at(args.dv, place.keys)},
-                                     {id_mean, place.scratch},
-                                     {id_scale, &scale},
-                                     {id_unseen, &unseen},
-                                     {id_one, &one}}},
-            place.scratch + sums);
+  const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
+  const std::int64_t means = attention_mean_bytes(part);
+  const std::int64_t sums = attention_sum_bytes(part);
+  auto* stream = static_cast<cudaStream_t>(context.stream->native());
+  each_part(context, ready, ready.parts.backward, [&](cudnnHandle_t handle, const Place& place) {
+    std::byte* const sum = place.scratch + means;
+    if (sums > 0) CUDA_CHECK(cudaMemsetAsync(sum, 0, static_cast<std::size_t>(sums), stream));
+    const std::array<Binding, most_bindings> given{{{id_q, at(args.q, place.queries)},
+                                         {id_k, at(args.k, place.keys)},
+                                         {id_v, at(args.v, place.keys)},
+                                         {id_out, at(args.out, place.queries)},
+                                         {id_logsumexp, at(args.logsumexp, place.sums)},
+                                         {id_d_out, at(args.d_out, place.queries)},
+                                         {id_dq, at(args.dq, place.queries)},
+                                         {id_dk, at(args.dk, place.keys)},
+                                         {id_dv, at(args.dv, place.keys)},
+                                         {id_mean, place.scratch},
+                                         {id_scale, &scale},
+                                         {id_unseen, &unseen},
+                                         {id_one, &one},
+                                         {id_dq_sum, sum}}};
+    const std::size_t count = given.size() - (ready.extents.ordered ? 1 : 0);
+    execute(handle, ready.backward, std::span(given).first(count), sum + sums);
   });
 }
 

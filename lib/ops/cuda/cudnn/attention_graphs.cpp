@@ -134,7 +134,14 @@ CudnnGraph backward_graph(const CudnnAttention& a) {
 
   const Value straight = graph.inner(key_extents(a), row_strides(a, a.row_kv_heads), a.type);
   graph.reshape(k, straight);
-  graph.multiply(gradients, straight, queries(graph, a, id_dq));
+  const Value dq = queries(graph, a, id_dq);
+  if (a.ordered) {
+    graph.multiply(gradients, straight, dq);
+  } else {
+    const Value sum = graph.accumulator(id_dq_sum, query_extents(a));
+    graph.multiply(gradients, straight, sum);
+    graph.each(CUDNN_POINTWISE_IDENTITY, {sum}, dq);
+  }
   return graph;
 }
 

@@ -12,6 +12,7 @@ struct CudnnAttention {
   std::int64_t heads = 0, kv_heads = 0;          // of one execution
   std::int64_t row_heads = 0, row_kv_heads = 0;  // of a row
   std::int64_t head_dim = 0;
+  bool ordered = true;  // the backward pass adds up in one order
   friend bool operator==(const CudnnAttention&, const CudnnAttention&) = default;
 };
 
@@ -29,12 +30,15 @@ enum CudnnAttentionId : std::int64_t {
   id_dq,
   id_dk,
   id_dv,
-  id_mean
+  id_mean,
+  id_dq_sum
 };
 
 /// out and logsumexp (natural logarithm) of q, k and v.
 CudnnGraph forward_graph(const CudnnAttention& attention);
-/// dq, dk and dv. id_mean: fp32 [sequences, heads, length], overwritten with d_out . out.
+/// dq, dk and dv. id_mean: fp32 [sequences, heads, length], overwritten with d_out . out. Unless
+/// ordered, id_dq_sum: fp32 [sequences, heads, length, head_dim], zeroes to which blocks of keys
+/// add; from a tensor of this form the library knows that it need not keep gradients of scores.
 CudnnGraph backward_graph(const CudnnAttention& attention);
 
 }  // namespace trainctl::cuda

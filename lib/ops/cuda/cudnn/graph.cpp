@@ -22,26 +22,34 @@ Extents packed(const Extents& extents) {
 Descriptor& CudnnGraph::keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
 
 CudnnGraph::Value CudnnGraph::tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
-                                     const Extents& strides, bool is_inner, bool by_value) {
+                                     const Extents& strides, Place place) {
   Descriptor& made = keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);
   made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment);
   made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, extents.data(), 4);
   made.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, strides.data(), 4);
-  made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_inner);
-  if (by_value) made.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, place == Place::inner);
+  if (place == Place::number) made.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  if (place == Place::accumulator) {
+    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
+    made.set(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE, &order);
+  }
   made.finalize();
   return {made.raw(), extents};
 }
 
 CudnnGraph::Value CudnnGraph::memory(std::int64_t id, cudnnDataType_t type, const Extents& extents,
                                      const Extents& strides) {
-  return tensor(id, type, extents, strides, false, false);
+  return tensor(id, type, extents, strides, Place::memory);
+}
+
+CudnnGraph::Value CudnnGraph::accumulator(std::int64_t id, const Extents& extents) {
+  return tensor(id, CUDNN_DATA_FLOAT, extents, packed(extents), Place::accumulator);
 }
 
 CudnnGraph::Value CudnnGraph::number(std::int64_t id) {
-  return tensor(id, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
+  return tensor(id, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, Place::number);
 }
 
 CudnnGraph::Value CudnnGraph::inner(const Extents& extents, cudnnDataType_t type) {
@@ -50,7 +58,7 @@ CudnnGraph::Value CudnnGraph::inner(const Extents& extents, cudnnDataType_t type
 
 CudnnGraph::Value CudnnGraph::inner(const Extents& extents, const Extents& strides,
                                     cudnnDataType_t type) {
-  return tensor(next_inner_++, type, extents, strides, true, false);
+  return tensor(next_inner_++, type, extents, strides, Place::inner);
 }
 
 void CudnnGraph::multiply(const Value& a, const Value& b, const Value& to) {
@@ -182,11 +190,12 @@ bool varies(const Descriptor& config) {
 
 }  // namespace
 
-CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device) {
+CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device, bool ordered) {
   CudnnPlan made;
-  std::string refusal = "it proposes no engine that computes alike in every run";
+  std::string refusal =
+      ordered ? "it proposes no engine that computes alike in every run" : "it proposes no engine";
   for (const Descriptor& config : proposals(graph.finish(), device)) {
-    if (varies(config)) continue;
+    if (ordered && varies(config)) continue;
     try {
       Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.raw());

@@ -27,6 +27,8 @@ class CudnnGraph {
   /// A tensor in device memory, 16-byte aligned, given under `id` at each execution.
   Value memory(std::int64_t id, cudnnDataType_t type, const Extents& extents,
                const Extents& strides);
+  /// Packed fp32 in the library's own order of elements: a product adds to it, in any order.
+  Value accumulator(std::int64_t id, const Extents& extents);
   /// One fp32 number of the host, given the same way.
   Value number(std::int64_t id);
   /// What lies between operations.
@@ -51,8 +53,9 @@ class CudnnGraph {
   const Descriptor& finish();
 
  private:
+  enum class Place : std::uint8_t { memory, accumulator, number, inner };
   Value tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
-               const Extents& strides, bool is_inner, bool by_value);
+               const Extents& strides, Place place);
   Descriptor& keep(cudnnBackendDescriptorType_t type);
 
   std::vector<Descriptor> kept_;
@@ -71,8 +74,8 @@ struct CudnnPlan {
   std::int64_t workspace_bytes = 0;
 };
 
-/// The first plan that the library proposes for the graph, takes, and computes alike in every run.
-/// Throws Error{unavailable} with the last refusal where there is none.
-CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device);
+/// The first plan that the library proposes for the graph and takes; with `ordered`, one that it
+/// computes alike in every run. Throws Error{unavailable} with the last refusal where there is none.
+CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device, bool ordered);
 
 }  // namespace trainctl::cuda
