@@ -238,11 +238,12 @@ SH
 nccl_sections() {
   local shared=(env "CUDA_VISIBLE_DEVICES=0" "LAUNCH=$program launch -n" "SHARING=$sharing")
   local small_run=("${run[@]}" --set train.steps=3 --set parallel.deadline_seconds=30)
-  for ranks in 2 4; do
+  local count
+  for count in 2 4; do
     if [ -n "$small" ]; then
-      skip "NCCL on one device, $ranks ranks, bench comm" "NCCL on the host joins threads only"
+      skip "NCCL on one device, $count ranks, bench comm" "NCCL on the host joins threads only"
     else
-      lines=60 on_devices 1 "NCCL on one device, $ranks ranks, bench comm" 20 "${shared[@]}" "${launch[@]}" "$ranks" -- \
+      lines=60 on_devices 1 "NCCL on one device, $count ranks, bench comm" 20 "${shared[@]}" "${launch[@]}" "$count" -- \
         bench comm --device cuda --share-devices --max-bytes 1048576 --iterations 5
     fi
   done
