@@ -7,7 +7,8 @@ set(TRAINCTL_CUDA_SOURCES ${TRAINCTL_CUDA_CHECKS}
     ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/device/graph_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/library.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/product.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/timed.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/product.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/rates.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/timed.cpp
     ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
 if(CUDNN_INCLUDE)
   foreach(name attention attention_graphs descriptor graph library)

@@ -108,9 +108,10 @@ find_libraries() {
   known=$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null)
   for name in $(
     ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }'
-    # The module opens these when it first needs them.
-    [ -e "$(dirname "$module")/libnccl.so.2" ] || grep -q 'libnccl\.so\.2 ' <<<"$known" || echo libnccl.so.2
-    grep -q 'libcudnn\.so\.9 ' <<<"$known" || echo libcudnn.so.9
+    # The module opens these when it first needs them, first beside itself.
+    for name in libnccl.so.2 libcudnn.so.9; do
+      [ -e "$(dirname "$module")/$name" ] || grep -qF "$name " <<<"$known" || echo "$name"
+    done
   ); do
     file=$(timeout 20 find /usr/local /usr/lib /opt "$HOME" ${VIRTUAL_ENV:+"$VIRTUAL_ENV"} -xdev -name "$name" 2>/dev/null | head -n 1)
     if [ -n "$file" ]; then
@@ -359,8 +360,8 @@ speed_sections() {
     kernels "attention, 8 x 2,048, $backend" 8 "attention 8 x 2048 $backend" '^attention_(for|back)ward' --config "$work/llama3.2-1b.yaml" "${words[@]}"
     kernels "attention, 1 x 8,192, $backend" 8 "attention 1 x 8192 $backend" '^attention_(for|back)ward' --config "$work/llama3-8b.yaml" "${words[@]}"
   done
-  kernels "products, 1B" 10 "products 1B" '^matmul' --config "$work/llama3.2-1b.yaml"
-  kernels "products, 8B" 10 "products 8B" '^matmul' --config "$work/llama3-8b.yaml"
+  kernels "products, 1B" 15 "products 1B" '^matmul' --config "$work/llama3.2-1b.yaml"
+  kernels "products, 8B" 15 "products 8B" '^matmul' --config "$work/llama3-8b.yaml"
 
   local sequences words
   for sequences in 4 32; do
@@ -377,6 +378,7 @@ speed_sections() {
   done
   lines=20 on_devices 1 "graphs against rows" 15 "$program" bench step "${four[@]}" --pairs 9 \
     --set parallel.cuda_graphs=false --against parallel.cuda_graphs=true
+  step "step, 124M, timed products" 15 "124M x 4, timed" --pairs 9 "${four[@]}" --set parallel.product_algorithms=timed
   step "step, 124M, any order of sums" 15 "124M x 4, any order" --pairs 9 "${four[@]}" --set train.deterministic_mode=false
 
   model_file qwen2-0.5b 32 1024

@@ -14,7 +14,8 @@ endif()
 
 trainctl_test(NAME cuda_device LABEL gpu SOURCES device/cuda_device_test.cpp LIBS trainctl_device)
 trainctl_test(NAME cuda_ops LABEL gpu
-  SOURCES ops/cuda_adamw_test.cpp ops/cuda_attention_test.cpp ops/cuda_matmul_test.cpp ops/cuda_rmsnorm_test.cpp
+  SOURCES ops/cuda_adamw_test.cpp ops/cuda_attention_test.cpp ops/cuda_matmul_test.cpp
+          ops/cuda_product_rates_test.cpp ops/cuda_rmsnorm_test.cpp
           ops/cuda_device_copy.cpp
   LIBS trainctl_ops)
 trainctl_test(NAME cuda_nccl LABEL gpu SOURCES comm/nccl_group_test.cpp LIBS trainctl_comm)

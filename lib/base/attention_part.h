@@ -66,8 +66,8 @@ constexpr AttentionExtents extents_of(const AttentionExtents& all, const Attenti
           part.kv_heads,  all.head_dim, all.ordered};
 }
 
-/// A call of attention knows its parts by the bytes that it is given: an even number of blocks where
-/// sums are ordered, an odd one where they are not.
+/// A call of attention knows its parts by the bytes that it is given: an even number of blocks
+/// where sums are ordered, an odd one where they are not.
 constexpr bool is_ordered(std::int64_t bytes) { return bytes / attention_block % 2 == 0; }
 
 /// The largest part of the backward pass that is as small as wished; all parts are alike. The

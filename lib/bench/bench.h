@@ -15,8 +15,8 @@ namespace trainctl {
 struct BenchRequest {
   std::filesystem::path config;
   std::vector<std::string> set_options;
-  int pairs = 7;      // of a step and a replay of its matrix products
-  bool json = false;  // one JSON object on one line instead of a table
+  int pairs = 7;                      // of a step and a replay of its matrix products
+  bool json = false;                  // one JSON object on one line instead of a table
   std::filesystem::path json_file{};  // the object is also written there; empty: nowhere
   std::string only{};                 // of bench ops: cases whose names match; a regular expression
 };

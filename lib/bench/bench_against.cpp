@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "bench/bench_setup.h"
 #include "bench/figures.h"
@@ -20,7 +21,8 @@ class Side {
         engine_(bench_engine(setup_, world)),
         batches_(random_batches(setup_.plan)) {
     // Not measured: two that load what steps need, and one that may be captured as a graph.
-    for (int step = 0; step < 3; ++step) engine_->train_step(batches_);
+    take_first_step(*engine_, setup_, world, batches_);
+    for (int step = 0; step < 2; ++step) engine_->train_step(batches_);
   }
 
   double run() {
@@ -28,6 +30,16 @@ class Side {
     return seconds_.back();
   }
   const std::vector<double>& all_seconds() const { return seconds_; }
+
+  /// Whether its steps keep the products' first proposals, whatever is timed later.
+  bool keeps_proposals() const {
+    return setup_.config.parallel.product_algorithms == ProductChoice::proposed &&
+           setup_.plan.cuda_graphs;
+  }
+  bool times_products() const {
+    return setup_.plan.device == DeviceKind::cuda &&
+           setup_.config.parallel.product_algorithms == ProductChoice::timed;
+  }
 
   const std::string& where() const { return where_; }
   double seconds() const { return median(seconds_); }
@@ -68,6 +80,11 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
   const std::unique_ptr<World> world = self_world();
   Side config(request, *world);
   Side changed(changed_request, *world);
+  // The library's choice is the process's: steps row by row would have it on both sides.
+  require(config.times_products() == changed.times_products() || config.keeps_proposals(),
+          ExitCode::usage,
+          "both sides would have the products of one: compare parallel.product_algorithms=timed as "
+          "the change, and with parallel.cuda_graphs, where the config's steps keep theirs");
   for (int pair = 0; pair < request.pairs; ++pair) {
     const double first = config.run();
     const double second = changed.run();

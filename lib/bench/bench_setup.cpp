@@ -13,6 +13,7 @@
 #include "run/agreement.h"
 #include "run/preflight/machine.h"
 #include "run/prepare.h"
+#include "run/products/timed_products.h"
 
 namespace trainctl {
 
@@ -71,6 +72,15 @@ std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world) {
                                world);
   engine->initialise();
   return engine;
+}
+
+void take_first_step(Engine& engine, const BenchSetup& setup, World& world,
+                     const std::vector<Batch>& batches) {
+  const std::unique_ptr<Group> everyone = world.everyone("products");
+  TimedProducts products(setup.config, setup.plan, world, *everyone);
+  products.note();
+  engine.train_step(batches);
+  products.time(engine.ops(), {}, {});
 }
 
 std::vector<Batch> random_batches(const Plan& plan) {

@@ -35,6 +35,11 @@ void tell(const BenchRequest& request, const std::string& document, std::ostream
 /// With initial weights, on one rank. `setup` and `world` must outlive it.
 std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world);
 
+/// The first step of an engine, which loads what steps need and, with product_algorithms: timed,
+/// times its products. Those of the same extents have these algorithms in all engines from then on.
+void take_first_step(Engine& engine, const BenchSetup& setup, World& world,
+                     const std::vector<Batch>& batches);
+
 /// One step's micro-batches of random tokens, each with weight 1.
 std::vector<Batch> random_batches(const Plan& plan);
 

@@ -10,6 +10,7 @@
 #include "bench/figures.h"
 #include "bench/op_times.h"
 #include "bench/work_clock.h"
+#include "config/schema/words.h"
 #include "engine/engine.h"
 #include "formats/print/text.h"
 
@@ -25,9 +26,8 @@ struct Product {
   std::vector<double> seconds;
 
   double flops() const {
-    return std::accumulate(shapes.begin(), shapes.end(), 0.0, [](double sum, const auto& shape) {
-      return sum + flops_of(shape);
-    });
+    return std::accumulate(shapes.begin(), shapes.end(), 0.0,
+                           [](double sum, const auto& shape) { return sum + flops_of(shape); });
   }
 };
 
@@ -94,7 +94,7 @@ Measured measure(const BenchSetup& setup, int pairs) {
   const auto bench = bench_engine(setup, *world);
   Engine& engine = *bench;
   const std::vector<Batch> batches = random_batches(setup.plan);
-  engine.train_step(batches);
+  take_first_step(engine, setup, *world, batches);
   std::vector<ProductCall> list;
   times.record(&list);
   engine.train_step(batches);
@@ -141,9 +141,9 @@ std::string describe(const std::vector<MatmulShape>& shapes) {
     for (const MatmulShape& one : shapes) text += (text.empty() ? "" : ", ") + describe({one});
     return text;
   }
-  return (shapes.size() > 1 ? std::to_string(shapes.size()) + " of " : "") + std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) +
-         (s.transpose_a ? " A^T" : "") + (s.transpose_b ? " B^T" : "") +
-         (s.accumulate ? " +=" : "");
+  return (shapes.size() > 1 ? std::to_string(shapes.size()) + " of " : "") + std::to_string(s.m) +
+         " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + (s.transpose_a ? " A^T" : "") +
+         (s.transpose_b ? " B^T" : "") + (s.accumulate ? " +=" : "");
 }
 
 void print_table(const Measured& measured, const Plan& plan, const std::string& where,
@@ -187,7 +187,8 @@ void bench_step(const BenchRequest& request, std::ostream& out) {
       {"threads", setup.plan.threads_per_rank},
       {"compute", std::string(name_of(setup.plan.compute))},
       {"planned_bytes", setup.plan.most_memory().device()},
-      {"graphs", setup.plan.cuda_graphs}};
+      {"graphs", setup.plan.cuda_graphs},
+      {"product_algorithms", word_of(setup.config.parallel.product_algorithms)}};
   tell(request, document.dump(), out, [&] { print_table(measured, setup.plan, where, out); });
 }
 

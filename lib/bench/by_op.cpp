@@ -33,9 +33,8 @@ struct ByOperation {
 
   double step() const { return median(steps); }
   double sum() const {
-    return std::accumulate(figures.begin(), figures.end(), 0.0, [](double sum, const Figure& one) {
-      return sum + one.row.seconds;
-    });
+    return std::accumulate(figures.begin(), figures.end(), 0.0,
+                           [](double sum, const Figure& one) { return sum + one.row.seconds; });
   }
   std::int64_t calls(OpKind kind) const {
     std::int64_t count = 0;
@@ -47,7 +46,8 @@ struct ByOperation {
 void take(const std::vector<OpRow>& rows, std::vector<Figure>& figures) {
   for (const OpRow& row : rows) {
     auto found = std::ranges::find(figures, row.name, [](const auto& one) { return one.row.name; });
-    if (found == figures.end()) found = figures.insert(figures.end(), Figure{.row = row, .seconds = {}});
+    if (found == figures.end())
+      found = figures.insert(figures.end(), Figure{.row = row, .seconds = {}});
     found->seconds.push_back(row.seconds);
   }
 }
@@ -88,7 +88,8 @@ ByOperation measure_by_op(const BenchSetup& setup, int steps) {
   OpTimes times(setup.plan.device);
   const auto engine = bench_engine(setup, *world);
   const std::vector<Batch> batches = random_batches(setup.plan);
-  for (int i = 0; i < 2; ++i) engine->train_step(batches);  // they load what steps need
+  take_first_step(*engine, setup, *world, batches);
+  engine->train_step(batches);
   ByOperation measured;
   for (int step = 0; step < steps; ++step) {
     measured.steps.push_back(engine->train_step(batches).step_seconds);

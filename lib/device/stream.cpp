@@ -16,7 +16,7 @@ namespace trainctl {
 
 namespace {
 constexpr double no_deadline = std::numeric_limits<double>::infinity();
-constexpr double check_seconds = 0.05;  // between two looks at what a device waits for
+constexpr double check_seconds = 0.05;           // between two looks at what a device waits for
 std::array<const StreamApi*, 2> replacements{};  // by DeviceKind
 }  // namespace
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/attention_part.h"
-#include "base/device_sharing.h"
 #include "base/device_kind.h"
+#include "base/device_sharing.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/costs.h"
@@ -96,7 +96,7 @@ struct Plan {
   int product_sm_margin = 0;  // multiprocessors that products leave to collectives
   std::string schedule;       // see schedule_name
   int group_size = 1;         // microbatch_group_size_per_vp_stage
-  bool late_weights = false;   // W comes behind the message with what its B made
+  bool late_weights = false;  // W comes behind the message with what its B made
   MessageRules messages;
   DType message_dtype = DType::f32;  // of what stages send
   bool result_broadcast = false;     // what the last stage finds out goes to all stages

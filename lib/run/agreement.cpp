@@ -196,8 +196,8 @@ CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& devi
                            const World& world, Group& everyone) {
   const bool asks = asked.attention_backend == AttentionBackend::automatic &&
                     device.device == DeviceKind::cuda && device.usable;
-  const std::vector<std::string> answers =
-      gather_bytes(everyone, asks ? own_cudnn(world.local_rank(), shares(asked.share_devices)) : "", 0);
+  const std::vector<std::string> answers = gather_bytes(
+      everyone, asks ? own_cudnn(world.local_rank(), shares(asked.share_devices)) : "", 0);
   std::string verdict;
   if (everyone.rank() == 0 && asks) {
     const CudnnChoice choice = judge_cudnn(answers);

@@ -119,11 +119,7 @@ TEST_CASE("the cost of a call is what it moves and computes") {
   CHECK(cost_of(sum).bytes == 4 * (6 + 12 + 16));
   CHECK(cost_of(Add{tensor({8}), tensor({8}), tensor({8})}).bytes == 3 * 32);
   // A causal head of 4 positions sees 10 pairs.
-  const AttentionShape shape{.sequences = 2,
-                             .query_length = 4,
-                             .key_length = 4,
-                             .heads = 3,
-                             .kv_heads = 3,
-                             .head_dim = 8};
+  const AttentionShape shape{
+      .sequences = 2, .query_length = 4, .key_length = 4, .heads = 3, .kv_heads = 3, .head_dim = 8};
   CHECK(attention_product_flops(shape) == 2.0 * 2 * 3 * 10 * 8);
 }

@@ -58,6 +58,19 @@ TEST_CASE("two spellings with the same value are one value") {
   CHECK(found(parallel("  bf16: true\n  params_dtype: torch.bfloat16\n")) == no_messages());
 }
 
+TEST_CASE("true and false among words have the spellings of YAML") {
+  const auto graphs = [](const std::string& text) {
+    return parallel("  cuda_graphs: " + text + "\n");
+  };
+  CHECK(graphs("True").config.parallel.cuda_graphs == GraphChoice::yes);
+  CHECK(graphs("FALSE").config.parallel.cuda_graphs == GraphChoice::no);
+  CHECK(only(graphs("yes")).help == "write true");
+  const Diagnostic quoted = only(graphs("\"true\""));
+  CHECK(quoted.message == "must be auto, true or false, found the string \"true\"");
+  CHECK(quoted.help == "write true without quotes");
+  CHECK(only(parallel("  parallel_mode: '1'\n")).help == "write 1 without quotes");
+}
+
 TEST_CASE("the pairs of which upstream takes the last") {
   const auto refused = [](const std::string& lines) {
     const ReadResult result = parallel(lines);

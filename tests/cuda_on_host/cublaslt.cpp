@@ -1,10 +1,12 @@
-// The functions of cuBLASLt that the CUDA module calls: column-major products in fp32, with the
-// checks that the library makes and some that it does not: an algorithm is used for what it was
-// proposed for only, operands are as aligned as was promised, and all bytes lie within allocations.
+// The functions of cuBLASLt that the CUDA module calls: column-major products with sums in fp32,
+// with the checks that the library makes and some that it does not: an algorithm is used for what
+// it was proposed for only, operands are as aligned as was promised, and all bytes lie within
+// allocations.
 #include <cublasLt.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -34,6 +36,12 @@ struct Operation {
   const void* aux = nullptr;
   std::int64_t aux_stride = 0;
   std::int32_t multiprocessors = 0;  // 0: all
+  // Of FP8: the scales of a and b, and how they lie (cublasLtMatmulMatrixScale_t).
+  const void* scales_a = nullptr;
+  const void* scales_b = nullptr;
+  std::int32_t mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  std::int32_t mode_b = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  std::int8_t fast = 0;
 
   bool is(std::initializer_list<cublasLtEpilogue_t> any) const {
     return std::ranges::any_of(any, [this](auto one) { return epilogue == one; });
@@ -80,7 +88,9 @@ cublasStatus_t store_attribute(T& member, const void* value, std::size_t bytes) 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-std::size_t size_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+std::size_t size_of(cudaDataType_t type) {
+  return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 ? 1 : 2;
+}
 
 std::size_t bytes_of(const Layout& layout) {
   const std::int64_t last = (layout.count - 1) * layout.batch_stride;
@@ -89,8 +99,25 @@ std::size_t bytes_of(const Layout& layout) {
          size_of(layout.type);
 }
 
+/// E4M3: 4 bits of exponent around 7, 3 of fraction; below 2^-6 the leading 1 is missing.
+float from_e4m3(std::uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const float fraction = static_cast<float>(code & 7) / 8;
+  const float size =
+      exponent == 0 ? std::ldexp(fraction, -6) : std::ldexp(1 + fraction, exponent - 7);
+  return std::copysign((code & 0x7f) == 0x7f ? NAN : size, (code & 0x80) != 0 ? -1.0F : 1.0F);
+}
+
+/// What a product in TF32 reads of a number: 10 bits of fraction, rounded to nearest even.
+float to_tf32(float value) {
+  auto bits = std::bit_cast<std::uint32_t>(value);
+  bits += 0xfffU + (bits >> 13 & 1U);
+  return std::bit_cast<float>(bits & ~0x1fffU);
+}
+
 float read(const void* from, std::uint64_t index, cudaDataType_t type) {
   if (type == CUDA_R_32F) return static_cast<const float*>(from)[index];
+  if (type == CUDA_R_8F_E4M3) return from_e4m3(static_cast<const std::uint8_t*>(from)[index]);
   const std::uint16_t bits = static_cast<const std::uint16_t*>(from)[index];
   return type == CUDA_R_16BF ? trainctl::to_float(trainctl::bf16{bits})
                              : trainctl::to_float(trainctl::fp16{bits});
@@ -106,7 +133,78 @@ void write(void* to, std::uint64_t index, cudaDataType_t type, float value) {
 }
 
 bool is_known(cudaDataType_t type) {
-  return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
+  return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F || type == CUDA_R_8F_E4M3;
+}
+
+bool is_block(std::int32_t mode) {
+  return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ||
+         mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+}
+
+/// What the library asks of FP8 on devices of compute capability 9.0.
+const char* flaw_of_fp8(const Operation& operation, const Layout& a, const Layout& b,
+                        const Layout& d) {
+  if (a.type != CUDA_R_8F_E4M3) {
+    const bool scaled = operation.scales_a != nullptr || operation.scales_b != nullptr;
+    return scaled || operation.fast != 0 ? "scales or fast sums of numbers that are not FP8"
+                                         : nullptr;
+  }
+  if (operation.transpose_a != CUBLAS_OP_T || operation.transpose_b != CUBLAS_OP_N) {
+    return "the sum of FP8 is not along columns of both";
+  }
+  for (const Layout* layout : {&a, &b, &d}) {
+    if (layout->rows % 16 != 0 || layout->columns % 16 != 0 || layout->stride % 16 != 0) {
+      return "extents of FP8 are not multiples of 16";
+    }
+  }
+  for (const std::int32_t mode : {operation.mode_a, operation.mode_b}) {
+    if (mode != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
+        mode != CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && !is_block(mode)) {
+      return "scales that are not known on the host";
+    }
+  }
+  const bool by_block = is_block(operation.mode_a);
+  if (by_block != is_block(operation.mode_b) ||
+      (!by_block && operation.mode_a != operation.mode_b)) {
+    return "scales of two kinds that do not go together";
+  }
+  if (by_block && operation.mode_a == operation.mode_b &&
+      operation.mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) {
+    return "both operands have a scale for 128 x 128 elements";
+  }
+  if (by_block && operation.fast != 0) return "fast sums with scales of blocks";
+  return nullptr;
+}
+
+/// How many scales an operand [rows, k] has.
+std::uint64_t scale_count(std::int32_t mode, std::uint64_t rows, std::uint64_t k) {
+  const std::uint64_t blocks = (k + 127) / 128;
+  switch (mode) {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F: return rows;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F: return rows * blocks;
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+      return (rows + 127) / 128 * ((blocks + 3) / 4 * 4);
+    default: return 1;
+  }
+}
+
+/// Multiplies [rows, k] values by their scales. Those of strips lie beside those of other rows;
+/// those of blocks along the sum, and each row of blocks begins at a multiple of four.
+void apply_scales(std::vector<float>& values, std::uint64_t rows, std::int32_t mode,
+                  const void* scales) {
+  if (scales == nullptr) return;
+  const std::uint64_t k = values.size() / rows;
+  const std::uint64_t padded = ((k + 127) / 128 + 3) / 4 * 4;
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    for (std::uint64_t i = 0; i < k; ++i) {
+      const std::uint64_t at =
+          mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F    ? row
+          : mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F     ? i / 128 * rows + row
+          : mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F ? row / 128 * padded + i / 128
+                                                                : 0;
+      values[row * k + i] *= static_cast<const float*>(scales)[at];
+    }
+  }
 }
 
 const char* flaw_of_batch(const Operation& operation, const Layout& a, const Layout& b,
@@ -166,9 +264,13 @@ const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b
   if (operation.multiprocessors < 0 || operation.multiprocessors > multiprocessors_on_host) {
     return "more multiprocessors than the device has";
   }
-  if (operation.compute != CUBLAS_COMPUTE_32F || operation.scale != CUDA_R_32F) {
+  const bool tf32 = operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((operation.compute != CUBLAS_COMPUTE_32F && !tf32) || operation.scale != CUDA_R_32F) {
     return "only sums and scales of fp32 are known on the host";
   }
+  if (tf32 && a.type != CUDA_R_32F) return "TF32 of numbers that are not fp32";
+  if (d.type == CUDA_R_8F_E4M3) return "a result in FP8 is not known on the host";
+  if (const char* flaw = flaw_of_fp8(operation, a, b, d)) return flaw;
   if (rows(a, ta) != d.rows || rows(b, !tb) != d.columns || rows(a, !ta) != rows(b, tb)) {
     return "the extents of the matrices do not fit";
   }
@@ -176,7 +278,8 @@ const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b
     return "c is not as d";
   }
   if (const char* flaw = flaw_of_batch(operation, a, b, c, d)) return flaw;
-  if (a.type != b.type || (d.type != CUDA_R_32F && d.type != a.type)) return "types do not fit";
+  const bool free_result = d.type == CUDA_R_32F || a.type == CUDA_R_8F_E4M3;
+  if (a.type != b.type || (!free_result && d.type != a.type)) return "types do not fit";
   return flaw_of_epilogue(operation, d);
 }
 
@@ -208,7 +311,11 @@ Words words_of(const Operation& operation, const Layout& a, const Layout& b, con
                          b.batch_stride,
                          d.batch_stride,
                          operation.bias_stride,
-                         static_cast<std::int64_t>(operation.multiprocessors)};
+                         static_cast<std::int64_t>(operation.multiprocessors),
+                         static_cast<std::int64_t>(operation.compute),
+                         std::int64_t{operation.mode_a},
+                         std::int64_t{operation.mode_b},
+                         std::int64_t{operation.fast}};
   const std::uint64_t of_batch =
       trainctl::fnv1a({reinterpret_cast<const char*>(batch.data()), sizeof batch});
   std::uint64_t alignments = 0;
@@ -275,6 +382,12 @@ void multiply_one(const Product& p) {
   // b^T of op(b), so that rows of both run along the sum.
   std::vector<float> a = widened(p.a, p.layout_a, p.operation.transpose_a == CUBLAS_OP_T);
   std::vector<float> b = widened(p.b, p.layout_b, p.operation.transpose_b != CUBLAS_OP_T);
+  if (p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+    for (std::vector<float>* operand : {&a, &b})
+      std::ranges::transform(*operand, operand->begin(), to_tf32);
+  }
+  apply_scales(a, p.layout_d.rows, p.operation.mode_a, p.operation.scales_a);
+  apply_scales(b, p.layout_d.columns, p.operation.mode_b, p.operation.scales_b);
   if (planted("tf32")) {
     for (std::vector<float>* operand : {&a, &b}) {
       for (float& value : *operand) value = trainctl::to_float(trainctl::to_bf16(value));
@@ -340,7 +453,12 @@ void multiply(const Product& p) {
 /// Its operands are still there.
 bool is_whole(const Product& p) {
   const std::byte* begin = nullptr;
-  const auto all = {p.a, p.b, static_cast<const void*>(p.d), static_cast<const void*>(p.workspace)};
+  const auto all = {p.a,
+                    p.b,
+                    p.operation.scales_a,
+                    p.operation.scales_b,
+                    static_cast<const void*>(p.d),
+                    static_cast<const void*>(p.workspace)};
   return std::ranges::all_of(all, [&](const void* operand) {
     return operand == nullptr || Machine::get().find(operand, &begin) != nullptr;
   });
@@ -389,6 +507,15 @@ const char* flaw_of(const Product& p, const Words& words) {
     if (const char* flaw = flaw_at(operation.aux, bytes_of(layout), 5)) return flaw;
     if (operation.aux == p.d) return "the epilogue's matrix is the result";
   }
+  const std::uint64_t k =
+      operation.transpose_a == CUBLAS_OP_T ? p.layout_a.rows : p.layout_a.columns;
+  const auto flaw_of_scales = [k](const void* scales, std::int32_t mode, std::uint64_t rows) {
+    return scales == nullptr ? nullptr : flaw_of(scales, 4 * scale_count(mode, rows, k), 16);
+  };
+  if (const char* flaw = flaw_of_scales(operation.scales_a, operation.mode_a, p.layout_d.rows))
+    return flaw;
+  if (const char* flaw = flaw_of_scales(operation.scales_b, operation.mode_b, p.layout_d.columns))
+    return flaw;
   if (p.workspace_bytes < promised_workspace(words)) {
     return "the workspace is smaller than was promised";
   }
@@ -429,6 +556,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(of_it.bias_type);
     case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return set(of_it.bias_stride);
     case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: return set(of_it.multiprocessors);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return set(of_it.scales_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return set(of_it.scales_b);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE: return set(of_it.mode_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE: return set(of_it.mode_b);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return set(of_it.fast);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(of_it.aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(of_it.aux_stride);
     default: return refuse_with(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that is not known");

@@ -103,12 +103,13 @@ std::size_t size_of(cudnnBackendAttributeType_t type) {
 }
 
 GraphTensor tensor_of(const Descriptor& made) {
-  GraphTensor tensor{.id = made.value<std::int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID, -1),
-                     .type = made.value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
-                     .is_inner = made.value<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL),
-                     .by_value = made.value<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE),
-                     .adds = made.value<cudnnBackendTensorReordering_t>(
-                                 CUDNN_ATTR_TENSOR_REORDERING_MODE) == CUDNN_TENSOR_REORDERING_F16x16};
+  GraphTensor tensor{
+      .id = made.value<std::int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID, -1),
+      .type = made.value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
+      .is_inner = made.value<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL),
+      .by_value = made.value<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE),
+      .adds = made.value<cudnnBackendTensorReordering_t>(CUDNN_ATTR_TENSOR_REORDERING_MODE) ==
+              CUDNN_TENSOR_REORDERING_F16x16};
   const auto extents = made.values<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
   const auto strides = made.values<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
   for (std::size_t i = 0; i < 4 && i < extents.size() && i < strides.size(); ++i) {

@@ -108,7 +108,7 @@ std::string flaw_of(const GraphOperation& step) {
     }
     case GraphOperation::Kind::each:
       if (step.from.size() != operands_of(step.mode)) return "an operation lacks an operand";
-      if (to.adds) return "an operation that is no product adds up";
+      if (to.adds) return "an operation adds up that does not multiply";
       for (const GraphTensor& from : step.from) {
         if (!shares(from, to)) return "extents of an operation do not fit";
       }

@@ -98,7 +98,8 @@ std::string told(const Outcome& outcome) {
 }  // namespace
 
 TEST_CASE("no mistake is found where none is planted") {
-  const Outcome sound = verify("", "dp1,dp1+head_chunk24,dp1+m2,dp1+m4,dp2,tp2", {"CUDA_ON_HOST_PAGE_LOCKED=1"});
+  const Outcome sound =
+      verify("", "dp1,dp1+head_chunk24,dp1+m2,dp1+m4,dp2,tp2", {"CUDA_ON_HOST_PAGE_LOCKED=1"});
   INFO(told(sound));
   CHECK(sound.exit_code == 0);
   const Outcome closed = verify("", "dp1", {"CUDA_ON_HOST_CLOSED=1", "CUDA_ON_HOST_ORDER=lazy"});

@@ -195,3 +195,33 @@ TEST_CASE("algorithms of another library, damaged ones and missing ones are time
   CHECK(times(folded));
   CHECK(contains(folded.err, "it is a directory; matrix products are timed again"));
 }
+
+TEST_CASE("bench step times the products that its steps make") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_timed + "data: {train: none}\n");
+  const auto bench = [&](const Words& more) {
+    Words words{"bench", "step", "--config", config, "--pairs", "1", "--format", "json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return trainctl(words, {emulated, third});
+  };
+  const Outcome timed = bench({});
+  INFO(timed.err);
+  REQUIRE(timed.exit_code == 0);
+  CHECK(times(timed));
+  CHECK(nlohmann::json::parse(timed.out)["product_algorithms"] == "timed");
+  const auto [first, none, fastest, slowest] = counts_of(timed, 0);
+  CHECK(first > 0);
+  CHECK(fastest > 2 * first);
+  CHECK(slowest == 0);
+  const std::string proposals = "parallel.product_algorithms=proposed";
+  const Outcome proposed = bench({"--set", proposals});
+  CHECK(!times(proposed));
+  CHECK(counts_of(proposed, 0)[2] == 0);
+  // What is timed is the process's: only steps that are graphs keep the first proposals.
+  const std::string change = "parallel.product_algorithms=timed";
+  CHECK(bench({"--set", proposals, "--against", change}).exit_code == 0);
+  const Outcome refused =
+      bench({"--set", proposals, "--set", "parallel.cuda_graphs=false", "--against", change});
+  CHECK(refused.exit_code == 64);
+  CHECK(contains(refused.err, "both sides would have the products of one"));
+}

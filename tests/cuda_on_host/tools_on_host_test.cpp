@@ -34,7 +34,9 @@ Outcome bench(const std::vector<std::string>& words) {
 TEST_CASE("bench ops times every kernel of the table on a device") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small);
+  std::set<std::string> rates;  // products in forms that no run computes in
   const auto kernels = [&](const std::string& device, const std::string& type) {
+    rates.clear();
     const Outcome outcome =
         bench({"ops", "--config", config, "--format", "json", "--set", "parallel.device=" + device,
                "--set", "precision.compute=" + type});
@@ -43,6 +45,8 @@ TEST_CASE("bench ops times every kernel of the table on a device") {
     std::set<std::string> found;
     for (const auto& row : nlohmann::json::parse(outcome.out)) {
       found.insert(row["kernel"]);
+      const std::string name = row["op"];
+      if (contains(name, "fp8") || contains(name, "tf32")) rates.insert(name);
       CHECK(row["seconds"].get<double>() > 0);
       CHECK(row["ceiling_fraction"].get<double>() > 0);
     }
@@ -50,8 +54,12 @@ TEST_CASE("bench ops times every kernel of the table on a device") {
   };
   const std::set<std::string> all = kernels("cpu", "fp32");
   CHECK(all.size() > 30);
+  CHECK(rates.empty());
   CHECK(kernels("cuda", "fp32") == all);
   CHECK(kernels("cuda", "bf16") == all);
+  CHECK(rates.size() == 3 * 7);
+  CHECK(rates.contains("matmul fp8 128 x 128 mlp.up weight gradient"));
+  CHECK(rates.contains("matmul tf32 mlp.up forward"));
   const Outcome table = bench({"ops", "--config", config});
   CHECK(contains(table.out, "on CUDA on the host, 4 multiprocessors: copies "));
 }
@@ -59,8 +67,8 @@ TEST_CASE("bench ops times every kernel of the table on a device") {
 TEST_CASE("bench step times each operation of a step on a device") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small);
-  const Outcome outcome =
-      bench({"step", "--config", config, "--by-op", "--pairs", "1", "--json", dir / "figures.json"});
+  const Outcome outcome = bench(
+      {"step", "--config", config, "--by-op", "--pairs", "1", "--json", dir / "figures.json"});
   INFO(outcome.out << outcome.err);
   REQUIRE(outcome.exit_code == 0);
   CHECK(contains(outcome.out, "on CUDA on the host, 4 multiprocessors"));
@@ -210,16 +218,16 @@ TEST_CASE("plan tells what a device holds, and whether it fits") {
 namespace {
 
 /// Runs the script, in the folder of a test, and returns its report.
-Outcome gpu_check(const TempDir& dir, const std::string& only,
-                  std::vector<std::string> environment, const std::string& profile = "all") {
+Outcome gpu_check(const TempDir& dir, const std::string& only, std::vector<std::string> environment,
+                  const std::string& profile = "all") {
   const auto build = std::filesystem::path(TRAINCTL_PROGRAM).parent_path().parent_path();
   environment.push_back("TRAINCTL_BUILD=" + build.string());
   environment.emplace_back("TRAINCTL_GPU_CHECK_SMALL=1");
-  Outcome outcome = run_program("bash",
-                                {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--profile", profile,
-                                 "--seconds", "900", "--output", dir / "report", "--json",
-                                 dir / "figures.json", "--only", only},
-                                environment);
+  Outcome outcome = run_program(
+      "bash",
+      {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--profile", profile, "--seconds", "900",
+       "--output", dir / "report", "--json", dir / "figures.json", "--only", only},
+      environment);
   outcome.out = read_file(dir / "report");
   return outcome;
 }
@@ -297,8 +305,8 @@ TEST_CASE("both profiles run to their end") {
   for (const std::string profile : {"check", "speed"}) {
     const TempDir dir;
     const Outcome whole = gpu_check(
-        dir, ".", {emulated, "TRAINCTL_CUDNN_LIBRARY=" TRAINCTL_EMULATED_CUDA,
-                   "CUDA_ON_HOST_DEVICES=1"},
+        dir, ".",
+        {emulated, "TRAINCTL_CUDNN_LIBRARY=" TRAINCTL_EMULATED_CUDA, "CUDA_ON_HOST_DEVICES=1"},
         profile);
     INFO(whole.out << whole.err);
     CHECK(whole.exit_code == 0);

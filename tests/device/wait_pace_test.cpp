@@ -39,8 +39,8 @@ double seen_after(WaitPace& pace, FakeTime& time, double work, double seconds = 
     ++time.questions;
     return time.now >= begin + work;
   };
-  const bool ended = wait_at_pace(pace, ++ticket, patience, reached,
-                                  [&](double pause) { time.sleep(pause); });
+  const bool ended =
+      wait_at_pace(pace, ++ticket, patience, reached, [&](double pause) { time.sleep(pause); });
   CHECK(ended == (time.now >= begin + work));
   return time.now - begin;
 }

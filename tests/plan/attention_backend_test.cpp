@@ -146,8 +146,8 @@ TEST_CASE("the bytes of a call tell whether its sums are ordered", "[plan]") {
 }
 
 TEST_CASE("the forward pass is one execution", "[plan]") {
-  for (const AttentionExtents& all : {AttentionExtents{64, 1024, 16, 16, 64},
-                                      AttentionExtents{1, 8192, 32, 8, 128}}) {
+  for (const AttentionExtents& all :
+       {AttentionExtents{64, 1024, 16, 16, 64}, AttentionExtents{1, 8192, 32, 8, 128}}) {
     CHECK(attention_parts(all).forward == AttentionPart{all.sequences, all.kv_heads});
   }
 }

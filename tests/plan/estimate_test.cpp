@@ -304,7 +304,7 @@ TEST_CASE("a rank with a CUDA device has two memories") {
   // Gradient sums, and the norm and loss of all ranks.
   const MemoryEstimate two = memory_of(config, 2);
   CHECK(two.communicators == 2 * (std::int64_t{288} << 20));
-  CHECK(two.communication == 0);         // NCCL has no staging of ours
+  CHECK(two.communication == 0);  // NCCL has no staging of ours
   config.parallel.share_devices = DeviceSharing::without_nccl;
   CHECK(memory_of(config, 2).communicators == 0);
   config.parallel.share_devices = DeviceSharing::nccl;

@@ -62,7 +62,7 @@ std::vector<OpCase> chosen(const std::vector<OpCase>& cases, const std::string& 
     std::ranges::copy_if(cases, std::back_inserter(some),
                          [&](const OpCase& op) { return std::regex_search(op.name, names); });
   } catch (const std::regex_error&) {
-    throw Error(ExitCode::usage, "--only is no regular expression: " + only);
+    throw Error(ExitCode::usage, "--only needs a regular expression, not " + only);
   }
   std::string known;
   for (const OpCase& op : cases) known += (known.empty() ? "" : ", ") + op.name;
@@ -125,13 +125,13 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
   add_row_cases(bench);
   add_attention_cases(bench);
   add_product_cases(bench, limits.products());
+  add_rate_cases(bench);
   add_expert_cases(bench);
   add_step_cases(bench);
   WorkClock clock(stream);
   const std::vector<OpCase> cases = chosen(bench.cases(), request.only);
   const std::vector<Timing> timings = time_all(cases, clock, limits);
-  tell(request, document(timings).dump(), out,
-       [&] { print_table(timings, where, limits, out); });
+  tell(request, document(timings).dump(), out, [&] { print_table(timings, where, limits, out); });
 }
 
 }  // namespace trainctl

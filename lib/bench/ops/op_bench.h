@@ -67,14 +67,15 @@ class OpBench {
   /// Step values in the memory of the device: of a first step without clipping.
   StepState* state(const std::string& name) const;
 
+  /// Copies one tensor into another, after what was enqueued.
+  void store(const Tensor& from, const Tensor& to) const;
+
   /// Adds a case; `more` tells it from others of the same kernel.
   void add(const std::string& kernel, const std::string& more, double bytes, double flops,
            std::function<void()> run);
   const std::vector<OpCase>& cases() const { return cases_; }
 
  private:
-  void store(const Tensor& from, const Tensor& to) const;
-
   const OpContext& ops_;
   OpSizes sizes_;
   mutable std::map<std::string, Slab> slabs_;
@@ -86,6 +87,8 @@ void add_row_cases(OpBench& bench);  // norms, activations, elementwise, embeddi
 void add_attention_cases(OpBench& bench);
 /// The model's products, and squares up to the size that takes 10 ms at `rate` FLOP/s.
 void add_product_cases(OpBench& bench, double rate);
+/// On a device also in TF32 and FP8, as far as it has them.
+void add_rate_cases(OpBench& bench);
 void add_expert_cases(OpBench& bench);  // router, rows; products where the model has experts
 void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, what ends a step
 

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -90,13 +92,26 @@ Json json_word(std::string_view word) {
   return digits ? Json(std::stoi(std::string(word))) : Json(word);
 }
 
+/// The words of a choice and their types: where words are whole numbers, 0.0 is none of them.
+Json word_schema(std::span<const Word> words) {
+  Json types = Json::array();
+  Json all = Json::array();
+  for (const Word& word : words) {
+    const Json value = json_word(word.text);
+    const char* type = value.is_boolean() ? "boolean" : value.is_number() ? "integer" : "string";
+    if (std::ranges::find(types, type) == types.end()) types.push_back(type);
+    all.push_back(value);
+  }
+  if (types.size() == 1) return {{"enum", std::move(all)}};
+  return {{"type", std::move(types)}, {"enum", std::move(all)}};
+}
+
 template <class Value>
 Json type_schema(const Field& field) {
   Json schema;
   if constexpr (ListValue<Value>) return list_schema<Value>(field);
   if constexpr (std::is_enum_v<Value>) {
-    schema["enum"] = Json::array();
-    for (const Word& word : words_of<Value>) schema["enum"].push_back(json_word(word.text));
+    return word_schema(words_of<Value>);
   } else if constexpr (std::is_same_v<Value, bool>) {
     schema["type"] = "boolean";
   } else if constexpr (std::is_integral_v<Value>) {

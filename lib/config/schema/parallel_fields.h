@@ -139,12 +139,11 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
             .from(1)
             .to(1048576)
             .unset("8192 on CUDA; on the CPU a quarter of the tokens, and 256 MiB of logits"));
-  visit(
-      parallel.share_devices,
-      field("share_devices",
-            "With CUDA: several ranks may use one device; they take the devices of their machine "
-            "in turns. true: without NCCL; nccl: over NCCL, between processes, to try it on one "
-            "device"));
+  visit(parallel.share_devices,
+        field("share_devices",
+              "With CUDA: several ranks may use one device; they take the devices of their machine "
+              "in turns. true: without NCCL; nccl: over NCCL, between processes, to try it on one "
+              "device"));
 }
 
 }  // namespace trainctl

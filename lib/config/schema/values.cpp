@@ -219,6 +219,8 @@ std::string meant_word(const std::string& value, const std::vector<std::string>&
     const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
     if (theirs == small && is_here) return "did you mean " + std::string(ours) + "?";
   }
+  const std::string truth = meant_bool(value);
+  if (std::ranges::find(candidates, truth) != candidates.end()) return use(truth);
   for (const auto& [theirs, ours] : not_built_words) {
     const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
     if (theirs == small && is_here)
@@ -231,6 +233,29 @@ std::string meant_word(const std::string& value, const std::vector<std::string>&
   std::string near = nearest(value, words);
   if (near.empty()) near = nearest(small, words);
   return near.empty() ? "" : "did you mean " + near + "?";
+}
+
+/// A value that YAML reads as true or false; Python prints the capitalised spellings.
+std::optional<bool> bool_of(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar || node.quoted) return std::nullopt;
+  for (const char* yes : {"true", "True", "TRUE"}) {
+    if (node.scalar == yes) return true;
+  }
+  for (const char* no : {"false", "False", "FALSE"}) {
+    if (node.scalar == no) return false;
+  }
+  return std::nullopt;
+}
+
+/// A word that YAML reads as true, false or a number cannot be a text in quotes.
+bool is_no_text(std::string_view word) {
+  return word == "true" || word == "false" ||
+         word.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool spells(const YamlNode& node, std::string_view word) {
+  if (const auto given = bool_of(node)) return word == (*given ? "true" : "false");
+  return node.scalar == word && !(node.quoted && is_no_text(word));
 }
 
 std::optional<Problem> check_words(const std::string& value, const Field& field) {
@@ -284,16 +309,8 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, doub
 }
 
 std::optional<Problem> read_value(const YamlNode& node, const Field&, bool& value) {
-  const bool plain = node.kind == YamlNode::Kind::scalar && !node.quoted;
-  // The spellings that YAML defines; Python prints the capitalised ones.
-  for (const char* yes : {"true", "True", "TRUE"}) {
-    if (!plain || node.scalar != yes) continue;
-    value = true;
-    return std::nullopt;
-  }
-  for (const char* no : {"false", "False", "FALSE"}) {
-    if (!plain || node.scalar != no) continue;
-    value = false;
+  if (const auto given = bool_of(node)) {
+    value = *given;
     return std::nullopt;
   }
   Problem problem = wrong_type(node, "true or false");
@@ -329,9 +346,13 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
   std::vector<std::string> candidates;
   for (const Word& word : words) {
     candidates.emplace_back(word.text);
-    if (word.text != node.scalar) continue;
+    if (!spells(node, word.text)) continue;
     value = word.value;
     return std::nullopt;
+  }
+  if (std::ranges::find(candidates, node.scalar) != candidates.end()) {
+    return Problem{"bad-word", "must be " + usual + ", found the string " + as_string(node.scalar),
+                   "write " + node.scalar + " without quotes"};
   }
   return Problem{"bad-word", "must be " + usual + ", found " + as_string(node.scalar),
                  meant_word(node.scalar, candidates)};

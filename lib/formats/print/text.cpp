@@ -40,7 +40,7 @@ std::string device_text(const Plan& plan) {
     return "on the CPU, " + grouped_count(plan.threads_per_rank, "thread") + " per rank";
   }
   return shares(plan.share_devices) ? "on CUDA devices that ranks may share"
-                            : "on CUDA devices, one for each rank";
+                                    : "on CUDA devices, one for each rank";
 }
 
 std::string percent(double share) { return printed("%.1f%%", 100 * share); }

@@ -2,6 +2,7 @@
 #include "ops/cuda/kernels.h"
 
 #include "device/cuda_device.h"
+#include "ops/cuda/cublas/rates.h"
 #include "ops/cuda/cublas/timed.h"
 
 namespace trainctl {
@@ -70,4 +71,8 @@ extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda
 
 extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_products() {
   return {&trainctl::cuda::products_part_of_module, sizeof(trainctl::CudaProducts)};
+}
+
+extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_product_rates() {
+  return {&trainctl::cuda::product_rates_part_of_module, sizeof(trainctl::CudaProductRates)};
 }

@@ -128,8 +128,8 @@ Plan sizes_of(const Facts& facts) {
   plan.device = resolve_device(parallel, facts.site);
   plan.cudnn = resolve_cudnn(facts);
   plan.graphs_asked = parallel.cuda_graphs == GraphChoice::yes;
-  plan.cuda_graphs = wants_graphs(parallel, facts.mesh) &&
-                     why_no_graphs(config, facts.site, facts.mesh).empty();
+  plan.cuda_graphs =
+      wants_graphs(parallel, facts.mesh) && why_no_graphs(config, facts.site, facts.mesh).empty();
   if (plan.device == DeviceKind::cuda) plan.share_devices = parallel.share_devices;
   if (plan.device == DeviceKind::cuda && plan.mesh.world_size() > 1) {
     plan.product_sm_margin = static_cast<int>(parallel.product_sm_margin);

@@ -90,8 +90,8 @@ BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
 OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel);
 /// Of a word that check_batch accepts: auto is what the site says.
 DeviceKind resolve_device(const ParallelConfig& parallel, const Site& site);
-/// Whether steps are to be graphs of the device (parallel.cuda_graphs): auto means those of one
-/// rank.
+/// Whether steps become graphs of the device (parallel.cuda_graphs), if they can: auto means those
+/// of one rank.
 bool wants_graphs(const ParallelConfig& parallel, const Mesh& mesh);
 /// Why a step cannot be one: what is not the same in every step, or where the host takes part.
 /// Empty: it can.

@@ -121,7 +121,7 @@ void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fe
   table_ = parse_table(text, saved_products_name);
   cuda_products().use(table_.algorithms);
   text_ = std::move(text);
-  if (!first()) return;
+  if (!first() || run.empty()) return;
   try {
     write_whole_file(run / saved_products_name, text_, fence);
   } catch (const Error& error) {  // checkpoints have it too

@@ -28,7 +28,8 @@ class TimedProducts {
   /// Before a step whose products are timed.
   void note();
   /// After it: times those of any rank that have no stored algorithm, on memory that is allocated
-  /// for this. Where there is not enough of it a warning says so, and proposals stay.
+  /// for this. Where there is not enough of it a warning says so, and proposals stay. `run`: the
+  /// directory that gets their file; empty: none.
   void time(const OpContext& context, const std::filesystem::path& run, const Fence& fence);
   /// What checkpoints store: product_algorithms.json, or empty.
   const std::string& text() const { return text_; }

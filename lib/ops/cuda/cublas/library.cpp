@@ -13,11 +13,6 @@ cudaDataType_t type_of(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-template <class T>
-void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
-  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
-}
-
 /// A row-major [rows, columns] matrix, transposed on the way: columns x rows, column-major; and
 /// `count` of them, `stride` bytes apart.
 cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
@@ -71,24 +66,24 @@ Product describe(const ProductKey& key) {
   const auto operation_of = [](bool transpose) {
     return static_cast<std::int32_t>(transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
   };
-  set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
-  set(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
-  set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
   if (key.multiprocessors > 0) {
-    set(product.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
-        static_cast<std::int32_t>(key.multiprocessors));
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                  static_cast<std::int32_t>(key.multiprocessors));
   }
   const auto [by_a, by_b, by_c, by_vector] = key.strides;
   if (has_vector(key.epilogue)) {
-    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-        static_cast<std::int32_t>(type_of(key.result)));
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                  static_cast<std::int32_t>(type_of(key.result)));
     if (key.count > 1) {
-      set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
-          by_vector / size_of(key.result));
+      set_attribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
+                    by_vector / size_of(key.result));
     }
   }
   if (has_beside(key.epilogue)) {
-    set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
   }
   const auto layout = [&key](DType dtype, std::int64_t rows, std::int64_t columns, bool transposed,
                              std::int64_t stride) {
@@ -110,39 +105,46 @@ void destroy(const Product& product) {
 
 void set_pointers(const Product& product, const Operands& operands) {
   if (operands.vector != nullptr) {
-    set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
   }
   if (operands.beside != nullptr) {
-    set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.beside);
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.beside);
   }
 }
 
-std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,
-                                            const ProductKey& key, int most) {
+Proposed proposed_for(cublasLtHandle_t handle, const Product& product,
+                      const std::array<std::uint32_t, 3>& alignments, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
   const auto prefer = [preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(cuda_product_bytes));
-  const auto [of_a, of_b, of_result, of_vector, of_beside] = key.alignments;
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_b);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_a);
+  const auto [of_first, of_second, of_result] = alignments;
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_first);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_second);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_result);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_result);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, product.operation, product.first, product.second, product.result, product.result,
-      preference, most, found.data(), &count);
+  Proposed proposed;
+  proposed.status = cublasLtMatmulAlgoGetHeuristic(handle, product.operation, product.first,
+                                                   product.second, product.result, product.result,
+                                                   preference, most, found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
-  if (!means_none(status, key)) CUBLAS_CHECK(status);
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i) {
     const auto& one = found[static_cast<std::size_t>(i)];
-    if (one.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(one.algo);
+    if (one.state == CUBLAS_STATUS_SUCCESS) proposed.algorithms.push_back(one.algo);
   }
-  return algorithms;
+  return proposed;
+}
+
+std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,
+                                            const ProductKey& key, int most) {
+  const auto [of_a, of_b, of_result, of_vector, of_beside] = key.alignments;
+  Proposed proposed = proposed_for(handle, product, {of_b, of_a, of_result}, most);
+  if (!means_none(proposed.status, key)) CUBLAS_CHECK(proposed.status);
+  return std::move(proposed.algorithms);
 }
 
 bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,

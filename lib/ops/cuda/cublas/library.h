@@ -5,12 +5,14 @@
 
 #include <cublasLt.h>
 
+#include <array>
 #include <cstddef>
 #include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "ops/cuda/cublas/check.h"
 #include "ops/cuda_products.h"
 
 namespace trainctl::cuda {
@@ -44,6 +46,12 @@ struct Library {
 
 Library& library();
 
+template <class T>
+void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                   T value) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
+}
+
 /// What an epilogue (cublasLtEpilogue_t) has beside the operands.
 bool has_vector(std::uint32_t epilogue);
 bool has_beside(std::uint32_t epilogue);
@@ -51,6 +59,14 @@ bool has_beside(std::uint32_t epilogue);
 Product describe(const ProductKey& key);
 void destroy(const Product& product);
 void set_pointers(const Product& product, const Operands& operands);
+/// What the library proposes for a product, and why there may be nothing.
+struct Proposed {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+};
+/// At most `most`, which all fit the workspace. `alignments`: of first, second and result.
+Proposed proposed_for(cublasLtHandle_t handle, const Product& product,
+                      const std::array<std::uint32_t, 3>& alignments, int most);
 /// The library's first proposals for the product, at most `most`, which all fit the workspace; of
 /// epilogues set_pointers came before. Empty: it has none.
 std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,

@@ -216,19 +216,19 @@ void backward(const OpContext& context, const AttentionBackward& args, const Rea
     std::byte* const sum = place.scratch + means;
     if (sums > 0) CUDA_CHECK(cudaMemsetAsync(sum, 0, static_cast<std::size_t>(sums), stream));
     const std::array<Binding, most_bindings> given{{{id_q, at(args.q, place.queries)},
-                                         {id_k, at(args.k, place.keys)},
-                                         {id_v, at(args.v, place.keys)},
-                                         {id_out, at(args.out, place.queries)},
-                                         {id_logsumexp, at(args.logsumexp, place.sums)},
-                                         {id_d_out, at(args.d_out, place.queries)},
-                                         {id_dq, at(args.dq, place.queries)},
-                                         {id_dk, at(args.dk, place.keys)},
-                                         {id_dv, at(args.dv, place.keys)},
-                                         {id_mean, place.scratch},
-                                         {id_scale, &scale},
-                                         {id_unseen, &unseen},
-                                         {id_one, &one},
-                                         {id_dq_sum, sum}}};
+                                                    {id_k, at(args.k, place.keys)},
+                                                    {id_v, at(args.v, place.keys)},
+                                                    {id_out, at(args.out, place.queries)},
+                                                    {id_logsumexp, at(args.logsumexp, place.sums)},
+                                                    {id_d_out, at(args.d_out, place.queries)},
+                                                    {id_dq, at(args.dq, place.queries)},
+                                                    {id_dk, at(args.dk, place.keys)},
+                                                    {id_dv, at(args.dv, place.keys)},
+                                                    {id_mean, place.scratch},
+                                                    {id_scale, &scale},
+                                                    {id_unseen, &unseen},
+                                                    {id_one, &one},
+                                                    {id_dq_sum, sum}}};
     const std::size_t count = given.size() - (ready.extents.ordered ? 1 : 0);
     execute(handle, ready.backward, std::span(given).first(count), sum + sums);
   });

@@ -75,7 +75,8 @@ struct CudnnPlan {
 };
 
 /// The first plan that the library proposes for the graph and takes; with `ordered`, one that it
-/// computes alike in every run. Throws Error{unavailable} with the last refusal where there is none.
+/// computes alike in every run. Throws Error{unavailable} with the last refusal where there is
+/// none.
 CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device, bool ordered);
 
 }  // namespace trainctl::cuda
