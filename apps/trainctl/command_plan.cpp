@@ -163,7 +163,9 @@ std::vector<Form> planned_forms(const PlanCommand& command, const Planned& plann
                                           return left.memory.device() < right.memory.device();
                                         });
   const auto stage = static_cast<int>(fullest - stages.begin());
-  for (const RecomputeCost& cost : compare_forms(planned.plan, stage, planned.read.config)) {
+  const Config& config = planned.read.config;
+  for (const RecomputeCost& cost :
+       compare_forms(planned.plan, stage, move_config(config), config.cluster)) {
     if (cost.form == "none") continue;
     PlanRequest request = command.request;
     request.set_options.emplace_back("recompute.enable=true");

@@ -33,10 +33,11 @@ double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
   const ModelShape& model = plan.model;
   const std::int64_t sequences = plan.micro_batch_size;
   const std::int64_t length = plan.local.tokens / sequences;
-  const Slab slab(DeviceKind::cpu, {{"q", {plan.local.tokens, plan.local.q}, plan.compute},
-                                    {"k", {plan.local.tokens, plan.local.kv}, plan.compute},
-                                    {"v", {plan.local.tokens, plan.local.kv}, plan.compute},
-                                    {"out", {plan.local.tokens, plan.local.q}, plan.compute},
+  const LocalShape local = plan.local_of(1);
+  const Slab slab(DeviceKind::cpu, {{"q", {local.tokens, local.q}, plan.compute},
+                                    {"k", {local.tokens, local.kv}, plan.compute},
+                                    {"v", {local.tokens, local.kv}, plan.compute},
+                                    {"out", {local.tokens, local.q}, plan.compute},
                                     {"logsumexp", {sequences, model.heads, length}, DType::f32},
                                     {"scratch", {scratch_bytes(DeviceKind::cpu, 1)}, DType::u8}});
   Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
@@ -70,7 +71,7 @@ double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
 
 /// A rank sends its keys and values to the other.
 std::int64_t keys_and_values(const Plan& plan) {
-  return plan.local.tokens * 2 * plan.local.kv * size_of(plan.compute);
+  return plan.local.tokens * 2 * plan.local_of(1).kv * size_of(plan.compute);
 }
 
 }  // namespace

@@ -25,12 +25,13 @@ Config sharing_experts(const Config& config, std::int64_t microbatches) {
 /// Of the experts of one layer and micro-batch: their share of the products of the B rows of
 /// blocks, which multiply as much as F.
 double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps) {
-  const LocalShape& local = plan.local;
+  const LocalShape local = plan.local_of(first_block_with(plan.model, true));
+  const LocalShape plain = plan.local_of(first_block_with(plan.model, false));
   const double wide = plan.model.gated_mlp ? 3 : 2;
   const auto attention = static_cast<double>(2 * local.q + 2 * local.kv);
   const double experts = wide * static_cast<double>(local.expert_ffn * plan.model.topk);
   const double others = attention + wide * static_cast<double>(local.shared_ffn);
-  const double dense = attention + wide * static_cast<double>(local.ffn);
+  const double dense = attention + wide * static_cast<double>(plain.ffn);
   double all = 0;
   for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
     all += plan.model.has_experts(layer) ? experts + others : dense;
@@ -41,7 +42,8 @@ double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps
 
 /// Half of the choices are of experts of the other rank.
 std::int64_t half_of_choices(const Plan& plan) {
-  return plan.local.routed_tokens * plan.model.topk * plan.model.hidden / 2 * size_of(plan.compute);
+  const LocalShape local = plan.local_of(first_block_with(plan.model, true));
+  return local.routed_tokens * plan.model.topk * plan.model.hidden / 2 * size_of(plan.compute);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ Config on_two_ranks(const Config& config, bool overlaps) {
 /// Of attention's output, or of the MLP's if that is smaller: its share of the products of the B
 /// rows of blocks, which multiply as much as F.
 double smallest_product(const Plan& plan, const std::vector<TimedStep>& steps) {
-  const LocalShape& local = plan.local;
+  const LocalShape local = plan.local_of(first_block_with(plan.model, false));
   const double wide = plan.model.gated_mlp ? 3 : 2;
   const double all =
       static_cast<double>(2 * local.q + 2 * local.kv) + wide * static_cast<double>(local.ffn);

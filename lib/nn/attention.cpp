@@ -175,7 +175,7 @@ void set_first_head(Attention& layer, const LayerGroups& groups, std::int64_t ma
 
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
                          const std::string& name, const Tensor& rope_table,
-                         const LayerGroups& groups) {
+                         const LayerGroups& groups, const Exchanges& exchanges) {
   const TensorParallel& tp = groups.tp;
   const ContextParallel& context = groups.context;
   const SplitBy split = groups.split.attention;
@@ -184,10 +184,9 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
   layer.v = make_linear(weights, name + ".v", model.qkv_bias);
   layer.out = make_row_linear(weights, name + ".out", model.linear_bias, tp, split);
-  const RegionOverlap overlap = tp.overlap.of_attention(groups.split);
   layer.split = split;
-  layer.enter = {tp, split, overlap};
-  layer.leave = tp.leave(split, overlap);
+  layer.enter = {tp, exchanges.front()};
+  layer.leave = tp.along(exchanges.back());
   if (model.qk_norm) {
     layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model.norm_epsilon);
     layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model.norm_epsilon);

@@ -94,9 +94,9 @@ struct Attention {
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
-/// `name` is "layers.N.attention".
+/// `name` is "layers.N.attention", `exchanges` those of attention_exchanges.
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
                          const std::string& name, const Tensor& rope_table,
-                         const LayerGroups& groups);
+                         const LayerGroups& groups, const Exchanges& exchanges);
 
 }  // namespace trainctl

@@ -3,6 +3,8 @@
 #include "nn/layer.h"
 #include "ops/add.h"
 #include "ops/dropout.h"
+#include "plan/model/attention.h"
+#include "plan/model/mlp.h"
 
 namespace trainctl {
 
@@ -129,17 +131,20 @@ void Block::branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& br
 
 namespace {
 
-FeedForward make_feed_forward(const BlockSource& source, std::int64_t index) {
+FeedForward make_feed_forward(const BlockSource& source, const LayerForm& form,
+                              std::int64_t index) {
   const ModelShape& model = source.model;
+  const TensorParallel& tp = source.groups.tp;
   const std::string name = "layers." + std::to_string(index);
-  if (model.has_experts(index)) {
-    return make_experts(source.weights, model, name + ".moe", index,
-                        {source.groups.tp, source.experts});
+  if (form.has_experts()) {
+    return make_experts(source.weights, model, name + ".moe", index, {tp, source.experts});
   }
-  if (model.gated_mlp)
-    return make_swiglu_mlp(source.weights, model, name + ".mlp", source.groups.tp,
-                           source.groups.split);
-  return make_gelu_mlp(source.weights, model, name + ".mlp", source.groups.tp, source.groups.split);
+  const BlockSplit split = source.groups.split;
+  const Exchanges exchanges = mlp_exchanges(form, tp.share(split));
+  if (form.mlp().gated) {
+    return make_swiglu_mlp(source.weights, model, name + ".mlp", tp, split.feed_forward, exchanges);
+  }
+  return make_gelu_mlp(source.weights, model, name + ".mlp", tp, split.feed_forward, exchanges);
 }
 
 }  // namespace
@@ -147,13 +152,15 @@ FeedForward make_feed_forward(const BlockSource& source, std::int64_t index) {
 Block make_block(const BlockSource& source, std::int64_t index) {
   const ModelShape& model = source.model;
   const WeightSource& weights = source.weights;
+  const LayerForm form = layer_form(model, index);
   const std::string name = "layers." + std::to_string(index);
   Block block;
   block.norm1 = make_norm(weights, name + ".norm1", model.norm_kind, model.norm_epsilon);
   block.norm2 = make_norm(weights, name + ".norm2", model.norm_kind, model.norm_epsilon);
   block.attention =
-      make_attention(weights, model, name + ".attention", source.rope_table, source.groups);
-  block.mlp = make_feed_forward(source, index);
+      make_attention(weights, model, name + ".attention", source.rope_table, source.groups,
+                     attention_exchanges(form, source.groups.tp.share(source.groups.split)));
+  block.mlp = make_feed_forward(source, form, index);
   block.group = source.groups.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);
   block.attention.dropout_site = 1 + 3 * index;

@@ -25,21 +25,19 @@ int stage_of(const DecoderInput& input) { return input.pp != nullptr ? input.pp-
 std::vector<SlabRow> cache_rows(const DecoderInput& input) {
   std::vector<SlabRow> rows;
   const ModelShape& model = input.model;
-  const auto sizes = [&](int unit) {
-    return local_shape({.model = model,
-                        .mesh = input.mesh,
-                        .head = input.splits.head,
-                        .block = input.splits.of_unit(unit)});
-  };
+  const MeshShare share{input.mesh};
   for (const UnitRange& range : units_of(input)) {
     const UnitRange blocks = blocks_in(range, model.layers);
     for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-      const Shape shape{model.positions, sizes(unit).kv};
+      const LocalShape local =
+          local_shape(layer_form(model, unit - 1), share, input.splits.of_unit(unit));
+      const Shape shape{model.positions, local.kv};
       rows.push_back({"k" + std::to_string(unit - 1), shape, input.compute});
       rows.push_back({"v" + std::to_string(unit - 1), shape, input.compute});
     }
   }
-  rows.push_back({"own_logits", {1, sizes(0).vocabulary}, input.compute});
+  rows.push_back(
+      {"own_logits", {1, end_shape(model, share, input.splits.head).vocabulary}, input.compute});
   rows.push_back({"logits", {1, model.padded_vocab}, input.compute});
   rows.push_back({"logits_fp32", {1, model.padded_vocab}, DType::f32});
   return rows;

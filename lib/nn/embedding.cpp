@@ -2,6 +2,7 @@
 
 #include "ops/dropout.h"
 #include "ops/embedding.h"
+#include "plan/model/ends.h"
 
 namespace trainctl {
 
@@ -60,7 +61,7 @@ Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
   const bool cut = split == SplitBy::features;
   layer.first_row = cut ? tp.group->rank() * layer.token.value.rows() : 0;
   layer.split = split;
-  layer.leave = tp.leave(split);
+  layer.leave = tp.along(embedding_exchange(tp.stream, split));
   layer.dropout = static_cast<float>(model.embedding_dropout);
   return layer;
 }

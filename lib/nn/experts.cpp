@@ -10,7 +10,7 @@
 #include "ops/router.h"
 #include "ops/rows.h"
 #include "ops/swiglu.h"
-#include "plan/tables/local_shape.h"
+#include "plan/model/experts.h"
 
 namespace trainctl {
 
@@ -381,9 +381,12 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   made.up = make_linear(weights, experts + "up", biases);
   made.down = make_linear(weights, experts + "down", biases);
   made.down.adds_bias = false;  // not in its product
-  if (experts_need_all(model, place.groups.by_stream)) {
-    made.enter = place.tp.enter();
-    made.leave = place.tp.leave();
+  LayerShare share = place.tp.share({});
+  share.exchange.by_stream = place.groups.by_stream;
+  const Exchanges exchanges = expert_exchanges(layer_form(model, layer), share);
+  if (!exchanges.empty()) {
+    made.enter = place.tp.along(exchanges.front());
+    made.leave = place.tp.along(exchanges.back());
   }
   made.groups = place.groups;
   made.rule = router_rule(model);

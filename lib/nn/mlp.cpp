@@ -104,24 +104,21 @@ void SwigluMlp::backward_weight(const Pass& pass, const Saved& saved, const Grad
 }
 
 GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                      const TensorParallel& tp, BlockSplit split) {
-  const SplitBy own = split.feed_forward;
-  const RegionOverlap overlap = tp.overlap.of_mlp(split);
+                      const TensorParallel& tp, SplitBy split, const Exchanges& exchanges) {
   return {make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp, own),
-          {tp, own, overlap},
-          tp.leave(own, overlap)};
+          make_row_linear(weights, name + ".down", model.linear_bias, tp, split),
+          {tp, exchanges.front()},
+          tp.along(exchanges.back())};
 }
 
 SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name, const TensorParallel& tp, BlockSplit split) {
-  const SplitBy own = split.feed_forward;
-  const RegionOverlap overlap = tp.overlap.of_mlp(split);
+                          const std::string& name, const TensorParallel& tp, SplitBy split,
+                          const Exchanges& exchanges) {
   return {make_linear(weights, name + ".gate", model.linear_bias),
           make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp, own),
-          {tp, own, overlap},
-          tp.leave(own, overlap)};
+          make_row_linear(weights, name + ".down", model.linear_bias, tp, split),
+          {tp, exchanges.front()},
+          tp.along(exchanges.back())};
 }
 
 }  // namespace trainctl

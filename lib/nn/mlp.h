@@ -90,10 +90,11 @@ struct SwigluMlp {
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
-/// `name` is "layers.N.mlp".
+/// `name` is "layers.N.mlp", `exchanges` those of mlp_exchanges.
 GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                      const TensorParallel& tp, BlockSplit split);
+                      const TensorParallel& tp, SplitBy split, const Exchanges& exchanges);
 SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name, const TensorParallel& tp, BlockSplit split);
+                          const std::string& name, const TensorParallel& tp, SplitBy split,
+                          const Exchanges& exchanges);
 
 }  // namespace trainctl

@@ -34,7 +34,7 @@ Tensor all_tokens(const StageInput& input, int view, const char* name, const Ten
 
 /// The same in a block of experts, where perhaps only shared ones need all tokens.
 Tensor expert_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
-  const bool needed = experts_need_all(input.model, input.experts.by_stream);
+  const bool needed = !input.experts.by_stream || input.model.shared_ffn > 0;
   return needed ? all_tokens(input, view, name, own) : own;
 }
 

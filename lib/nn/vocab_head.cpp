@@ -5,6 +5,7 @@
 #include "nn/linear.h"
 #include "ops/cross_entropy.h"
 #include "ops/matmul.h"
+#include "plan/model/ends.h"
 
 namespace trainctl {
 
@@ -105,7 +106,7 @@ VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
   layer.vocab = std::clamp<std::int64_t>(model.vocab - layer.first_row, 0, rows);
   layer.split = split;
   layer.owns_loss = split == SplitBy::tokens || tp.group->rank() == 0;
-  layer.enter = tp.enter(split);
+  layer.enter = tp.along(head_exchange(tp.stream, split));
   return layer;
 }
 

@@ -17,13 +17,25 @@ Plan Plan::at_length(std::int64_t sequence_length) const {
   plan.length_step = 0;
   plan.model = model.of_length(sequence_length);
   plan.tokens.seq_length = sequence_length;
-  plan.local = plan.local_of(0);
+  plan.local = end_shape(plan.model, plan.mesh_share(), splits.head);
   return plan;
 }
 
 LocalShape Plan::local_of(int unit) const {
-  return local_shape({model, mesh, micro_batch_size, sequence_parallel, splits.head, exchange,
-                      splits.of_unit(unit)});
+  return local_shape(form_of(unit), mesh_share(), splits.of_unit(unit), exchange);
+}
+
+LayerShare Plan::share_of(int unit) const {
+  return {.local = local_of(unit),
+          .mesh = mesh,
+          .stream = stream(),
+          .split = splits.of_unit(unit),
+          .context = context.of_unit(unit),
+          .exchange = exchange,
+          .overlap = overlap,
+          .moves_heads_at_once = splits.moves_at_once,
+          .fp32_sums = fp32_sums,
+          .compute = compute};
 }
 
 const Plan& Plan::after(std::int64_t completed) const {

@@ -18,6 +18,7 @@
 #include "plan/gradients/gradient_rule.h"
 #include "plan/gradients/optimizer_shard.h"
 #include "plan/model/activations.h"
+#include "plan/model/share.h"
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
 #include "plan/tables/mesh.h"
@@ -63,7 +64,7 @@ struct Plan {
   Mesh mesh;
   ParallelMode mode = ParallelMode::stand_alone;
   ModelShape model;
-  LocalShape local;
+  EndShape local;
   ContextSplits context;  // how the ranks of a context-parallel group share attention
   TokenLayout tokens;     // of every sequence, over the same ranks
   // Above 0, micro-batches may be shorter, by multiples of this (resolve_length_step); sizes in the
@@ -114,7 +115,11 @@ struct Plan {
   /// For the step that follows so many completed ones: this plan, or one of `smaller`.
   const Plan& after(std::int64_t completed) const;
   Plan at_length(std::int64_t length) const;  // sizes and traffic of shorter sequences, not rows
-  LocalShape local_of(int unit) const;        // of a block: `local` is of one by features
+  LocalShape local_of(int unit) const;        // of a block
+  LayerForm form_of(int unit) const { return layer_form(model, unit - 1); }  // of a block
+  LayerShare share_of(int unit) const;                                       // of a block
+  MeshShare mesh_share() const { return {mesh, micro_batch_size, sequence_parallel}; }
+  Layout stream() const { return sequence_parallel ? Layout::tokens : Layout::invariant; }
   std::int64_t activation_bytes(int stage) const;  // of a rank, with any number of micro-batches
   std::int64_t host_bytes(int stage) const;        // the same of what is kept on the host
   std::int64_t scratch_bytes() const;              // of a rank's operations

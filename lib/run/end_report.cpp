@@ -238,7 +238,8 @@ void tell(const Lines& lines, LogLevelName level) {
 }
 
 std::string tell_measured(const EndReport& report) {
-  const auto planned_uses = estimate_communication(report.plan, report.world.rank(), report.config);
+  const auto planned_uses =
+      estimate_communication(report.plan, report.world.rank(), step_numbers(report.config));
   const auto rows = compare_traffic(planned_uses, report.world.traffic());
   const std::string differs = differences(rows);
   if (!differs.empty()) log_warning("not as planned: " + differs);

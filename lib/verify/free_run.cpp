@@ -305,7 +305,7 @@ class FreeRun {
     const std::int64_t deferred = stage.deferral.microbatches;
     const bool alike = stage.forms.is_partial.empty() && deferred % plan.microbatches == 0;
     if (plan.length_step == 0 || !alike) {
-      return estimate_communication(plan, world_.rank(), given_.truth_config);
+      return estimate_communication(plan, world_.rank(), step_numbers(given_.truth_config));
     }
     std::map<std::int64_t, std::int64_t> lengths;  // and how many have them
     for (Batch batch : batches) {
@@ -314,8 +314,8 @@ class FreeRun {
     }
     std::vector<CollectiveUse> sums;
     for (const auto& [length, count] : lengths) {
-      const auto uses =
-          estimate_communication(plan.at_length(length), world_.rank(), given_.truth_config);
+      const auto uses = estimate_communication(plan.at_length(length), world_.rank(),
+                                               step_numbers(given_.truth_config));
       if (sums.empty()) {
         sums = uses;
         for (CollectiveUse& sum : sums) sum.count = sum.bytes = 0;

@@ -397,8 +397,8 @@ TEST_CASE("a shorter micro-batch has room for what longer ones of other replicas
   config.moe.capacity_factor = 1.25;
   const Mesh mesh{.dp = 4, .ep = 4, .edp = 1};
   const ModelShape model = model_shape(config.model, config.moe).of_length(32);
-  CHECK(moe_capacity(model) == 10);  // of half a group
-  const LocalShape local = local_shape({.model = model, .mesh = mesh, .micro_batch_size = 2});
+  CHECK(moe_capacity(layer_form(model, 0)) == 10);  // of half a group
+  const LocalShape local = local_shape(layer_form(model, 0), {mesh, 2});
   CHECK(local.routed_rows == 128);  // 64 tokens, two choices
   CHECK(local.routing_groups == 2);
   CHECK(local.expert_rows == 4 * 2 * 2 * 20);  // as without a shorter one
@@ -416,7 +416,7 @@ TEST_CASE("experts' rows", "[activations]") {
   config.moe.ffn_hidden_size = 96;
   const Mesh mesh{.tp = 2, .dp = 4, .etp = 2, .ep = 4, .edp = 1};
   const ModelShape model = model_shape(config.model, config.moe);
-  CHECK(moe_capacity(model) == 20);  // 64 x 2 x 1.25 / 8
+  CHECK(moe_capacity(layer_form(model, 0)) == 20);  // 64 x 2 x 1.25 / 8
   const Table rows = rows_of(config, 2, DType::bf16, {.mesh = mesh, .sequence_parallel = true});
   const std::string moe = "layers.0.moe.";  // two sequences of 64 tokens, all of them on each rank
   check_row(rows, "chunk.0.batch.real", {128}, DType::u8,

@@ -251,8 +251,8 @@ TEST_CASE("shorter micro-batches send less", "[communication]") {
   const std::int64_t rank = 7;
   config.parallel.tensor_parallel = 2;
   config.parallel.sequence_parallel = true;
-  const auto whole = estimate_communication(plan.at_length(64), rank, config);
-  const auto part = estimate_communication(plan.at_length(16), rank, config);
+  const auto whole = estimate_communication(plan.at_length(64), rank, step_numbers(config));
+  const auto part = estimate_communication(plan.at_length(16), rank, step_numbers(config));
   REQUIRE(whole.size() == part.size());
   int shorter = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {

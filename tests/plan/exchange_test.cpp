@@ -87,10 +87,10 @@ TEST_CASE("shares of the tokens: rows, memory and bytes") {
   config.parallel.sequence_parallel = true;
   const Plan shares = plan_of(config, 4);
   for (const Plan* plan : {&slices, &shares}) {
-    const LocalShape& local = plan->local;
-    CHECK(local.routed_rows == all.local.routed_rows / 2);
-    CHECK(local.expert_rows == all.local.expert_rows);  // from twice as many ranks
-    CHECK(local.received_rows == all.local.expert_rows / 2);
+    const LocalShape local = plan->local_of(1);
+    CHECK(local.routed_rows == all.local_of(1).routed_rows / 2);
+    CHECK(local.expert_rows == all.local_of(1).expert_rows);  // from twice as many ranks
+    CHECK(local.received_rows == all.local_of(1).expert_rows / 2);
     CHECK(local.gathered_rows == local.expert_rows);
     CHECK(2 * exchange_of(*plan).bytes == exchange_of(all).bytes);
     CHECK(exchange_of(*plan).count == exchange_of(all).count);
@@ -103,7 +103,7 @@ TEST_CASE("shares of the tokens: rows, memory and bytes") {
   }
   config.moe.comp_comm_parallel = true;
   const Plan chunks = plan_of(config, 4);
-  CHECK(chunks.local.gathered_rows == shares.local.gathered_rows + 2 * 2 * 2 * 2);
+  CHECK(chunks.local_of(1).gathered_rows == shares.local_of(1).gathered_rows + 2 * 2 * 2 * 2);
 }
 
 TEST_CASE("of an exchange in chunks the first and the last are waited for") {
@@ -134,7 +134,7 @@ TEST_CASE("the planned time has only what of the exchange is waited for") {
   };
   CHECK(seconds(plain, slow) - seconds(plan, slow) == Approx(hidden(plan, slow)));
   // Half of the rows there and half of those back, with as long products as one likes.
-  const LocalShape& local = plan.local;
+  const LocalShape local = plan.local_of(1);
   const double sent = static_cast<double>((local.routed_rows + local.expert_rows) *
                                           plan.model.hidden * size_of(plan.compute)) /
                       2 / 1e9;  // one of two ranks

@@ -189,7 +189,7 @@ TEST_CASE("rows on their way have memory of their own while a pass is open") {
   const Plan usual = plan_of(beside(false), 2);
   const Plan legs = plan_of(beside(true), 2);
   CHECK(bytes_of(usual, Storage::exchanged) == 0);
-  const LocalShape& local = legs.local;
+  const LocalShape local = legs.local_of(1);
   const std::int64_t element = size_of(legs.compute);
   const std::int64_t once =
       (local.routed_rows + local.gathered_rows) * (legs.model.hidden * element + 4) +

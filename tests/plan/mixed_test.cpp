@@ -74,7 +74,8 @@ RecomputeCost row_of(const std::vector<RecomputeCost>& costs, const std::string&
 
 RecomputeCost row_of(const Config& config, std::int64_t ranks, const std::string& form,
                      bool experts) {
-  return row_of(compare_forms(plan_of(config, ranks), 0, config), form, experts);
+  return row_of(compare_forms(plan_of(config, ranks), 0, move_config(config), config.cluster), form,
+                experts);
 }
 
 BlockForm form_of(const char* text) { return {.again = *parse_form(text)}; }
@@ -100,7 +101,7 @@ TEST_CASE("a dense layer of a mixed model costs what it costs without experts", 
   }
   // The stage with experts: 128 tokens, 256 features, a gate, 128 inside.
   const Config config = mixed();
-  const auto last = compare_forms(plan_of(config, 2), 1, config);
+  const auto last = compare_forms(plan_of(config, 2), 1, move_config(config), config.cluster);
   CHECK(row_of(last, wide, true).flops == 2.0 * 128 * 256 * 2 * 128);
   CHECK(std::ranges::none_of(last, [](const RecomputeCost& cost) { return !cost.experts; }));
 }
@@ -134,7 +135,7 @@ TEST_CASE("the plan picks the forms of dense layers by their own width", "[mixed
 TEST_CASE("layers of both kinds on one stage have prices and forms of their own", "[mixed]") {
   Config config = mixed(1);
   const Plan plan = plan_of(config);
-  const auto costs = compare_forms(plan, 0, config);
+  const auto costs = compare_forms(plan, 0, move_config(config), config.cluster);
   CHECK(costs.size() % 2 == 0);
   for (const RecomputeCost& cost : costs) {
     CHECK(cost.layers == 4);
@@ -231,7 +232,7 @@ TEST_CASE("sums over parts of experts are hidden as wide as they are made", "[mi
     REQUIRE(plan.fp32_sums == fp32);
     const double row = 256 * 2 / 2 / 1e9;  // in bf16; half of it leaves
     const auto rows = [](std::int64_t count) { return static_cast<double>(count) / 2; };
-    const LocalShape& local = plan.local;
+    const LocalShape local = plan.local_of(1);
     const double there = row * (rows(local.routed_rows) + rows(local.gathered_rows));
     const double back =
         row * (rows(local.received_rows) + (fp32 ? 2 : 1) * rows(local.gathered_rows));

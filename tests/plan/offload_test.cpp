@@ -369,7 +369,7 @@ class Choices {
   void lay(Choice& choice) const {
     StagePlan laid = plan_.stages.front();
     laid.forms = choice.forms;
-    lay_out(plan_, 0, config_, laid);
+    lay_out(plan_, 0, move_config(config_), laid);
     choice.device = others_ + laid.activation_slots.bytes;
     choice.host = laid.activation_slots.host_bytes;
   }

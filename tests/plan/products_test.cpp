@@ -40,7 +40,7 @@ PartWork products_work(std::int64_t layer, std::optional<BlockPart> part) {
   const LayerForm form = layer_form(mixed_model(), layer);
   const auto all = static_cast<std::int64_t>(all_tokens);
   PartWork work;
-  for (const Product& one : block_products(form, whole_shape(form, all), all)) {
+  for (const Product& one : block_products(form, whole_shape(form, all))) {
     if (one.part != part) continue;
     work.flops += one.flops();
     work.elements += one.elements();

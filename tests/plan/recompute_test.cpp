@@ -63,7 +63,7 @@ double least_by_trial(const Plan& plan, const Config& config, std::int64_t limit
       }
       const double seconds = seconds_of(plan, laid.forms, rates);
       if (seconds >= least) continue;
-      lay_out(plan, 0, config, laid);
+      lay_out(plan, 0, move_config(config), laid);
       if (others + laid.activation_slots.bytes <= limit) least = seconds;
     }
   }
@@ -159,7 +159,8 @@ TEST_CASE("what the forms cost and save", "[recompute]") {
   Config config = recomputed("norms+activations");
   give_rates(config);
   const Plan plan = plan_of(config);
-  const std::vector<RecomputeCost> costs = compare_forms(plan, 0, config);
+  const std::vector<RecomputeCost> costs =
+      compare_forms(plan, 0, move_config(config), config.cluster);
   const auto cost_of = [&](const std::string& form) {
     const auto found = std::find_if(costs.begin(), costs.end(),
                                     [&](const RecomputeCost& cost) { return cost.form == form; });

@@ -124,7 +124,7 @@ TEST_CASE("of a ring of keys only what attention does not hide is waited for") {
         {.matmul_flops = flops, .memory_bandwidth = never, .latency = 0, .bandwidth = bandwidth});
   };
   const auto bytes =
-      static_cast<double>(2 * plan.local.tokens * plan.local.kv * size_of(plan.compute));
+      static_cast<double>(2 * plan.local.tokens * plan.local_of(1).kv * size_of(plan.compute));
   CHECK(wait(never, 1e9).forward == Approx(bytes / 1e9));
   CHECK(wait(never, 1e9).backward == Approx(2 * bytes / 1e9));
   CHECK(wait(1e9, never).forward == 0);

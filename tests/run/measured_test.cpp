@@ -121,7 +121,7 @@ std::string differences_of(const Case& layout) {
   SampleRun run{.set_options = layout.options, .ranks = layout.ranks, .steps = 3, .world = {}};
   const Config config = read_config_text(sample_yaml(), "sample.yaml", layout.options).config;
   run.inspect = [&](Engine&, const Plan& plan, World& world) {
-    const auto planned = estimate_communication(plan, world.rank(), config);
+    const auto planned = estimate_communication(plan, world.rank(), step_numbers(config));
     const auto rows = compare_traffic(planned, world.traffic());
     const std::string mine = differences(rows);
     const std::lock_guard lock(mutex);

@@ -282,8 +282,9 @@ TEST_CASE("mistakes in the sums of experts and in their losses are caught and na
       {"a capacity of one token less", with(small_moe, {"moe.capacity_factor=1.5"}), "dp2+ep2",
        of_plan([](Plan& plan) {
          ModelShape& model = plan.model;
-         model.capacity_factor = static_cast<double>((moe_capacity(model) - 1) * model.experts) /
-                                 static_cast<double>(model.routing_group * model.topk);
+         model.capacity_factor =
+             static_cast<double>((moe_capacity(layer_form(model, 0)) - 1) * model.experts) /
+             static_cast<double>(model.routing_group * model.topk);
        }),
        "activation", "layers.1"},
   };

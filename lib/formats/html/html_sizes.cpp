@@ -59,17 +59,19 @@ std::string model_sizes(const Plan& plan) {
   Sizes sizes;
   sizes.add("layers", model.layers);
   sizes.add("hidden size", model.hidden);
-  sizes.add("MLP width", model.ffn, local.ffn);
+  if (const int plain = first_block_with(model, false); plain > 0) {
+    sizes.add("MLP width", model.ffn, plan.local_of(plain).ffn);
+  }
   sizes.add("attention heads", model.heads, local.heads);
   sizes.add("heads of keys and values", model.kv_heads, local.kv_heads);
   sizes.add("size of a head", model.head_dim);
-  if (model.experts > 1) {
-    sizes.add("experts of a layer", model.experts, local.experts);
+  if (const int routed = first_block_with(model, true); routed > 0) {
+    sizes.add("experts of a layer", model.experts, plan.local_of(routed).experts);
     sizes.add("experts of a token", model.topk);
   }
   sizes.add("vocabulary", model.vocab);
-  if (model.padded_vocab != model.vocab || local.vocabulary != model.vocab) {
-    sizes.add("rows of the head", model.padded_vocab, local.vocabulary);
+  if (model.padded_vocab != model.vocab || plan.local.vocabulary != model.vocab) {
+    sizes.add("rows of the head", model.padded_vocab, plan.local.vocabulary);
   }
   return sizes.table("Model");
 }

@@ -66,7 +66,7 @@ void write_splits(JsonText& json, const Plan& plan) {
 
 void write_exchange(JsonText& json, const Plan& plan) {
   const ExchangeRule& rule = plan.exchange;
-  const LocalShape& local = plan.local;
+  const LocalShape local = plan.local_of(first_block_with(plan.model, true));
   json.key("exchange").open_object(one_line);
   json.member("chunks", rule.chunks);
   json.member("shares", rule.takes_share() ? plan.mesh.tp : 1);

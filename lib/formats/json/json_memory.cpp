@@ -66,7 +66,8 @@ void write_recompute_forms(JsonText& json, const PrintInput& input) {
   if (input.config == nullptr) return;
   json.key("recompute_forms").open_array();
   const int stage = shown_stage(input);
-  for (const RecomputeCost& cost : compare_forms(input.plan, stage, *input.config)) {
+  for (const RecomputeCost& cost :
+       compare_forms(input.plan, stage, move_config(*input.config), input.config->cluster)) {
     json.open_object(JsonText::Form::one_line);
     json.member("stage", stage);
     json.member("kind", cost.experts ? "experts" : "dense");

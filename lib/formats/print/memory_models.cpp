@@ -11,7 +11,9 @@ namespace trainctl {
 namespace {
 
 MemoryModelRows megatron_rows(const PrintInput& input, MegatronVersion version) {
-  const MegatronMemoryInput sizes = megatron_memory_input(input.plan, *input.config);
+  const MegatronMemoryInput sizes =
+      megatron_memory_input(input.plan, input.config->model.make_vocab_size_divisible_by,
+                            input.config->recompute, input.config->parallel.parallel_optimizer);
   const MegatronMemory memory = megatron_memory(sizes, version);
   const bool head = version == MegatronVersion::head;
   MemoryModelRows rows;
@@ -27,7 +29,7 @@ MemoryModelRows megatron_rows(const PrintInput& input, MegatronVersion version) 
 
 MemoryModelRows korthikanti_rows(const PrintInput& input) {
   const KorthikantiInput sizes = korthikanti_input(input.plan);
-  const Technique technique = technique_of(input.plan, *input.config);
+  const Technique technique = technique_of(input.plan, input.config->recompute);
   MemoryModelRows rows;
   rows.name = "korthikanti";
   rows.about = "activations of the first stage, " + std::string(name_of(technique));

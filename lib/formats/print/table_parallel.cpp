@@ -124,10 +124,11 @@ std::string mesh_section(const Plan& plan) {
   if (mesh.ep > 1 || mesh.etp != mesh.tp) {
     text += labelled("experts", product(mesh, {Axis::etp, Axis::ep, Axis::edp}) + " in each stage");
   }
-  if (plan.model.experts > 1) {
-    text += labelled("routing", "at most " + format_grouped(plan.local.routed_rows) +
+  if (const int unit = first_block_with(plan.model, true); unit > 0) {
+    const LocalShape local = plan.local_of(unit);
+    text += labelled("routing", "at most " + format_grouped(local.routed_rows) +
                                     " rows of a rank's micro-batch go to experts, at most " +
-                                    format_grouped(plan.local.expert_rows) + " come to its own");
+                                    format_grouped(local.expert_rows) + " come to its own");
   }
   if (mesh.tp > 1 && plan.mode == ParallelMode::semi_auto_parallel) {
     const OperatorSplits& splits = plan.splits;

@@ -94,7 +94,8 @@ RecomputeTable recompute_table(const PrintInput& input) {
   table.stage = shown_stage(input);
   if (input.config == nullptr) return table;
   const StagePlan& rows = plan.stages[static_cast<std::size_t>(table.stage)];
-  const std::vector<RecomputeCost> costs = compare_forms(plan, table.stage, *input.config);
+  const std::vector<RecomputeCost> costs =
+      compare_forms(plan, table.stage, move_config(*input.config), input.config->cluster);
   if (costs.empty()) return table;
   const bool mixed = costs.front().experts != costs.back().experts;
   const RecomputeCost* most = &costs.front();  // of its kind

@@ -1,6 +1,7 @@
 // The backward of the first products of a region, whose input the ranks gather: the gradient of
-// that input is summed, and the weight gradients need the input again. What RegionOverlap says of
-// `gather_again`, `scatter_whole` and `weights_in_back` is done here, for attention and MLP alike.
+// that input is summed, and the weight gradients need the input again. What an Exchange says of
+// `forward_whole`, `backward_whole` and `weights_in_back` is done here, for attention and MLP
+// alike.
 #pragma once
 
 #include "nn/exchange/reshard.h"
@@ -29,8 +30,8 @@ GatheredInput gathered_of(const Saved& saved, const Gradients& g) {
 class GatheredProducts {
  public:
   GatheredProducts() = default;
-  GatheredProducts(const TensorParallel& tp, SplitBy split, const RegionOverlap& region)
-      : enter_(tp.enter(split, region)), weights_in_back_(region.weights_in_back) {}
+  GatheredProducts(const TensorParallel& tp, const Exchange& enter)
+      : enter_(tp.along(enter)), weights_in_back_(enter.weights_in_back) {}
 
   /// work(RowRange) makes the products of rows of all_x, which are gathered if `gathers`, else
   /// there.

@@ -1,8 +1,9 @@
 // The communicating layer: changes the layout of a tensor over one mesh axis. The collectives
 // follow from plan/tables/layout.h: transition(from, to) in the forward pass, transition(dual(to),
 // dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing.
-// plan/cost/communication.cpp lists its collectives and computes their cost. Between tokens and all
-// tokens it can run on a stream of its own, beside products (docs/tensor-overlap.md).
+// The declarations of layers (plan/model/exchange.h) say what there is, also to the plan. Between
+// tokens and all tokens it can run on a stream of its own, beside products
+// (docs/tensor-overlap.md).
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 #include "comm/group.h"
 #include "nn/exchange/pass.h"
 #include "nn/exchange/row_chunks.h"
-#include "plan/tables/layout.h"
+#include "plan/model/exchange.h"
 
 namespace trainctl {
 
@@ -120,28 +121,21 @@ struct TensorParallel {
   Stream* beside = nullptr;  // where what overlaps is made
   Tensor arriving{};         // see Beside
 
-  /// From the residual stream to what an operator reads. By features every rank needs all tokens.
-  Reshard enter(SplitBy split = SplitBy::features, const RegionOverlap& region = {}) const {
-    return {.group = group,
-            .from = stream,
-            .to = inside_of(split).reads,
-            .sum = sum,
-            .beside = {.stream = beside,
-                       .forward = region.gather,
-                       .backward = region.scatter_back,
-                       .whole_forward = region.gather_again,
-                       .whole_backward = region.scatter_whole,
-                       .arriving = arriving}};
+  /// What declarations of a block's layers (plan/model) read of this to say what they exchange.
+  LayerShare share(BlockSplit split) const {
+    return {.stream = stream, .split = split, .overlap = overlap};
   }
-  /// From what an operator makes to the residual stream. By features it is a sum over the ranks.
-  Reshard leave(SplitBy split = SplitBy::features, const RegionOverlap& region = {}) const {
+  /// What a layer declares.
+  Reshard along(const Exchange& one) const {
     return {.group = group,
-            .from = inside_of(split).makes,
-            .to = stream,
+            .from = one.from,
+            .to = one.to,
             .sum = sum,
             .beside = {.stream = beside,
-                       .forward = region.scatter,
-                       .backward = region.gather_back,
+                       .forward = one.forward_chunks,
+                       .backward = one.backward_chunks,
+                       .whole_forward = one.forward_whole,
+                       .whole_backward = one.backward_whole,
                        .arriving = arriving}};
   }
 };

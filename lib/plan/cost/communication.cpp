@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/at.h"
-#include "base/round_up.h"
 #include "plan/cost/estimate.h"
+#include "plan/model/ends.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -26,11 +26,6 @@ std::optional<GroupOperation> operation_of(Collective collective) {
 }
 
 }  // namespace
-
-UseList::Call UseList::layer_call(GroupOperation operation, Cargo cargo, GroupKind group,
-                                  UnitKind unit) {
-  return {operation, cargo, TrafficPurpose::layers, group, 0, unit};
-}
 
 void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes) {
   if (count == 0 || bytes == 0) return;
@@ -60,43 +55,46 @@ std::int64_t UseList::ranks_of(GroupKind group) const {
   return ranks / plan_.mesh.tp * copies;
 }
 
-void UseList::reshard(Layout from, Layout to, const Region& region, std::int64_t count) {
-  const Collective collective = transition(from, to).value_or(Collective::none);
-  const bool wide = from == Layout::partial && plan_.fp32_sums;
-  const std::optional<GroupOperation> operation = operation_of(collective);
+void UseList::exchange(const Exchange& one, bool back, bool chunked, std::int64_t count,
+                       UnitKind unit) {
+  const Layout from = back ? dual(one.to) : one.from;
+  const Layout to = back ? dual(one.from) : one.to;
+  const auto operation = operation_of(transition(from, to).value_or(Collective::none));
   if (!operation) return;
-  const std::int64_t bytes = region.bytes > 0 ? region.bytes : wide ? fp32_bytes : element();
-  const std::int64_t chunks = region.chunked ? row_chunks(plan_.local.stream_rows) : 1;
-  add_total(layer_call(*operation, region.cargo, tensor_group, region.unit), count * chunks,
-            count * region.elements * bytes);
+  const bool summed = from == Layout::partial && plan_.fp32_sums;
+  const DType type = one.type.value_or(summed ? DType::f32 : plan_.compute);
+  const std::int64_t chunks = chunked ? row_chunks(plan_.local.stream_rows) : 1;
+  add_total({*operation, one.cargo, TrafficPurpose::layers, tensor_group, 0, unit}, count * chunks,
+            count * one.elements * size_of(type));
+}
+
+void UseList::call(const LayerCall& one, std::int64_t count, UnitKind unit) {
+  add_total(
+      {one.operation, one.cargo, TrafficPurpose::layers, one.group, one.ranks, unit, one.at_most},
+      count * one.count * one.chunks, count * one.count * one.bytes());
 }
 
 namespace {
 
-void add_vocabulary(UseList& list) {
+void add_embedding(UseList& list) {
   const Plan& plan = list.plan();
-  const UseList::Region embedding{Cargo::embedding, UnitKind::embedding, list.stream_elements()};
-  const UseList::Region head{Cargo::head, UnitKind::head, list.stream_elements()};
-  const Layout stream = list.stream();
-  const std::int64_t count = plan.microbatches;
-  if (list.holds(0)) {
-    const Layout makes = inside_of(plan.splits.embedding).makes;
-    list.reshard(makes, stream, embedding, count);
-    list.reshard(dual(stream), dual(makes), embedding, count);
+  const Exchange leave =
+      embedding_exchange(plan.stream(), plan.splits.embedding, list.stream_elements());
+  for (const bool back : {false, true}) {
+    list.exchange(leave, back, false, plan.microbatches, UnitKind::embedding);
   }
-  if (!list.holds(head_unit(plan.model.layers))) return;
-  // Where its weight gradient is deferred, once more for it.
-  const Layout reads = inside_of(plan.splits.head).reads;
-  list.reshard(stream, reads, head, count + list.stage().deferral.microbatches);
-  list.reshard(dual(reads), dual(stream), head, count);
-  if (plan.splits.head != SplitBy::features) return;
-  // Of each token the largest logit, the sum of exponentials and the label's logit, for each chunk
-  // of the head.
-  const std::int64_t rows = plan.local.head_rows;
-  const std::int64_t chunks = divide_up(rows, plan.head_tokens);
-  list.add_total(UseList::layer_call(GroupOperation::all_gather, Cargo::head_statistics,
-                                     tensor_group, UnitKind::head),
-                 count * chunks, count * 3 * plan.mesh.tp * rows * fp32_bytes);
+}
+
+void add_head(UseList& list) {
+  const Plan& plan = list.plan();
+  const Exchange enter = head_exchange(plan.stream(), plan.splits.head, list.stream_elements());
+  const std::int64_t deferred = enter.again_in_weight ? list.stage().deferral.microbatches : 0;
+  list.exchange(enter, false, false, plan.microbatches + deferred, UnitKind::head);
+  list.exchange(enter, true, false, plan.microbatches, UnitKind::head);
+  for (const LayerCall& one :
+       head_calls(plan.local, plan.head_tokens, plan.mesh.tp, plan.splits.head)) {
+    list.call(one, plan.microbatches, UnitKind::head);
+  }
 }
 
 void add_messages(UseList& list) {
@@ -125,16 +123,17 @@ void add_messages(UseList& list) {
 }  // namespace
 
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
-                                                  const Config& config) {
+                                                  const StepNumbers& numbers) {
   const StagePlan& stage = plan.stage_of(rank);
   UseList list(plan, stage);
   any_block(stage.units, plan.model.layers, [&](int unit) {
     add_block(list, unit, passes_of(plan, stage, unit));
     return false;
   });
-  if (plan.mesh.tp > 1) add_vocabulary(list);
+  if (list.holds(0)) add_embedding(list);
+  if (list.holds(head_unit(plan.model.layers))) add_head(list);
   add_messages(list);
-  add_state(list, rank, config);
+  add_state(list, rank, numbers);
   return list.take();
 }
 

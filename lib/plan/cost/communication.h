@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/model/exchange.h"
 #include "plan/plan.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
-
-inline constexpr std::int64_t fp32_bytes = 4;
 
 class UseList {
  public:
@@ -26,33 +26,23 @@ class UseList {
   /// Of a rank of `stage`, one of plan.stages.
   UseList(const Plan& plan, const StagePlan& stage) : plan_(plan), stage_(stage) {}
 
-  /// Inside layers, over `group`.
-  static Call layer_call(GroupOperation operation, Cargo cargo, GroupKind group,
-                         UnitKind unit = UnitKind::block);
-
   /// `count` calls of `bytes` each; ignored for a group of one rank.
   void add(const Call& call, std::int64_t count, std::int64_t bytes) {
     add_total(call, count, count * bytes);
   }
   /// `bytes` in total.
   void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
-  /// What a region of layers exchanges over tp, by the collectives of plan/tables/layout.h.
-  struct Region {
-    Cargo cargo = Cargo::attention;
-    UnitKind unit = UnitKind::block;
-    std::int64_t elements = 0;  // of the tensor
-    std::int64_t bytes = 0;     // of each; 0: as the residual stream
-    bool chunked = false;       // in chunks of the residual stream's rows
-  };
-  void reshard(Layout from, Layout to, const Region& region, std::int64_t count);
+  /// What a layer declares, `count` times: an exchange in F or, with `back`, in B, by the
+  /// collectives of plan/tables/layout.h; in chunks of the residual stream's rows if `chunked`.
+  void exchange(const Exchange& one, bool back, bool chunked, std::int64_t count,
+                UnitKind unit = UnitKind::block);
+  void call(const LayerCall& one, std::int64_t count, UnitKind unit = UnitKind::block);
 
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
-  std::int64_t element() const { return size_of(plan_.compute); }
   std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
   /// Of a micro-batch's residual stream, before it is split over tp.
   std::int64_t stream_elements() const { return plan_.local.tokens * plan_.model.hidden; }
-  Layout stream() const { return plan_.sequence_parallel ? Layout::tokens : Layout::invariant; }
   bool holds(int unit) const { return trainctl::holds(stage_.units, unit); }
   std::vector<CollectiveUse> take() { return std::move(uses_); }
 
@@ -94,6 +84,6 @@ std::int64_t count_partial(const StagePlan& stage, int unit);
 void add_block(UseList& list, int unit, const BlockPasses& passes);
 
 /// Gradients, parameters and scalars of a rank of the stage: communication_state.cpp.
-void add_state(UseList& list, std::int64_t rank, const Config& config);
+void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers);
 
 }  // namespace trainctl

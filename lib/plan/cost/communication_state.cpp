@@ -5,7 +5,6 @@
 #include "plan/gradients/buckets.h"
 #include "plan/gradients/resident.h"
 #include "plan/ownership/row_exchange.h"
-#include "plan/rules/resolve.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -133,10 +132,10 @@ void add_pairs(UseList& list, Cargo cargo, std::int64_t count = 1) {
 /// The loss with the wish to stop, the weights that it is divided by with what else is counted of
 /// batches, and the gradient's squares, those of the norm apart from those that are only looked at:
 /// gathered, and added on each rank in the same order.
-void add_scalars(UseList& list, const Config& config) {
+void add_scalars(UseList& list, const StepNumbers& numbers) {
   add_pairs(list, Cargo::loss);
   // With full_batch every rank has all of them.
-  if (masks_tokens(config.data) && !list.plan().full_batch) {
+  if (numbers.loss_weights && !list.plan().full_batch) {
     add_numbers(list, Cargo::loss_weights, 4);
   }
   add_pairs(list, Cargo::gradient_norm);
@@ -147,16 +146,16 @@ void add_scalars(UseList& list, const Config& config) {
              model.layers * (others + model.experts) * sum_bytes);
   }
   // Before the passes, the completion of gradients and the optimizer.
-  if (meets_for_timers(config)) add_pairs(list, Cargo::timer_barriers, 3);
+  if (numbers.timer_barriers) add_pairs(list, Cargo::timer_barriers, 3);
 }
 
 }  // namespace
 
-void add_state(UseList& list, std::int64_t rank, const Config& config) {
+void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers) {
   const OwnershipTable table = make_ownership(list.plan(), rank);
   add_replicas(list, table);
   add_shared_gradients(list, table);
-  add_scalars(list, config);
+  add_scalars(list, numbers);
 }
 
 }  // namespace trainctl

@@ -73,7 +73,8 @@ RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const 
 
 }  // namespace
 
-std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Config& config) {
+std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const MoveConfig& config,
+                                         const ClusterConfig& cluster) {
   const StagePlan& rows = at(plan.stages, stage);
   const std::vector<BlockKind> kinds = kinds_of(plan, rows);
   std::vector<BlockForm> forms;
@@ -86,7 +87,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Conf
   for (const BlockKind& kind : kinds) {
     for (const std::uint8_t parts : kind.in_use) add(parts);
   }
-  const auto rates = given_rates(config.cluster);
+  const auto rates = given_rates(cluster);
   std::vector<RecomputeCost> costs;
   for (const BlockForm& form : forms) {
     if (kinds.empty()) break;

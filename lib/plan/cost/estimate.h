@@ -7,12 +7,15 @@
 
 #include "config/schema/config.h"
 #include "plan/plan.h"
+#include "plan/rules/resolve.h"
 #include "plan/schedule/simulate.h"
 
 namespace trainctl {
 
 /// Sums the tables of `stage`, one of plan.stages (all but its memory must be filled in).
-MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config);
+MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
+                               const OptimizerConfig& optimizer, const DataConfig& data,
+                               const CheckpointConfig& checkpoint);
 
 /// Page-locked host memory from which a CUDA device copies micro-batches, on a rank of the stage:
 /// one place for each pass, or with graphs one for each micro-batch that has the same pass. 0 on
@@ -50,7 +53,7 @@ FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit);
 /// plan/tables/layout.h, messages between stages, gradients, parameters. The ranks of a stage
 /// differ at most in the bytes of slices that do not divide evenly.
 std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
-                                                  const Config& config);
+                                                  const StepNumbers& numbers);
 
 /// The rows of all stages without their costs: two ranks that share layers and two replicas stand
 /// for all. It looks at `plan`.

@@ -15,10 +15,6 @@ double exposed_exchange(double product, double there, double back, std::int64_t 
 /// Whether calls move rows between ranks of experts or between their parts.
 bool moves_rows(const CollectiveUse& use);
 
-/// Tokens of a micro-batch of whose choices the experts of a rank work on each once, if all experts
-/// are chosen equally often: what each part of an expert gets from the ranks that share it.
-std::int64_t expert_tokens(const Plan& plan);
-
 /// Seconds of the products of experts in the block `unit`, in F or in B; `all`, or those before the
 /// activation. Of the expected rows.
 double expert_products(const Plan& plan, int unit, bool all, const Rates& rates);

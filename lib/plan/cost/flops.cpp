@@ -35,7 +35,7 @@ FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
   FlopsEstimate flops;
   any_block(units, model.layers, [&](int unit) {
     const LayerForm form = layer_form(model, unit - 1);
-    add(flops, block_products(form, whole_shape(form, tokens), tokens));
+    add(flops, block_products(form, whole_shape(form, tokens)));
     return false;
   });
   if (holds(units, head_unit(model.layers))) {

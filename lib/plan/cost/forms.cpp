@@ -54,11 +54,10 @@ std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const Stag
 }
 
 /// What is made again.
-StageForms repeated_forms(const Plan& plan, int stage, const Config& config) {
-  const RecomputeConfig& recompute = config.recompute;
+StageForms repeated_forms(const Plan& plan, int stage, const RecomputeConfig& recompute) {
   const StagePlan& rows = at(plan.stages, stage);
   StageForms forms;
-  if (!recompute.enable || picks_forms(config)) return forms;
+  if (!recompute.enable || picks_forms(recompute)) return forms;
   const bool counted = recompute.layers_per_stage.has_value();
   const std::int64_t all = plan.model.layers;
   const std::int64_t count = counted ? at(*recompute.layers_per_stage, stage) : all;
@@ -144,19 +143,18 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
   return form;
 }
 
-bool picks_forms(const Config& config) {
-  return config.recompute.enable && config.recompute.select == "auto";
+bool picks_forms(const RecomputeConfig& recompute) {
+  return recompute.enable && recompute.select == "auto";
 }
 
-bool picks_host(const Config& config) {
-  const OffloadConfig& offload = config.offload;
-  return picks_forms(config) && offload.enable && offload.activations && offload.memory_limit;
+bool picks_host(const RecomputeConfig& recompute, const OffloadConfig& offload) {
+  return picks_forms(recompute) && offload.enable && offload.activations && offload.memory_limit;
 }
 
-StageForms given_forms(const Plan& plan, int stage, const Config& config) {
-  StageForms forms = repeated_forms(plan, stage, config);
-  const OffloadConfig& offload = config.offload;
-  if (!offload.enable || !offload.activations || picks_host(config)) return forms;
+StageForms given_forms(const Plan& plan, int stage, const RecomputeConfig& recompute,
+                       const OffloadConfig& offload) {
+  StageForms forms = repeated_forms(plan, stage, recompute);
+  if (!offload.enable || !offload.activations || picks_host(recompute, offload)) return forms;
   const std::vector<UnitRange>& units = at(plan.stages, stage).units;
   for (const int unit : first_blocks(units, plan.model.layers, plan.model.layers)) {
     if (unit > offload.num_layers) continue;
@@ -166,7 +164,7 @@ StageForms given_forms(const Plan& plan, int stage, const Config& config) {
   return forms;
 }
 
-void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows,
+void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like) {
   ScheduleInput input = schedule_input(plan, stage);
   input.forms = rows.forms;

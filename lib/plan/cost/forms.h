@@ -5,13 +5,15 @@
 
 #include "config/schema/config.h"
 #include "plan/plan.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
 /// What sections recompute and offload say about stage number `stage`, whose units and schedule are
 /// known. With select auto: nothing is repeated yet. The first offload.num_layers of the model are
 /// on the host, whichever stage has them, unless the plan picks them.
-StageForms given_forms(const Plan& plan, int stage, const Config& config);
+StageForms given_forms(const Plan& plan, int stage, const RecomputeConfig& recompute,
+                       const OffloadConfig& offload);
 
 /// Parts of a block that are made again, with what the options of section recompute make of them.
 BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts);
@@ -19,7 +21,7 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
 /// Refines the schedule of `rows`, which is stage number `stage` of the plan or a copy, for its
 /// forms, makes the rows of its activations, and places them. `like`: the same stage with another
 /// number of micro-batches, whose memory for parameters and gradients it shares; null: none.
-void lay_out(const Plan& plan, int stage, const Config& config, StagePlan& rows,
+void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like = nullptr);
 
 /// The shapes of the first rows of `rows` (stage number `stage`) for micro-batches of `length`
@@ -36,12 +38,13 @@ struct FormBytes {
 FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form);
 
 /// Whether the plan picks the forms: recompute.select auto.
-bool picks_forms(const Config& config);
+bool picks_forms(const RecomputeConfig& recompute);
 /// Whether it also picks which of the first offload.num_layers are on the host.
-bool picks_host(const Config& config);
+bool picks_host(const RecomputeConfig& recompute, const OffloadConfig& offload);
 
 /// What the usual forms and those in use cost where every layer of the stage has the same one, for
 /// its dense layers and then for those with experts, each in the order of what a layer keeps.
-std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Config& config);
+std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const MoveConfig& config,
+                                         const ClusterConfig& cluster);
 
 }  // namespace trainctl

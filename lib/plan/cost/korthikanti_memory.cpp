@@ -30,8 +30,8 @@ KorthikantiInput korthikanti_input(const Plan& plan) {
   return input;
 }
 
-Technique technique_of(const Plan& plan, const Config& config) {
-  if (config.recompute.enable && config.recompute.select == "full") return Technique::full;
+Technique technique_of(const Plan& plan, const RecomputeConfig& recompute) {
+  if (recompute.enable && recompute.select == "full") return Technique::full;
   return plan.sequence_parallel ? Technique::tensor_sequence_selective
                                 : Technique::tensor_selective;
 }

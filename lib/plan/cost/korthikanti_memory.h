@@ -39,7 +39,7 @@ struct KorthikantiInput {
 KorthikantiInput korthikanti_input(const Plan& plan);
 /// The row that is nearest to a plan: attention scores are never stored here, as with selective
 /// recomputation; `recompute.enable` is full recomputation.
-Technique technique_of(const Plan& plan, const Config& config);
+Technique technique_of(const Plan& plan, const RecomputeConfig& recompute);
 
 /// Bytes of one layer and micro-batch on one rank.
 double korthikanti_layer(const KorthikantiInput& input, Technique technique);

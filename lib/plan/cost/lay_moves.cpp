@@ -10,7 +10,7 @@ namespace trainctl {
 namespace {
 
 /// Of each bucket: which rows add to it, and whether its sum is repeated in a step.
-void set_sums(const Plan& plan, StagePlan& rows, const Config& config) {
+void set_sums(const Plan& plan, StagePlan& rows, NoSync no_sync) {
   const int head = head_unit(plan.model.layers);
   const bool has_head = holds(rows.units, head);
   rows.sums = bucket_sums(rows.flat, rows.parameters);
@@ -25,7 +25,7 @@ void set_sums(const Plan& plan, StagePlan& rows, const Config& config) {
       if (has_head && (tied || row.unit == head)) sum.head = head;
     }
     const bool divided = scattered && plan.optimizer_level != OptimizerLevel::level1;
-    const bool each = config.hooks.no_sync == NoSync::never && plan.microbatches > 1;
+    const bool each = no_sync == NoSync::never && plan.microbatches > 1;
     const bool rounded = plan.gradient.kept != DType::f32;
     sum.reduced = sum.reduced || rounded;
     sum.repeated = sum.reduced && (divided || each || rounded);
@@ -33,8 +33,8 @@ void set_sums(const Plan& plan, StagePlan& rows, const Config& config) {
 }
 
 /// By parameter: whether its weight is gathered for each use.
-std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows, const Config& config) {
-  const RecomputeConfig& recompute = config.recompute;
+std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows,
+                                const RecomputeConfig& recompute) {
   const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
   std::vector<bool> freed;
   for (const ParamSpec& row : rows.parameters) {
@@ -47,8 +47,8 @@ std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows, const C
 
 /// By parameter: whether its weight is on the host between its uses. Those that are themselves
 /// masters the optimizer needs on the device.
-std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows, const Config& config) {
-  const OffloadConfig& offload = config.offload;
+std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows,
+                               const OffloadConfig& offload) {
   std::vector<bool> on_host;
   if (!offload.enable || !offload.weights) return on_host;
   for (const ParamSpec& row : rows.parameters) {
@@ -78,12 +78,12 @@ std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
 
 }  // namespace
 
-void lay_moves(const Plan& plan, const ScheduleInput& input, const Config& config, StagePlan& rows,
-               const StagePlan* like) {
-  rows.gathers = make_gathers(rows.parameters, rows.shards, rows.flat, plan.gradient.buckets,
-                              config.parallel.comm_fusion, freed_weights(plan, rows, config),
-                              host_weights(plan, rows, config));
-  set_sums(plan, rows, config);
+void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& config,
+               StagePlan& rows, const StagePlan* like) {
+  rows.gathers = make_gathers(
+      rows.parameters, rows.shards, rows.flat, plan.gradient.buckets, config.parallel.comm_fusion,
+      freed_weights(plan, rows, config.recompute), host_weights(plan, rows, config.offload));
+  set_sums(plan, rows, config.hooks.no_sync);
   for (std::size_t i = 0; like != nullptr && i < rows.sums.size(); ++i) {
     rows.sums[i].repeated = like->sums[i].repeated;
   }

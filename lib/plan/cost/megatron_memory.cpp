@@ -96,7 +96,9 @@ std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by
   return round_up(vocab, std::max<std::int64_t>(1, divisible_by * tp));
 }
 
-MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config) {
+MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding,
+                                          const RecomputeConfig& recompute,
+                                          const ParallelOptimizerConfig& optimizer) {
   const ModelShape& model = plan.model;
   const Mesh& mesh = plan.mesh;
   MegatronMemoryInput in;
@@ -106,8 +108,7 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config
   in.heads = real(model.heads);
   in.groups = real(model.kv_heads);
   in.head_size = real(model.head_dim);
-  in.vocab =
-      real(megatron_padded_vocab(model.vocab, config.model.make_vocab_size_divisible_by, mesh.tp));
+  in.vocab = real(megatron_padded_vocab(model.vocab, padding, mesh.tp));
   in.untied = !model.tied;
   in.gated = model.gated_mlp;
   in.rms_norm = model.norm_kind == NormKind::rms_norm;
@@ -125,8 +126,8 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config
   in.edp = real(mesh.edp);
   in.chunks = real(plan.map.chunks);
   in.sequence_parallel = plan.sequence_parallel;
-  in.selective_recompute = !config.recompute.enable || config.recompute.select != "full";
-  in.distributed_optimizer = config.parallel.parallel_optimizer.enable;
+  in.selective_recompute = !recompute.enable || recompute.select != "full";
+  in.distributed_optimizer = optimizer.enable;
   return in;
 }
 

@@ -30,7 +30,10 @@ struct MegatronMemoryInput {
 };
 /// Megatron recomputes the core of attention only where it is told to (selective); our attention
 /// never stores scores, so only `recompute.select: full` counts as full.
-MegatronMemoryInput megatron_memory_input(const Plan& plan, const Config& config);
+/// `padding`: model.make_vocab_size_divisible_by.
+MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding,
+                                          const RecomputeConfig& recompute,
+                                          const ParallelOptimizerConfig& optimizer);
 
 /// Rows of the vocabulary as Megatron pads them: up to a multiple of divisible_by x tp.
 std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by, std::int64_t tp);

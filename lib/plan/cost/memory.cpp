@@ -9,7 +9,6 @@
 #include "plan/ownership/parameter_places.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/ownership/saved_parts.h"
-#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
@@ -156,7 +155,9 @@ std::int64_t MemoryEstimate::host() const {
   return on_cuda ? offloaded + data + checkpoint + runtime : total();
 }
 
-MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const Config& config) {
+MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
+                               const OptimizerConfig& optimizer, const DataConfig& data,
+                               const CheckpointConfig& checkpoint) {
   constexpr std::int64_t fp32 = 4;
   const std::int64_t state = state_elements(stage, stage.shards);
   const int number = static_cast<int>(&stage - plan.stages.data());
@@ -166,7 +167,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   memory.parameters = places.weight_bytes + places.master_bytes(state);
   memory.gradients =
       places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
-  memory.optimizer = state * optimizer_value_bytes(config.optimizer);
+  memory.optimizer = state * optimizer_value_bytes(optimizer);
   memory.activations = plan.activation_bytes(number) + plan.scratch_bytes();
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;
@@ -186,10 +187,9 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage, const C
   const std::int64_t sequences = plan.microbatches * plan.fed_sequences();
   const std::int64_t sequence =
       plan.model.seq_length * bytes_per_prefetched_token + bytes_per_prefetched_sequence;
-  memory.data =
-      (config.data.prefetch + 1) * sequences * sequence + feed_bytes(plan, number, config.data);
-  if (saves_in_background(config.checkpoint)) {
-    memory.checkpoint = most_saved_bytes(plan, number, config.optimizer);
+  memory.data = (data.prefetch + 1) * sequences * sequence + feed_bytes(plan, number, data);
+  if (saves_in_background(checkpoint)) {
+    memory.checkpoint = most_saved_bytes(plan, number, optimizer);
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime =

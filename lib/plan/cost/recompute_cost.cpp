@@ -43,9 +43,8 @@ BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const R
 }
 
 RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form) {
-  const LayerForm layer = layer_form(plan.model, unit - 1);
   RepeatCost cost;
-  for (const Product& one : block_products(layer, plan.local_of(unit), expert_tokens(plan))) {
+  for (const Product& one : block_products(plan.form_of(unit), plan.local_of(unit))) {
     if (!one.part || !form.repeats(*one.part)) continue;
     cost.flops += one.flops();
     cost.bytes += 2 * one.elements() * real(size_of(plan.compute));

@@ -15,23 +15,21 @@ namespace {
 
 /// Between a gather and a sum, for one block and micro-batch of a rank.
 struct Region {
-  RegionOverlap overlap;
+  Exchange enter, leave;
   double first = 0, last = 0;  // seconds of its first products and of its last one
-  BlockPart part = BlockPart::qkv;
 };
 
-/// Between the products of `part`, which come first, and the last ones.
-Region region_of(const Plan& plan, const Products& products, const RegionOverlap& overlap,
-                 BlockPart part, const Rates& rates) {
-  Region region{.overlap = overlap, .part = part};
-  // All of the region have the residual stream's features on one side.
-  const std::int64_t hidden = plan.model.hidden;
-  const double each = 2 * real(plan.local.tokens) * real(hidden) / rates.matmul_flops;
+Region region_of(const LayerForm& form, const Products& products, const Exchanges& exchanges,
+                 const Rates& rates) {
+  Region region{.enter = exchanges.front(), .leave = exchanges.back()};
   std::int64_t first = 0;
   std::int64_t last = 0;
   for (const Product& one : products) {
-    if (!one.is_attention()) (one.part == part ? first : last) += one.in * one.out / hidden;
+    if (one.is_attention()) continue;
+    // All have the residual stream's features on one side.
+    (one.part == region.enter.part ? first : last) += one.in * one.out / form.hidden;
   }
+  const double each = 2 * real(region.enter.elements) / rates.matmul_flops;
   region.first = each * real(first);
   region.last = each * real(last);
   return region;
@@ -39,19 +37,13 @@ Region region_of(const Plan& plan, const Products& products, const RegionOverlap
 
 /// Of a block: attention, and a feed-forward layer without experts.
 std::vector<Region> regions_of(const Plan& plan, int unit, const Rates& rates) {
-  const LayerForm form = layer_form(plan.model, unit - 1);
-  const BlockSplit split = plan.splits.of_unit(unit);
-  std::vector<Region> regions;
-  const auto add = [&](const Products& products, const RegionOverlap& overlap, BlockPart part) {
-    regions.push_back(region_of(plan, products, overlap, part, rates));
-  };
-  // What is not split by features has nothing to overlap.
-  if (split.attention == SplitBy::features) {
-    add(attention_products(form, plan.local), plan.overlap.attention, BlockPart::qkv);
-  }
-  if (split.feed_forward == SplitBy::features && !form.has_experts()) {
-    add(mlp_products(form, plan.local), plan.overlap.mlp, BlockPart::mlp);
-  }
+  const LayerForm form = plan.form_of(unit);
+  const LayerShare share = plan.share_of(unit);
+  std::vector<Region> regions{region_of(form, attention_products(form, share.local),
+                                        attention_exchanges(form, share), rates)};
+  if (form.has_experts()) return regions;
+  regions.push_back(
+      region_of(form, mlp_products(form, share.local), mlp_exchanges(form, share), rates));
   return regions;
 }
 
@@ -75,24 +67,27 @@ class Hidden {
 
  private:
   double of(ActionKind kind, const BlockForm& form, const Region& region) const {
-    const RegionOverlap& overlap = region.overlap;
-    const bool again = !form.gathered(region.part);
+    const Exchange& enter = region.enter;
+    const Exchange& leave = region.leave;
+    const bool again = !form.gathered(*enter.part);
     double seconds = 0;
     if (kind == ActionKind::forward) {
-      if (overlap.gather) seconds += gather(region.first);
-      if (overlap.scatter) seconds += scatter(region.last);
+      if (enter.forward_chunks) seconds += gather(region.first);
+      if (leave.forward_chunks) seconds += scatter(region.last);
     } else if (kind == ActionKind::repeat) {
-      const bool projects = region.part == BlockPart::qkv && form.repeats(BlockPart::projection);
-      if (overlap.gather && form.repeats(region.part) && again) seconds += gather(region.first);
-      if (overlap.scatter && projects) seconds += scatter(region.last);
+      if (enter.forward_chunks && form.repeats(*enter.part) && again) {
+        seconds += gather(region.first);
+      }
+      const bool sums = leave.part && form.repeats(*leave.part);
+      if (leave.forward_chunks && sums) seconds += scatter(region.last);
     } else if (kind == ActionKind::backward_input) {
-      if (overlap.gather_back) seconds += gather(region.last);
-      if (overlap.scatter_back) seconds += scatter(region.first);
-      if (overlap.scatter_whole) seconds += whole(GroupOperation::reduce_scatter, region.first);
-      if (overlap.gather_again && overlap.weights_in_back && again) {
+      if (leave.backward_chunks) seconds += gather(region.last);
+      if (enter.backward_chunks) seconds += scatter(region.first);
+      if (enter.backward_whole) seconds += whole(GroupOperation::reduce_scatter, region.first);
+      if (enter.forward_whole && enter.weights_in_back && again) {
         seconds += whole(GroupOperation::all_gather, region.first);
       }
-    } else if (overlap.gather_again && !overlap.weights_in_back && again) {  // W
+    } else if (enter.forward_whole && !enter.weights_in_back && again) {  // W
       seconds += whole(GroupOperation::all_gather, region.last);
     }
     return seconds;
@@ -143,18 +138,20 @@ double exposed_scatter(double product, double chunk, std::int64_t chunks) {
 }
 
 RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
-  const std::int64_t ranks = plan.context.of_unit(block).ring;
+  const LayerShare share = plan.share_of(block);
+  const std::int64_t ranks = share.context.ring;
   if (ranks == 1) return {};
-  const std::int64_t messages = 2 * (ranks - 1);
   CollectiveUse passed;
-  passed.operation = GroupOperation::send;
-  passed.ranks = ranks;
-  passed.count = messages;
-  const LocalShape local = plan.local_of(block);
-  passed.bytes = messages * local.tokens * local.kv / local.head_ranks * size_of(plan.compute);
+  for (const LayerCall& one : attention_context_calls(share)) {
+    if (one.operation != GroupOperation::send || one.backward) continue;
+    passed.operation = one.operation;
+    passed.ranks = one.ranks;
+    passed.count = one.count;
+    passed.bytes = one.count * one.bytes();
+  }
   const FlopsEstimate flops = estimate_flops(
       plan.model, plan.micro_batch_size * plan.model.seq_length, {{block, block + 1}});
-  const bool whole = plan.splits.of_unit(block).attention == SplitBy::whole;
+  const bool whole = share.split.attention == SplitBy::whole;
   const double attention = flops.attention_causal / 3 /
                            real((whole ? 1 : plan.mesh.tp) * plan.mesh.cp) / rates.matmul_flops;
   const double hidden = attention * real(ranks - 1) / real(ranks);
@@ -195,7 +192,7 @@ double early_weight_seconds(const Plan& plan, int unit, const Rates& rates) {
   if (!plan.overlap.any) return 0;
   double seconds = 0;
   for (const Region& region : regions_of(plan, unit, rates)) {
-    if (region.overlap.weights_in_back) seconds += region.first;
+    if (region.enter.weights_in_back) seconds += region.first;
   }
   return seconds;
 }

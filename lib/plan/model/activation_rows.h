@@ -78,6 +78,7 @@ struct StageShare {
   const ModelShape& model;
   const BlockSplit split;      // of the block that is being added
   const ContextSplit context;  // the same
+  const EndShape ends;
   const LocalShape local;
 
   /// Of a unit of the model; 0: of none of its blocks.
@@ -86,8 +87,11 @@ struct StageShare {
         model(of.model),
         split(of.splits.of_unit(unit)),
         context(of.context.of_unit(unit)),
-        local(local_shape({of.model, of.mesh, of.micro_batch_size, of.sequence_parallel,
-                           of.splits.head, of.exchange, split})) {}
+        ends(end_shape(of.model, {of.mesh, of.micro_batch_size, of.sequence_parallel},
+                       of.splits.head)),
+        local(local_shape(layer_form(of.model, unit - 1),
+                          {of.mesh, of.micro_batch_size, of.sequence_parallel}, split,
+                          of.exchange)) {}
 
   Layout stream() const { return input.sequence_parallel ? Layout::tokens : Layout::invariant; }
   /// The ranks that exchange tokens for heads: context-parallel ones, or tensor-parallel ones.

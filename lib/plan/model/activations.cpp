@@ -28,7 +28,7 @@ void add_norm(Rows& rows, const StageShare& share, const std::string& name, Bloc
 bool gathers_mlp(const StageShare& share, bool experts) {
   if (!experts) return gathers(share.stream(), share.split.feed_forward);
   return share.input.sequence_parallel &&
-         experts_need_all(share.model, share.input.exchange.by_stream);
+         (!share.input.exchange.by_stream || share.model.shared_ffn > 0);
 }
 
 /// The gradient of a branch's output on its way to the branch's last product, whose W reads the
@@ -159,7 +159,7 @@ void add_head(Rows& rows, const StageShare& share) {
   rows.row("head.norm", stream, hidden,
            {Storage::forward, Moment::forward, deferred ? Moment::weight : Moment::forward});
   if (deferred) {
-    rows.add("head.kept_stats", Shape{3 * share.local.head_rows}, DType::f32,
+    rows.add("head.kept_stats", Shape{3 * share.ends.head_rows}, DType::f32,
              {Storage::statistic, Moment::forward, Moment::weight});
   }
   add_statistics(rows, share, "head.norm");
@@ -276,7 +276,7 @@ void add_messages(Rows& rows, const StageShare& share, const UnitRange& units) {
 
 void add_head_scratch(Rows& rows, const StageShare& share) {
   const ActivationInput& input = share.input;
-  const LocalShape& local = share.local;
+  const EndShape& local = share.ends;
   const std::int64_t given = input.head_tokens;
   const std::int64_t chunk =
       given > 0 ? std::min(given, local.head_rows) : head_tokens(input.model, local, input.compute);
@@ -365,7 +365,11 @@ void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRang
   const LocalShape& local = share.local;
   const ActivationInput& input = share.input;
   add_block_scratch(rows, share, units);
-  if (count_expert_blocks(share.model, units) > 0) add_expert_scratch(rows, share);
+  any_block(units, share.model.layers, [&](int unit) {
+    const bool experts = share.model.has_experts(unit - 1);
+    if (experts) add_expert_scratch(rows, {input, unit});
+    return experts;
+  });
   if (gathers_any(share, units)) {
     rows.row("stream.gathered", local.tokens, hidden, shared);
     rows.row("stream.partial", local.tokens, hidden, shared);

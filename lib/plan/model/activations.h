@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
-#include "plan/tables/local_shape.h"
+#include "plan/model/local_shape.h"
 #include "plan/tables/messages.h"
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"

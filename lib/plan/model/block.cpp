@@ -6,7 +6,7 @@
 
 namespace trainctl {
 
-Products block_products(const LayerForm& form, const LocalShape& local, std::int64_t routed) {
+Products block_products(const LayerForm& form, const LocalShape& local) {
   Products all{{BlockPart::norm1, local.stream_rows, 0, form.hidden}};
   const auto add = [&](const Products& more) { all.insert(all.end(), more.begin(), more.end()); };
   add(attention_products(form, local));
@@ -16,22 +16,35 @@ Products block_products(const LayerForm& form, const LocalShape& local, std::int
     return all;
   }
   add(router_products(form, local));
-  add(routed_products(form, local, routed));
+  add(routed_products(form, local));
   add(shared_products(form, local));
   return all;
+}
+
+Exchanges feed_forward_exchanges(const LayerForm& form, const LayerShare& share) {
+  return form.has_experts() ? expert_exchanges(form, share) : mlp_exchanges(form, share);
+}
+
+LayerCall sliced_input_call(const LayerForm& form, const LayerShare& share) {
+  return {.cargo = Cargo::sliced_inputs,
+          .group = tensor_group,
+          .ranks = share.mesh.tp,
+          .rows = share.local.tokens,
+          .width = form.hidden,
+          .type = share.compute};
 }
 
 LocalShape whole_shape(const LayerForm& form, std::int64_t tokens) {
   LocalShape whole;
   whole.tokens = whole.stream_rows = whole.attention_rows = whole.mlp_rows = tokens;
-  whole.q = form.attention.q;
-  whole.kv = form.attention.kv;
-  if (const auto* mlp = std::get_if<MlpForm>(&form.feed_forward)) {
-    whole.ffn = mlp->ffn;
+  whole.met_tokens = tokens;
+  whole.q = form.attention.q();
+  whole.kv = form.attention.kv();
+  if (!form.has_experts()) {
+    whole.ffn = form.mlp().ffn;
   } else {
-    const auto& experts = std::get<ExpertsForm>(form.feed_forward);
-    whole.expert_ffn = experts.expert_ffn;
-    whole.shared_ffn = experts.shared_ffn;
+    whole.expert_ffn = form.experts().expert_ffn;
+    whole.shared_ffn = form.experts().shared_ffn;
   }
   return whole;
 }

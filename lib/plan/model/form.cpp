@@ -5,18 +5,33 @@ namespace trainctl {
 LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
   LayerForm form{.hidden = model.hidden,
                  .keys = model.seq_length,
-                 .attention = {model.q_features(), model.kv_features()}};
+                 .longest = model.longest_sequence(),
+                 .norm = model.norm_kind,
+                 .drops = model.hidden_dropout > 0,
+                 .attention = {model.heads, model.kv_heads, model.head_dim, model.qk_norm}};
   if (model.has_experts(layer)) {
     form.feed_forward = ExpertsForm{.experts = model.experts,
                                     .topk = model.topk,
                                     .expert_ffn = model.expert_ffn,
                                     .shared_ffn = model.shared_ffn,
                                     .gated = model.gated_mlp,
-                                    .shared_gate = model.shared_gate};
+                                    .shared_gate = model.shared_gate,
+                                    .routing_group = model.routing_group,
+                                    .capacity_group = model.capacity_group,
+                                    .capacity_factor = model.capacity_factor,
+                                    .rounds = model.rounds,
+                                    .free_counts = model.free_counts};
   } else {
     form.feed_forward = MlpForm{model.ffn, model.gated_mlp};
   }
   return form;
+}
+
+int first_block_with(const ModelShape& model, bool experts) {
+  for (int unit = 1; unit <= model.layers; ++unit) {
+    if (model.has_experts(unit - 1) == experts) return unit;
+  }
+  return 0;
 }
 
 }  // namespace trainctl

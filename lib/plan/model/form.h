@@ -9,8 +9,13 @@
 namespace trainctl {
 
 struct AttentionForm {
-  std::int64_t q = 0;   // features of the queries
-  std::int64_t kv = 0;  // features of the keys, and of the values
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  bool qk_norm = false;
+
+  std::int64_t q() const { return heads * head_dim; }      // features of the queries
+  std::int64_t kv() const { return kv_heads * head_dim; }  // of the keys, and of the values
 };
 
 struct MlpForm {
@@ -25,18 +30,38 @@ struct ExpertsForm {
   std::int64_t shared_ffn = 0;  // width of the shared experts; 0: none
   bool gated = false;           // as in MlpForm
   bool shared_gate = false;     // the output of shared experts is multiplied by a sigmoid
+  // These of ModelShape: tokens over which choices are counted and limited, and how.
+  std::int64_t routing_group = 0, capacity_group = 0;
+  double capacity_factor = 0;
+  bool rounds = false;
+  bool free_counts = false;
+
+  /// Rows of numbers of choices that each routing group has.
+  std::int64_t counts_of_group() const { return rounds ? topk : free_counts ? 2 : 1; }
+  /// Whether the layer needs all tokens of the micro-batch where each rank could route those of its
+  /// part of the residual stream (`by_stream` of ExchangeRule): shared experts do.
+  bool needs_all(bool by_stream) const { return !by_stream || shared_ffn > 0; }
 };
 
 struct LayerForm {
   std::int64_t hidden = 0;
-  std::int64_t keys = 0;  // tokens of a sequence
+  std::int64_t keys = 0;     // tokens of a sequence
+  std::int64_t longest = 0;  // of the sequences of all replicas
+  NormKind norm = NormKind::layer_norm;
+  bool drops = false;  // the outputs of both branches have dropout
   AttentionForm attention{};
   std::variant<MlpForm, ExpertsForm> feed_forward{};
 
   bool has_experts() const { return std::holds_alternative<ExpertsForm>(feed_forward); }
+  const MlpForm& mlp() const { return std::get<MlpForm>(feed_forward); }
+  const ExpertsForm& experts() const { return std::get<ExpertsForm>(feed_forward); }
 };
 
 /// Of layer `layer` (from 0) of the model.
 LayerForm layer_form(const ModelShape& model, std::int64_t layer);
+
+/// The first unit of the model (plan/tables/unit_range.h) that is a block with experts, or one
+/// without; 0: none is.
+int first_block_with(const ModelShape& model, bool experts);
 
 }  // namespace trainctl

@@ -13,8 +13,15 @@ Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int6
 }
 
 Products mlp_products(const LayerForm& form, const LocalShape& local) {
-  const bool gated = std::get<MlpForm>(form.feed_forward).gated;
-  return feed_forward_products(local.mlp_rows, form.hidden, local.ffn, gated);
+  return feed_forward_products(local.mlp_rows, form.hidden, local.ffn, form.mlp().gated);
+}
+
+Exchanges mlp_exchanges(const LayerForm& form, const LayerShare& share) {
+  return region_exchanges(form, share,
+                          {.cargo = Cargo::mlp,
+                           .first = BlockPart::mlp,
+                           .split = share.split.feed_forward,
+                           .overlap = share.overlap.mlp});
 }
 
 }  // namespace trainctl

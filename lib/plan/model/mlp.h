@@ -1,9 +1,9 @@
-// Plain feed-forward layers.
+// Plain feed-forward layers: what they multiply and exchange.
 #pragma once
 
+#include "plan/model/exchange.h"
 #include "plan/model/form.h"
 #include "plan/model/product.h"
-#include "plan/tables/local_shape.h"
 
 namespace trainctl {
 
@@ -14,5 +14,8 @@ Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int6
 
 /// Of a layer without experts.
 Products mlp_products(const LayerForm& form, const LocalShape& local);
+
+/// Between the residual stream and the layer.
+Exchanges mlp_exchanges(const LayerForm& form, const LayerShare& share);
 
 }  // namespace trainctl

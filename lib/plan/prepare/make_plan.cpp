@@ -137,7 +137,7 @@ Plan sizes_of(const Facts& facts) {
   plan.micro_batch_size = facts.batch.micro_batch_size;
   plan.microbatches = facts.batch.microbatches;
   plan.ramp = facts.batch.ramp;
-  plan.local = plan.local_of(0);
+  plan.local = end_shape(plan.model, plan.mesh_share(), plan.splits.head);
   plan.threads_per_rank = threads_of(parallel, facts.site);
   plan.context = split_context(parallel, plan.mesh.cp, plan.model.layers);
   plan.tokens = token_layout(plan.mesh.cp, plan.model.seq_length);
@@ -209,16 +209,17 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
   measure_slices(rows.shards, rows.parameters, rows.flat);
   set_schedule(plan, stage, config);
-  rows.forms = given_forms(plan, stage, config);
-  lay_out(plan, stage, config, rows);
+  rows.forms = given_forms(plan, stage, config.recompute, config.offload);
+  lay_out(plan, stage, move_config(config), rows);
 }
 
 /// What follows from the rows and tables of all stages.
 void estimate(Plan& plan, const Config& config) {
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
-    rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
-    rows.memory = estimate_memory(plan, rows, config);
+    rows.communication =
+        estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
+    rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
   if (const auto rates = given_rates(config.cluster)) {
@@ -235,8 +236,9 @@ Plan with_microbatches(const Plan& full, std::int64_t microbatches, const Config
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
     set_schedule(plan, stage, config);
-    if (!picks_forms(config)) rows.forms = given_forms(plan, stage, config);
-    lay_out(plan, stage, config, rows, &at(full.stages, stage));
+    if (!picks_forms(config.recompute))
+      rows.forms = given_forms(plan, stage, config.recompute, config.offload);
+    lay_out(plan, stage, move_config(config), rows, &at(full.stages, stage));
   }
   prove(plan);
   return plan;
@@ -268,7 +270,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
-  if (picks_forms(config)) pick_forms(plan, config, sources, diagnostics);
+  if (picks_forms(config.recompute)) pick_forms(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   prove(plan);
   add_smaller(plan, config);

@@ -161,7 +161,7 @@ class StagePick {
       : setting_(setting),
         rows_(at(setting.plan.stages, setting.stage)),
         blocks_(first_blocks(rows_.units, setting.plan.model.layers, setting.plan.model.layers)),
-        picks_host_(picks_host(setting.config)) {
+        picks_host_(picks_host(setting.config.recompute, setting.config.offload)) {
     if (blocks_.empty()) return;
     kept_ = kept_at_peak(rows_, blocks_);
     for (const int unit : blocks_) {
@@ -203,7 +203,7 @@ class StagePick {
   /// Of a rank with these forms.
   Needs needs(const StageForms& forms, StagePlan& laid) const {
     laid.forms = forms;
-    lay_out(setting_.plan, setting_.stage, setting_.config, laid);
+    lay_out(setting_.plan, setting_.stage, move_config(setting_.config), laid);
     const Needs most = fixed();
     return {most.device + laid.activation_slots.bytes,
             most.host + laid.activation_slots.host_bytes};
@@ -337,8 +337,9 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
   const auto limit = static_cast<std::int64_t>(*config.recompute.memory_limit * (1 << 30));
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
-    rows.communication = estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), config);
-    rows.memory = estimate_memory(plan, rows, config);
+    rows.communication =
+        estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
+    rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
     const StagePick pick({plan, stage, config, *rates});
     const std::int64_t fixed = pick.limited(pick.fixed());
     const std::int64_t without =

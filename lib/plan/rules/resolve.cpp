@@ -190,6 +190,14 @@ bool meets_for_timers(const Config& config) {
   return config.hooks.timers && config.log.timer_level > 0 && config.log.barrier_with_timers;
 }
 
+StepNumbers step_numbers(const Config& config) {
+  return {masks_tokens(config.data), meets_for_timers(config)};
+}
+
+MoveConfig move_config(const Config& config) {
+  return {config.recompute, config.offload, config.hooks, config.parallel};
+}
+
 bool puts_weights_late(const ParallelConfig& parallel, const Mesh& mesh) {
   const bool placed = traits_of(parallel.pipeline.scheduler).places_weights;
   return parallel.delay_wgrad_compute && mesh.pp > 1 && !placed;

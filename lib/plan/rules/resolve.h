@@ -67,6 +67,23 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh);
 /// Whether all ranks meet before each timed phase (Megatron-Core: barrier_with_L1_time).
 bool meets_for_timers(const Config& config);
 
+/// Which numbers all ranks share in a step besides the loss and the gradient norm.
+struct StepNumbers {
+  bool loss_weights = false;    // masks_tokens
+  bool timer_barriers = false;  // meets_for_timers
+};
+StepNumbers step_numbers(const Config& config);
+
+/// What says how parameters and kept activations move in a step.
+struct MoveConfig {
+  const RecomputeConfig& recompute;
+  const OffloadConfig& offload;
+  const HooksConfig& hooks;
+  const ParallelConfig& parallel;
+};
+/// `config` must outlive it.
+MoveConfig move_config(const Config& config);
+
 /// Whether W comes behind the message with what its B made (delay_wgrad_compute). Only stages send
 /// such messages, and some schedules place W themselves.
 bool puts_weights_late(const ParallelConfig& parallel, const Mesh& mesh);

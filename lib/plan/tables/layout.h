@@ -107,14 +107,6 @@ struct RegionOverlap {
 struct TensorOverlap {
   RegionOverlap attention, mlp;
   bool any = false;
-
-  /// Of one block: what is not split by features has nothing to overlap.
-  RegionOverlap of_attention(BlockSplit split) const {
-    return split.attention == SplitBy::features ? attention : RegionOverlap{};
-  }
-  RegionOverlap of_mlp(BlockSplit split) const {
-    return split.feed_forward == SplitBy::features ? mlp : RegionOverlap{};
-  }
 };
 
 /// How the tokens of a layer get to the ranks of their experts and back (docs/experts.md).

@@ -6,25 +6,27 @@
 
 #include "base/device_kind.h"
 #include "base/dtype.h"
+#include "plan/model/form.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
 
-struct LocalShapeInput {
-  const ModelShape& model;
-  const Mesh& mesh;
-  std::int64_t micro_batch_size = 1;
-  bool sequence_parallel = false;
-  SplitBy head = SplitBy::whole;
-  ExchangeRule exchange{};
-  BlockSplit block{};  // of the block whose sizes these are
+/// Tokens of a micro-batch on a rank.
+struct StreamShape {
+  std::int64_t tokens = 0;       // 1 / cp of them
+  std::int64_t stream_rows = 0;  // of the residual stream: with sequence parallelism 1 / tp of them
 };
 
-struct LocalShape {
-  std::int64_t tokens = 0;       // of the micro-batch: 1 / cp
-  std::int64_t stream_rows = 0;  // of the residual stream: with sequence parallelism 1 / tp of them
+/// What does not depend on the layer.
+struct EndShape : StreamShape {
+  std::int64_t vocabulary = 0;  // rows of the head
+  std::int64_t head_rows = 0;   // tokens that the head takes
+};
+
+/// One layer. A layer without experts is one that sends every token to a single expert.
+struct LocalShape : StreamShape {
   std::int64_t attention_rows = 0;  // tokens of which this rank makes q, k, v and the output
   std::int64_t heads = 0;           // of these products
   std::int64_t kv_heads = 0;    // at least 1: neighbouring ranks share one where there are fewer
@@ -34,12 +36,12 @@ struct LocalShape {
                                 // attention has all tokens
   std::int64_t mlp_rows = 0;    // tokens of the products of a plain MLP
   std::int64_t ffn = 0;
-  std::int64_t vocabulary = 0;      // rows of the head
-  std::int64_t head_rows = 0;       // tokens that the head takes
   std::int64_t experts = 1;         // held here
   std::int64_t routed_tokens = 0;   // whose experts this rank uses: all of the micro-batch, or
                                     // those of its residual stream
   std::int64_t sent_tokens = 0;     // of them, those that it sends to their experts
+  std::int64_t met_tokens = 0;      // whose choices its experts work on each once, if all experts
+                                    // are chosen equally often
   std::int64_t routing_ranks = 1;   // which route the tokens of all of them alike
   std::int64_t routing_groups = 0;  // of the tokens of its context-parallel group
   std::int64_t counted_rows = 0;    // of them: rows of numbers of choices (RouterChoice::counted)
@@ -53,17 +55,22 @@ struct LocalShape {
   std::int64_t shared_ffn = 0;  // of the shared experts
 };
 
-/// Whether a block of experts needs all tokens of the micro-batch: shared ones always do.
-inline bool experts_need_all(const ModelShape& model, bool by_stream) {
-  return !by_stream || model.shared_ffn > 0;
-}
+/// What all layers of a stage know of the mesh.
+struct MeshShare {
+  const Mesh& mesh;
+  std::int64_t micro_batch_size = 1;
+  bool sequence_parallel = false;
+};
 
-/// Sizes that an axis does not divide (an error of the configuration) are rounded down.
-LocalShape local_shape(const LocalShapeInput& input);
+/// Sizes that an axis does not divide (an error of the configuration) are rounded down, here and
+/// below.
+EndShape end_shape(const ModelShape& model, const MeshShare& share, SplitBy head);
+LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit split = {},
+                       const ExchangeRule& exchange = {});
 
 /// Most choices of a group of capacity_group tokens that one expert takes (base/expert_places.h); 0
-/// without a limit.
-std::int64_t moe_capacity(const ModelShape& model);
+/// without a limit, or without experts.
+std::int64_t moe_capacity(const LayerForm& form);
 
 /// What bounds the tokens of which the fused head has logits at a time.
 struct HeadChunkRule {
@@ -72,7 +79,7 @@ struct HeadChunkRule {
 };
 
 /// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
-std::int64_t head_tokens(const ModelShape& model, const LocalShape& local, DType compute,
+std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType compute,
                          const HeadChunkRule& rule = {});
 
 /// Tokens per chunk of the fused head over `vocabulary` rows; chunks are nearly equal, and no

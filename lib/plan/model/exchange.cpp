@@ -1,0 +1,32 @@
+#include "plan/model/exchange.h"
+
+namespace trainctl {
+
+Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
+                           const StreamRegion& region) {
+  const Inside inside = inside_of(region.split);
+  // What is not split by features has nothing to overlap.
+  const RegionOverlap overlap =
+      region.split == SplitBy::features ? region.overlap : RegionOverlap{};
+  return {{.cargo = region.cargo,
+           .from = share.stream,
+           .to = inside.reads,
+           .elements = share.stream_elements(form),
+           .part = region.first,
+           .stays = true,
+           .again_in_weight = gathers(share.stream, region.split),
+           .weights_in_back = overlap.weights_in_back,
+           .forward_chunks = overlap.gather,
+           .backward_chunks = overlap.scatter_back,
+           .forward_whole = overlap.gather_again,
+           .backward_whole = overlap.scatter_whole},
+          {.cargo = region.cargo,
+           .from = inside.makes,
+           .to = share.stream,
+           .elements = share.stream_elements(form),
+           .part = region.last,
+           .forward_chunks = overlap.scatter,
+           .backward_chunks = overlap.gather_back}};
+}
+
+}  // namespace trainctl
