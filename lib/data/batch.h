@@ -63,7 +63,7 @@ class BatchLoader {
     std::int64_t data_rank = 0;
     std::int64_t first_sample = 0;  // of the first step
     std::int64_t steps = 0;         // how many are wanted
-    std::int64_t ahead = 2;         // steps prepared ahead
+    std::int64_t ahead = 2;         // steps prepared ahead; 0: each when it is asked for
     struct Smaller {
       std::int64_t steps = 0;  // one after another
       std::int64_t microbatches = 0;

@@ -93,7 +93,7 @@ struct BatchLoader::Impl {
 };
 
 BatchLoader::BatchLoader(const Dataset& data, BatchRule rule, Order order) {
-  assert(order.ahead >= 1 && order.data_rank < order.data_parallel);
+  assert(order.ahead >= 0 && order.data_rank < order.data_parallel);
   assert(order.global_batch == order.microbatches * order.data_parallel * rule.sequences);
   impl_ = std::make_unique<Impl>(data, rule, order);
 }

@@ -54,14 +54,15 @@ TEST_CASE("migrate does not replace its own input unasked, nor write what it can
 
 TEST_CASE("migrate lists what it could not carry") {
   const TempDir dir;
-  const std::string file =
-      dir.write("m.yaml", small_config() + "runner_config:\n  epochs: 2\ncallbacks: [{type: A}]\n");
+  const std::string file = dir.write(
+      "m.yaml",
+      small_config() + "run_mode: train\nrunner_config:\n  epochs: 2\ncallbacks: [{type: A}]\n");
   const Outcome outcome = trainctl({"migrate", file});
   CHECK(outcome.exit_code == 0);
   CHECK(contains(outcome.err,
-                 "m.yaml:7:3: warning[not-carried]: runner_config.epochs: ignored: "
+                 "m.yaml:8:3: warning[not-carried]: runner_config.epochs: ignored: "
                  "train.steps is given\n"));
-  CHECK(contains(outcome.err, "m.yaml:8:1: warning[not-carried]: callbacks: "));
+  CHECK(contains(outcome.err, "m.yaml:9:1: warning[not-carried]: callbacks: "));
   CHECK(contains(outcome.err, "2 warnings\n"));
   CHECK_FALSE(contains(outcome.out, "epochs"));
 }

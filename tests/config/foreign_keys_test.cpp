@@ -178,6 +178,60 @@ TEST_CASE("words of other programs") {
   CHECK(help("parallel.parallel_mode=4").empty());
 }
 
+TEST_CASE("a value that a key does not take gets the line that says it") {
+  const Foreign lines[] = {
+      {"parallel.device=tpu", "write cpu; tpu is not built"},
+      {"parallel.device=mps", "write cpu; mps is not built"},
+      {"parallel.device=cuda:1", "write parallel.device: cuda; CUDA_VISIBLE_DEVICES says which"},
+      {"precision.compute=fp64", "write fp32; fp64 is not built"},
+      {"precision.compute=float64", "write fp32; float64 is not built"},
+      {"precision.compute=tf32", "write fp32; tf32 is not built"},
+      {"precision.loss_scale=dynamic", "write precision.dynamic_loss_scale: true"},
+      {"optimizer.type=[adamw]", "write adamw"},
+      {"optimizer.beta1=[0.9, 0.95]", "write optimizer.beta1: 0.9 and optimizer.beta2: 0.95"},
+      {"recompute.enable=full", "write recompute.enable: true and recompute.select: full"},
+      {"data.validation=0.1", "write data.validation.fraction: 0.1"},
+      {"data.validation=5%", "write data.validation.fraction: 0.05"},
+      {"data.validation=val.txt", "write data.validation.path: val.txt"},
+      {"data.validation=none", "write data.validation.fraction: 0"},
+      {"data.shuffle=42", "write data.shuffle: true and train.seed: 42"},
+      {"data.tokenizer=m/tokenizer.json", "write data.tokenizer: hf:m/"},
+      {"data.tokenizer=a.model", "write data.tokenizer: sentencepiece:a.model"},
+      {"data.tokenizer=gpt2",
+       "use hf:FOLDER, where FOLDER holds a tokenizer.json, or "
+       "sentencepiece:FILE"},
+      {"data.tokenizer=bytes", "did you mean byte?"},
+      {"train.steps=-1", "use train.tokens or train.epochs instead"},
+      {"train.on_bad_loss=ignore", "write train.on_bad_loss: skip"},
+      {"lr_schedule.warmup_steps=0.03", "write lr_schedule.warmup_ratio: 0.03"},
+      {"lr_schedule.warmup_steps=3%", "write lr_schedule.warmup_ratio: 0.03"},
+      {"lr_schedule.min_lr=10%", "use the rate itself: min_lr is not a part of max_lr"},
+      {"parallel.data_parallel=-1", "remove it: it follows from the number of ranks"},
+      {"parallel.sequence_parallel=2", "write parallel.context_parallel: 2"},
+      {"parallel.parallel_mode=ddp", "write parallel.parallel_mode: data_parallel"},
+      {"parallel.parallel_optimizer=3",
+       "write parallel.parallel_optimizer.enable: true and "
+       "parallel.parallel_optimizer.optimizer_level: level3"},
+      {"parallel.parallel_optimizer.optimizer_level=2",
+       "write parallel.parallel_optimizer.optimizer_level: level2"},
+      {"parallel.pipeline=4", "write parallel.pipeline_stages: 4"},
+      {"parallel.pipeline=gpipe", "write parallel.pipeline.scheduler: gpipe"},
+      {"parallel.attention_backend=flash", "write parallel.attention_backend: auto"},
+      {"parallel.cp_comm_type=ulysses", "write parallel.cp_comm_type: a2a"},
+      {"model.family=qwen2", "write model.family: llama and model.add_qkv_bias: true"},
+      {"model.family=gemma2", "use gpt2 or llama: this family is not built"},
+      {"moe.router_load_balancing_type=aux_loss_free",
+       "write moe.router_enable_expert_bias: true and moe.router_load_balancing_type: none"},
+      {"output.tensorboard=runs/tb", "write output.tensorboard: true; its files go to output.dir"},
+      {"output.tensorboard=yes", "write true"},
+      {"checkpoint=false", "write checkpoint.at_end: false"},
+  };
+  for (const Foreign& one : lines) {
+    CAPTURE(one.line);
+    CHECK(only(read(good_text, {one.line})).help == one.help);
+  }
+}
+
 TEST_CASE("sections of one word, and units") {
   CHECK(read(good_text + "precision: bf16\n").config.precision.compute == ComputeType::bf16);
   const RecomputeConfig full = read(good_text + "recompute: full\n").config.recompute;

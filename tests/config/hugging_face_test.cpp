@@ -217,6 +217,44 @@ TEST_CASE("what would change the numbers is refused by name") {
   }
 }
 
+TEST_CASE("marks of another model beside a model_type are refused by name") {
+  const std::pair<const char*, Json> marks[] = {
+      {"architectures", {"Qwen3ForCausalLM"}},
+      {"architectures", {"LlamaForSequenceClassification"}},
+      {"architectures", Json::array({3})},
+      {"auto_map", {{"AutoModelForCausalLM", "modeling_x.X"}}},
+      {"use_alibi", true},
+      {"use_parallel_residual", true},
+      {"multi_latent_attention", true},
+      {"kv_lora_rank", 512},
+      {"qk_norm", true},
+      {"embedding_multiplier", 12},
+      {"attention_multiplier", 0.5},
+      {"clip_qkv", 8},
+      {"num_local_experts", 8},
+      {"n_routed_experts", 64},
+  };
+  for (const auto& [key, value] : marks) {
+    CAPTURE(key, value.dump());
+    CHECK(problem_of(with(llama(), key, value)).starts_with(key));
+  }
+  const std::pair<const char*, Json> neutral[] = {
+      {"architectures", {"LlamaForCausalLM"}},
+      {"architectures", Json::array()},
+      {"auto_map", {{"AutoTokenizer", {"x", "y"}}}},
+      {"use_alibi", false},
+      {"qk_norm", false},
+      {"logits_scaling", 1.0},
+      {"num_local_experts", 0},
+      {"clip_qkv", nullptr},
+  };
+  for (const auto& [key, value] : neutral) {
+    CAPTURE(key, value.dump());
+    CHECK(model_of(with(llama(), key, value)).num_layers == 3);
+  }
+  CHECK(model_of(with(gpt2(), "architectures", {"GPT2LMHeadModel"})).num_layers == 3);
+}
+
 TEST_CASE("a window that never hides a token is accepted") {
   Json mistral = with(with(llama(), "model_type", "mistral"), "num_key_value_heads", 2);
   CHECK(problem_of(with(mistral, "sliding_window", 128)) == "no problem");

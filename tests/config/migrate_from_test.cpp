@@ -496,6 +496,51 @@ TEST_CASE("torchtitan's decay over the last part of the run, and its debug model
   CHECK_FALSE(config.parallel.parallel_optimizer.enable);
 }
 
+TEST_CASE("torchtitan's tensor parallelism always splits the sequence") {
+  const std::string rest =
+      "[model]\nname = \"llama3\"\nflavor = \"405B\"\n"
+      "[training]\nlocal_batch_size = 2\nseq_len = 8192\nsteps = 3000\ndataset_path = \"c4\"\n"
+      "[parallelism]\nenable_async_tensor_parallel = true\n";
+  const Config config = migrated(Project::torchtitan, rest + "tensor_parallel_degree = 8\n");
+  CHECK(config.model.num_layers == 126);
+  CHECK(config.parallel.tensor_parallel == 8);
+  CHECK(config.parallel.sequence_parallel);
+  CHECK(config.parallel.tp_comm_overlap.enable);
+  CHECK_FALSE(migrated(Project::torchtitan, rest + "tensor_parallel_degree = 1\n")
+                  .parallel.sequence_parallel);
+}
+
+TEST_CASE("sizes of a model without its model_type are refused") {
+  for (const char* more : {"", ", \"hidden_act\": \"silu\"", ", \"rope_theta\": 1e4"}) {
+    CAPTURE(more);
+    const std::string text =
+        "{\"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4" +
+        std::string(more) + "}\n";
+    CHECK_FALSE(migrate_from(Project::hugging_face, text, "config.json").ok);
+    CHECK(says(said(Project::hugging_face, text), "no-counterpart model.family"));
+  }
+}
+
+TEST_CASE("what trains something else than all weights is refused by name") {
+  const std::string start = "model_name_or_path: models/tiny\nlearning_rate: 1.0e-5\n";
+  const auto refused = [&](const std::string& line) {
+    return says(said(Project::hugging_face, start + line + "\n"),
+                "no-counterpart " + line.substr(0, line.find(':')));
+  };
+  for (const char* line :
+       {"adapter: lora", "finetuning_type: lora", "stage: dpo", "stage: sft", "rl: grpo",
+        "lora_rank: 8", "load_in_4bit: true", "quantization_bit: 4"}) {
+    CAPTURE(line);
+    CHECK(refused(line));
+    CHECK_FALSE(migrate_from(Project::hugging_face, start + line + "\n", "a.yaml").ok);
+  }
+  for (const char* line :
+       {"adapter: ", "finetuning_type: full", "stage: pt", "load_in_8bit: false"}) {
+    CAPTURE(line);
+    CHECK_FALSE(refused(line));
+  }
+}
+
 TEST_CASE("llm.c's command line") {
   const Config config = migrated(Project::llmc,
                                  "mpirun -np 8 ./train_gpt2cu \\\n"

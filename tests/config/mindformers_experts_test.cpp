@@ -160,7 +160,7 @@ TEST_CASE("migration writes the words and numbers of MindFormers' router") {
 }
 
 TEST_CASE("MindFormers' SGD adds weight decay to the gradient") {
-  const std::string text = good_text + "runner_config: {batch_size: 2}\n";
+  const std::string text = good_text + "run_mode: train\nrunner_config: {batch_size: 2}\n";
   CHECK(read(text + "optimizer: {type: SGD}\n").config.optimizer.weight_decay_form ==
         WeightDecayForm::coupled);
   CHECK(read(good_text + "optimizer: {type: sgd}\n").config.optimizer.weight_decay_form ==

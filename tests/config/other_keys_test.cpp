@@ -2,7 +2,9 @@
 #include <set>
 
 #include "catch.h"
+#include "config/read/value_at.h"
 #include "config/schema/known_paths.h"
+#include "config/schema/values.h"
 #include "config/upstream/other_keys.h"
 #include "config_text.h"
 
@@ -186,6 +188,28 @@ TEST_CASE("rows of other projects' keys are sound") {
     }
   }
   CHECK(rows > 250);
+}
+
+TEST_CASE("rows of values that keys of ours do not take are sound") {
+  for (const OtherKey& row : own_value_rows()) {
+    CAPTURE(row.key, row.words);
+    CHECK(find_known_path(std::string(row.key)) != nullptr);
+    CHECK((row.paths.empty() ? !row.note.empty() : true));
+    if (row.words.empty() || row.words.starts_with('#') || row.words == "*") continue;
+    for (const std::string& pair : split_words(row.words)) {
+      const std::string word = pair.substr(0, pair.find('='));
+      CAPTURE(word);
+      // Exactly one row has the word, and the reader refuses it.
+      const auto hints = hints_for_value(std::string(row.key), word, true);
+      REQUIRE(hints.size() == 1);
+      CHECK(read(good_text, {std::string(row.key) + "=" + word}).diagnostics.has_errors());
+      for (const HintValue& value : hints.front().values) {
+        Config config;
+        CAPTURE(value.path, value.text);
+        CHECK_FALSE(set_value(config, value.path, value.text));
+      }
+    }
+  }
 }
 
 TEST_CASE("values of other projects are converted") {

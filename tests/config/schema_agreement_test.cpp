@@ -76,9 +76,11 @@ bool map_holds(const Json& schema, const Json& value) {
 /// The part of draft-07 that the schema uses.
 bool holds(const Json& schema, const Json& value) {
   if (schema.contains("type") && !has_some_type(schema["type"], value)) return false;
-  if (schema.contains("enum") && std::ranges::find(schema["enum"], value) == schema["enum"].end()) {
-    return false;
-  }
+  // As for the type, 1.0 is not the whole number 1.
+  const auto is_value = [&](const Json& one) {
+    return one == value && one.is_number_float() == value.is_number_float();
+  };
+  if (schema.contains("enum") && std::ranges::none_of(schema["enum"], is_value)) return false;
   const auto fits = [&](const Json& one) { return holds(one, value); };
   if (schema.contains("anyOf") && std::ranges::none_of(schema["anyOf"], fits)) return false;
   if (schema.contains("allOf") && !std::ranges::all_of(schema["allOf"], fits)) return false;
@@ -174,6 +176,8 @@ const std::vector<Json>& odd_values() {
                                      "80GiB",
                                      "4 GB",
                                      "(1, 8)",
+                                     "((1, 8),)",
+                                     "a2a,",
                                      "a2a*2",
                                      "cuda",
                                      "level2",
@@ -196,18 +200,25 @@ const std::vector<Json>& odd_values() {
 
 TEST_CASE("the schema accepts what the program accepts, key by key and value by value") {
   const std::vector<std::string> keys = keys_to_change();
-  std::mt19937 random(thorough() ? std::random_device{}() : 5);
-  const int count = thorough() ? 2000 : 400;
   CHECK(holds(whole_schema(), small_file));
-  for (int i = 0; i < count; ++i) {
-    const std::string& key = keys[random() % keys.size()];
-    const Json& value = odd_values()[random() % odd_values().size()];
+  const auto compare = [](const std::string& key, const Json& value) {
     Json tree = small_file;
     put_value(tree, key, value);
     std::string why;
     const bool valid = is_valid(tree, why);
     INFO(key << ": " << value.dump() << ", the program: " << why);
     CHECK(valid == holds(whole_schema(), tree));
+  };
+  if (thorough()) {
+    for (const std::string& key : keys) {
+      for (const Json& value : odd_values()) compare(key, value);
+    }
+    return;
+  }
+  std::mt19937 random(5);
+  for (int i = 0; i < 400; ++i) {
+    const std::string& key = keys[random() % keys.size()];
+    compare(key, odd_values()[random() % odd_values().size()]);
   }
 }
 

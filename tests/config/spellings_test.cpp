@@ -194,12 +194,45 @@ TEST_CASE("later upstream keys are not built, unless they ask for nothing") {
   CHECK(only(read(good_text + "moe_config: {router_dense_type: bfloat16}\n")).code == "not-built");
 }
 
+TEST_CASE("a section of ours whose name upstream has for a bool, in every section and form") {
+  for (const char* section : {"parallel", "parallel_config"}) {
+    CAPTURE(section);
+    const auto given = [&](const std::string& value) {
+      return read(good_text + section + ": {tp_comm_overlap: " + value + "}\n");
+    };
+    for (const char* nothing : {"null", "{}"}) {
+      const ReadResult result = given(nothing);
+      CHECK(found(result) == no_messages());
+      CHECK_FALSE(result.config.parallel.tp_comm_overlap.enable);
+    }
+    CHECK(given("{enable: true}").config.parallel.tp_comm_overlap.enable);
+    CHECK(given("true").config.parallel.tp_comm_overlap.enable);
+    CHECK(only(given("{enabl: true}")).code == "unknown-key");
+  }
+}
+
+TEST_CASE("sections of MindFormers' runner in a file of ours are not read, and said so") {
+  for (const char* line :
+       {"runner_config: {epochs: 2}", "train_dataset: {batch_size: 2}",
+        "eval_dataset: {batch_size: 2}", "runner_wrapper: {use_clip_grad: true}"}) {
+    CAPTURE(line);
+    const Diagnostic one = only(read(good_text + line + "\n"));
+    CHECK(one.code == "unknown-key");
+    CHECK(one.severity == Severity::error);
+    CHECK(!one.help.empty());
+  }
+  // A section that only --set gives makes no file ours.
+  const std::string theirs = good_model + good_data + good_lr + "runner_config: {stop_step: 4}\n";
+  CHECK(read(theirs, {"train.global_batch_size=4"}).config.train.steps == 4);
+}
+
 TEST_CASE("the rest of a MindFormers file is reported, one warning for each key") {
-  const ReadResult result = read(good_text +
-                                 "seed: 0\ncontext: {mode: 0, device_target: Ascend}\n"
-                                 "runner_config: {epochs: 2}\n");
-  CHECK(found(result) == std::vector<std::string>{"not-carried context 6:1",
-                                                  "not-carried runner_config.epochs 7:17"});
+  const ReadResult result =
+      read(good_text +
+           "use_parallel: True\nseed: 0\ncontext: {mode: 0, device_target: Ascend}\n"
+           "runner_config: {epochs: 2}\n");
+  CHECK(found(result) == std::vector<std::string>{"not-carried context 7:1",
+                                                  "not-carried runner_config.epochs 8:17"});
   CHECK(result.config.train.seed == 0);
   const Diagnostic& one = result.diagnostics.list()[1];
   CHECK(one.severity == Severity::warning);

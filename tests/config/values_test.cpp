@@ -67,7 +67,8 @@ TEST_CASE("numbers that are refused, with what was meant") {
       {"log.every", "0", "out-of-range", ""},
       {"log.every", "-1", "out-of-range", ""},
       {"log.every", "9223372036854775808", "out-of-range", ""},
-      {"train.seed", "-1", "out-of-range", ""},
+      {"train.seed", "-1", "out-of-range",
+       "remove it: without it the default seed holds, and runs repeat"},
       {"train.seed", "18446744073709551616", "out-of-range", ""},
       {"optimizer.eps", "0", "out-of-range", ""},
       {"optimizer.beta1", "1", "out-of-range", ""},
@@ -99,11 +100,20 @@ TEST_CASE("a list of one number, and words for nothing") {
   CHECK(only(read_with("checkpoint.every", "[4]")).help == "write 4");
   CHECK(only(read_with("checkpoint.every", "[a]")).help.empty());
   CHECK(only(read_with("optimizer.beta1", "[0.9]")).help == "write 0.9");
-  for (const char* nothing : {"None", "none", "~"}) {
+  const std::string remove = "remove it: without it the default holds";
+  for (const char* nothing : {"None", "none", "auto", "~"}) {
     CAPTURE(nothing);
-    CHECK(only(read_with("checkpoint.every", nothing)).help ==
-          "remove it: without it the default holds");
+    CHECK(only(read_with("train.micro_batch_size", nothing)).help == remove);
   }
+  // Where 0 says it.
+  for (const char* never : {"None", "never", "off", "false"}) {
+    CAPTURE(never);
+    CHECK(only(read_with("checkpoint.every", never)).help == "write 0");
+    CHECK(only(read_with("optimizer.clip_grad_norm", never)).help == "write 0");
+  }
+  CHECK(only(read_with("checkpoint.every", "~")).help == remove);
+  CHECK(only(read_with("checkpoint.keep", "all")).help == "write 0");
+  CHECK(only(read_with("optimizer.type", "[adamw]")).help == "write adamw");
 }
 
 TEST_CASE("range messages state the numbers of the rule") {

@@ -101,6 +101,9 @@ TEST_CASE("positions and families", "[check]") {
   CHECK(positions.message == "seq_length (64) must be at most max_position_embeddings (63)");
   only_error("qk-norm-family", "model.qk_layernorm",
              [](Config& c) { c.model.qk_layernorm = true; });
+  only_error("rope-family", "model.rotary_base", [](Config& c) { c.model.rotary_base = 500; });
+  only_error("rope-family", "model.rope_scaling",
+             [](Config& c) { c.model.rope_scaling.factor = 8; });
   only_error("bias-family", "model.add_bias_linear", [](Config& c) {
     c.model.family = Family::llama;
     c.model.add_bias_linear = true;
@@ -294,8 +297,6 @@ TEST_CASE("options without effect are remarked where the user gave them", "[chec
   idle("lr_schedule.wsd_decay_steps", [](Config& c) { c.lr_schedule.wsd_decay_steps = 5; });
   idle("lr_schedule.min_lr", [](Config& c) { c.lr_schedule.min_lr = 1e-4; });
   idle("lr_schedule.init_lr", [](Config& c) { c.lr_schedule.init_lr = 1e-4; });
-  idle("model.rotary_base", [](Config& c) { c.model.rotary_base = 500; });
-  idle("model.rope_scaling", [](Config& c) { c.model.rope_scaling.factor = 8; });
   idle("optimizer.weight_decay_incr_style",
        [](Config& c) { c.optimizer.weight_decay_incr_style = WeightDecayStyle::cosine; });
   idle("train.validate_every", [](Config& c) { c.train.validate_every = 10; });

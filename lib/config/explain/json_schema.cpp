@@ -61,11 +61,11 @@ Json list_schema(const Field& field) {
     Json item = {{"type", "integer"}};
     add_range(item, field.range);
     item = with_units(item, field.unit);
-    const Json tuple = {{"type", "string"}, {"pattern", "^\\("}};
+    const Json tuple = {{"type", "string"}, {"pattern", "^\\([^(]*$"}};
     return {{"anyOf", {item, list_of(item), tuple}}};
   } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
     const Json word = {{"enum", {"data_parallel", "full_batch"}}};
-    const Json tuples = {{"type", "string"}, {"pattern", "^\\("}};
+    const Json tuples = {{"type", "string"}, {"pattern", "^\\( *\\("}};
     return {{"anyOf", {word, list_of(list_of(whole_from(1))), tuples}}};
   } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
     std::string words;
@@ -78,7 +78,7 @@ Json list_schema(const Field& field) {
     const auto text = [](const std::string& pattern) {
       return Json{{"type", "string"}, {"pattern", "^" + pattern + "$"}};
     };
-    return {{"anyOf", {text(entry + "( *, *" + entry + ")*"), list_of(text(entry))}}};
+    return {{"anyOf", {text(entry + "( *, *" + entry + ")*,?"), list_of(text(entry))}}};
   } else {
     const Json nothing = {{"type", "null"}};
     return {{"anyOf", {nothing, whole_from(1), list_of(whole_from(0))}}};

@@ -69,6 +69,14 @@ const ForeignValue* Migration::given(std::string_view key) const {
   return found;
 }
 
+const ForeignValue* Migration::written_as(std::string_view key) const {
+  const ForeignValue* found = nullptr;
+  for (const ForeignValue& value : values_) {
+    if (value.key == key) found = &value;
+  }
+  return found;
+}
+
 bool Migration::is_last(const ForeignValue& value) const {
   const OtherKey* row = find_other_key(project_, value.key);
   return row == nullptr || given(row->key) == &value;
@@ -170,6 +178,12 @@ void Migration::not_carried(std::string_view key, const std::string& why) {
   diagnostics_.add({Severity::warning, "not-carried", std::string(key),
                     (value == nullptr ? "" : written(*value) + ": ") + why, "",
                     value == nullptr ? nowhere : tree_.place(value->span)});
+}
+
+void Migration::refuse(const ForeignValue& value, const std::string& message,
+                       const std::string& help) {
+  diagnostics_.add({Severity::error, "no-counterpart", value.key, written(value) + ": " + message,
+                    help, tree_.place(value.span)});
 }
 
 void Migration::refuse(const std::string& path, const std::string& message, const std::string& help,

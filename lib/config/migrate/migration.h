@@ -24,6 +24,8 @@ class Migration {
   void carry_rows();
   /// The last value of a key, by the name in its row; none if it is not given.
   const ForeignValue* given(std::string_view key) const;
+  /// The same by the name as written, which needs no row.
+  const ForeignValue* written_as(std::string_view key) const;
   std::string text(std::string_view key, const std::string& otherwise = "") const;
   double number(std::string_view key, double otherwise) const;
   bool flag(std::string_view key) const;  // given, and not false
@@ -39,6 +41,8 @@ class Migration {
   void put_list(const std::string& path, int node, const std::string& why);
   void remove(const std::string& path);
   void not_carried(std::string_view key, const std::string& why);
+  /// A key of the file that asks for what is not built.
+  void refuse(const ForeignValue& value, const std::string& message, const std::string& help);
   void refuse(const std::string& path, const std::string& message, const std::string& help,
               const char* code = "two-spellings");
 

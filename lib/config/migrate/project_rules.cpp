@@ -220,7 +220,44 @@ constexpr Default hugging_face_defaults[] = {
     {"lr_schedule.max_lr", "5e-5"},
 };
 
+/// Keys of programs that take TrainingArguments and train otherwise than by all weights on texts,
+/// with the values that do not ("|" between them).
+constexpr std::pair<std::string_view, std::string_view> other_training[] = {
+    {"adapter", ""},
+    {"finetuning_type", "full"},
+    {"stage", "pt"},
+    {"rl", ""},
+    {"use_peft", "false|False"},
+    {"peft_type", ""},
+    {"lora_r", "0"},
+    {"lora_rank", "0"},
+    {"use_dora", "false|False"},
+    {"quantization_bit", ""},
+    {"load_in_4bit", "false|False"},
+    {"load_in_8bit", "false|False"},
+    {"use_galore", "false|False"},
+    {"use_badam", "false|False"},
+    {"neftune_noise_alpha", "0"},
+    {"label_smoothing_factor", "0|0.0"}};
+
+/// Refused, and not only named: the run would train something else.
+void refuse_other_training(Migration& m) {
+  for (const auto& [key, plain] : other_training) {
+    const ForeignValue* value = m.written_as(key);
+    if (value == nullptr || value->words.empty() || value->words.front().empty()) continue;
+    const std::vector<std::string> words = split_words(plain);
+    if (std::ranges::find(words, value->words.front()) != words.end()) continue;
+    m.refuse(*value, "all weights are trained, on texts; this would train something else",
+             words.empty() ? "remove it" : "write " + std::string(key) + ": " + words.front());
+  }
+}
+
 void settle_hugging_face(Migration& m) {
+  refuse_other_training(m);
+  if (m.at("model.num_layers") || m.at("model.hidden_size")) {
+    m.refuse("model.family", "the file has sizes of a model, and nothing says of which",
+             "add its model_type, such as \"llama\"", "no-counterpart");
+  }
   if (!m.at("train.steps") && !m.at("train.epochs")) m.put_default("train.epochs", "3");
   if (m.at("train.steps") && m.at("train.epochs")) {
     m.remove("train.epochs");

@@ -63,20 +63,27 @@ class Carrier {
  private:
   YamlTree& tree() { return edit_.tree(); }
 
-  /// Whether the file has a section that only MindFormers' runner has.
+  /// Whether the file has a key or a section that only MindFormers has. Its sections for the runner
+  /// and the data say nothing in a file that has our section train: there they are keys that
+  /// nothing reads.
   bool is_mindformers() const {
     constexpr std::string_view marks[] = {"use_parallel", "run_mode"};
-    constexpr std::string_view sections[] = {
-        "runner_config",   "runner_wrapper", "train_dataset",    "eval_dataset",
-        "parallel_config", "moe_config",     "recompute_config", "model.model_config"};
+    constexpr std::string_view sections[] = {"parallel_config", "moe_config", "recompute_config",
+                                             "model.model_config"};
+    constexpr std::string_view of_runner[] = {"runner_config", "runner_wrapper", "train_dataset",
+                                              "eval_dataset"};
     const YamlTree& all = edit_.tree();
     if (all.node(edit_.root()).kind != Kind::map) return false;
     const auto is_map = [&](std::string_view path) {
       const YamlEntry* entry = edit_.find(path);
       return entry != nullptr && all.node(entry->value).kind == Kind::map;
     };
+    const YamlEntry* train = edit_.find("train");
+    const bool is_ours =
+        train != nullptr && all.place(train->key_span).origin != Place::Origin::set_option;
     return std::ranges::any_of(marks, [&](std::string_view mark) { return edit_.has(mark); }) ||
-           std::ranges::any_of(sections, is_map);
+           std::ranges::any_of(sections, is_map) ||
+           (!is_ours && std::ranges::any_of(of_runner, is_map));
   }
 
   void carry(const OtherKey& row) {

@@ -44,6 +44,8 @@ class SectionReader {
     if (field.is_internal) {
       refuse_internal(node, field);
     } else if (auto problem = read_field(reading_.tree, entry->value, field, value)) {
+      problem->help =
+          help_for_value(reading_.tree, path_of(field.key), entry->value, std::move(problem->help));
       reading_.report(std::move(*problem), path_of(field.key), place_of(node));
     } else {
       reading_.result.sources.record(path_of(field.key), place_of(node));

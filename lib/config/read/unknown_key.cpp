@@ -34,6 +34,20 @@ bool fits(const Hint& hint) {
 
 std::string text_of(const Hint& hint) { return fits(hint) ? hint.text : hint.without_values; }
 
+/// A word as it is, a list as [1, 2], "" for anything else.
+std::string value_text(const YamlTree& tree, int value) {
+  const YamlNode& node = tree.node(value);
+  if (node.kind == YamlNode::Kind::scalar) return node.scalar;
+  return node.kind == YamlNode::Kind::sequence ? flow_text(tree, value) : "";
+}
+
+/// The first hint that takes the value, or "".
+std::string fitting_hint(const std::string& path, const std::string& value, bool exact) {
+  const std::vector<Hint> hints = hints_for_value(path, value, exact);
+  const auto found = std::ranges::find_if(hints, fits);
+  return found == hints.end() ? "" : found->text;
+}
+
 class KeyGuess {
  public:
   explicit KeyGuess(const UnknownKey& unknown) : unknown_(unknown), entry_(unknown.entry) {}
@@ -94,21 +108,16 @@ class KeyGuess {
 
   bool hint_here() {
     return !unknown_.section.empty() &&
-           take(hint_for(unknown_.section + "." + entry_.key, value_text(entry_)));
+           take(hint_for(unknown_.section + "." + entry_.key, text_in(entry_)));
   }
   /// A key of ours that is near comes first where theirs does not take the value.
   bool hint_of_key() {
-    const Hint hint = hint_for(entry_.key, value_text(entry_));
+    const Hint hint = hint_for(entry_.key, text_in(entry_));
     return (!fits(hint) && nearby()) || take(hint);
   }
 
-  std::string value_text(const YamlEntry& entry) const {
-    const YamlNode& node = unknown_.tree.node(entry.value);
-    const bool is_plain =
-        node.kind == YamlNode::Kind::scalar || node.kind == YamlNode::Kind::sequence;
-    return !is_plain                             ? ""
-           : node.kind == YamlNode::Kind::scalar ? node.scalar
-                                                 : flow_text(unknown_.tree, entry.value);
+  std::string text_in(const YamlEntry& entry) const {
+    return value_text(unknown_.tree, entry.value);
   }
 
   std::string where_keys_are() const {
@@ -143,8 +152,8 @@ class KeyGuess {
     std::vector<std::string> paths;
     std::size_t count = 0;
     for (const YamlEntry& inner : unknown_.tree.node(entry_.value).entries) {
-      Hint one = hint_for(entry_.key + "." + inner.key, value_text(inner));
-      if (one.text.empty() && anywhere) one = hint_for(inner.key, value_text(inner));
+      Hint one = hint_for(entry_.key + "." + inner.key, text_in(inner));
+      if (one.text.empty() && anywhere) one = hint_for(inner.key, text_in(inner));
       if (one.text.empty() || ++count > most_inner_hints) continue;
       text += (text.empty() ? "" : "; ") + text_of(one);
       for (const HintValue& value : one.values) paths.push_back(value.path);
@@ -208,10 +217,19 @@ UnknownKeyHelp help_for(const UnknownKey& unknown) { return KeyGuess(unknown).ru
 
 std::string help_for_section(const std::string& section, const YamlNode& value) {
   const bool is_word = value.kind == YamlNode::Kind::scalar;
+  const std::string meant = is_word ? fitting_hint(section, value.scalar, false) : "";
+  if (!meant.empty()) return meant;
   const Hint hint = is_word ? hint_for(section, value.scalar) : Hint{};
   return hint.text.starts_with("write ")
              ? text_of(hint)
              : "give it keys: `trainctl explain " + section + "` lists them";
+}
+
+std::string help_for_value(const YamlTree& tree, const std::string& path, int node,
+                           std::string help) {
+  if (tree.node(node).kind == YamlNode::Kind::null) return help;
+  const std::string meant = fitting_hint(path, value_text(tree, node), !help.empty());
+  return meant.empty() ? help : meant;
 }
 
 }  // namespace trainctl

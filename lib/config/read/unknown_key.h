@@ -1,4 +1,5 @@
-// What was probably meant by a key that the schema does not have.
+// What was probably meant by a key that the schema does not have, or by a value that a key does not
+// take.
 #pragma once
 
 #include <string>
@@ -26,5 +27,10 @@ struct UnknownKeyHelp {
 UnknownKeyHelp help_for(const UnknownKey& unknown);
 /// What to write for a section that has a value instead of keys, such as optimizer: adamw.
 std::string help_for_section(const std::string& section, const YamlNode& value);
+
+/// What to write instead of a value that the key at `path` does not take: `help`, which may be "",
+/// or what people mean by that value.
+std::string help_for_value(const YamlTree& tree, const std::string& path, int node,
+                           std::string help);
 
 }  // namespace trainctl

@@ -48,6 +48,10 @@ constexpr CodeNote training_notes[] = {
      "low_freq_factor must be below high_freq_factor; wavelengths between the two are blended.",
      "model: {rope_scaling: {low_freq_factor: 4, high_freq_factor: 1}}",
      "model: {rope_scaling: {low_freq_factor: 1, high_freq_factor: 4}}"},
+    {"rope-family", "The model family has no rotary positions",
+     "Only llama models have RoPE; gpt2, which is also the family of a file that names none, has "
+     "learned positions.",
+     "model: {rotary_base: 500000.0}", "model: {family: llama, rotary_base: 500000.0}"},
     {"qk-norm-family", "The model family has no q/k norms", "Only llama models have qk_layernorm.",
      "model: {family: gpt2, qk_layernorm: true}", "model: {family: llama, qk_layernorm: true}"},
     {"bias-family", "The model family has no biases",

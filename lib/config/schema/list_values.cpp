@@ -183,7 +183,9 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, C
       if (auto problem = add_layers(tree.node(item), result)) return problem;
     }
   } else if (given.kind == YamlNode::Kind::scalar) {
-    for (const std::string& part : split_at(given.scalar, ',')) {
+    std::vector<std::string> parts = split_at(given.scalar, ',');
+    if (parts.empty()) parts.emplace_back();
+    for (const std::string& part : parts) {
       YamlNode entry = given;
       entry.scalar = trimmed(part);
       if (auto problem = add_layers(entry, result)) return problem;

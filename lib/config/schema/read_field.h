@@ -10,19 +10,27 @@
 
 namespace trainctl {
 
+/// A word of a choice, or any other value but a list.
+template <class Value>
+std::optional<Problem> read_scalar(const YamlNode& node, const Field& field, Value& value) {
+  if constexpr (std::is_enum_v<Value>) {
+    int number = static_cast<int>(value);
+    auto problem = read_word(node, words_of<Value>, number);
+    value = static_cast<Value>(number);
+    return problem;
+  } else {
+    return read_value(node, field, value);
+  }
+}
+
 /// Stores the value and returns nothing, or leaves it unchanged and returns the problem.
 template <class Value>
 std::optional<Problem> read_field(const YamlTree& tree, int node, const Field& field,
                                   Value& value) {
-  if constexpr (std::is_enum_v<Value>) {
-    int number = static_cast<int>(value);
-    auto problem = read_word(tree.node(node), words_of<Value>, number);
-    value = static_cast<Value>(number);
-    return problem;
-  } else if constexpr (ListValue<Value>) {
+  if constexpr (ListValue<Value>) {
     return read_list(tree, node, field, value);
   } else {
-    auto problem = read_value(tree.node(node), field, value);
+    auto problem = read_scalar(tree.node(node), field, value);
     const YamlNode& given = tree.node(node);
     Value inner{};
     if (problem && given.kind == YamlNode::Kind::sequence && given.items.size() == 1 &&

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
@@ -99,7 +100,8 @@ std::string help_for_unit(const std::string& text, const Field& field, bool whol
     if (unit == "m" || unit == "min") return in(to_minutes);
     if (unit == "s" || unit == "sec") return in(to_minutes / 60);
   }
-  if (unit == "%") return whole ? "" : in(0.01);
+  // Learning rates are not shares of another number.
+  if (unit == "%") return whole || field.key.ends_with("_lr") ? "" : in(0.01);
   const double decimal = factor_of(Unit::count, unit);
   const double binary = unit == "k" || unit == "K" ? 1024 : unit == "M" ? 0x1p20 : 0;
   if (decimal == 0) return "";
@@ -109,6 +111,24 @@ std::string help_for_unit(const std::string& text, const Field& field, bool whol
 /// For a key without a value, or with the word of another language for that.
 std::string help_for_nothing(const Field& field) {
   return field.is_required ? "write a number" : "remove it: without it the default holds";
+}
+
+/// For a word instead of a number: "never" where 0 says so, "auto" where nothing needs to be said.
+std::string help_for_word(const std::string& word, const Field& field) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
+    return std::ranges::find(words, word) != words.end();
+  };
+  constexpr std::string_view mark = "; 0: ";
+  const std::size_t at = field.meaning.find(mark);
+  const bool has_zero = at != std::string_view::npos && field.range.holds(0);
+  const std::string_view zero = has_zero ? field.meaning.substr(at + mark.size()) : "";
+  const bool is_none =
+      zero.starts_with("no") || zero.starts_with("never") || zero.starts_with("only");
+  if (is_none && is_one_of({"none", "nil", "never", "no", "off", "false", "disabled"})) {
+    return "write 0";
+  }
+  if (zero.starts_with("all") && is_one_of({"all", "none", "nil"})) return "write 0";
+  return is_one_of({"none", "nil", "auto"}) ? help_for_nothing(field) : "";
 }
 
 template <class Number>
@@ -140,7 +160,7 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
     const bool holds = !problem->suggestion.empty() && !parse_number(problem->suggestion, meant) &&
                        field.range.holds(static_cast<double>(meant));
     if (help.empty() && holds) help = use(problem->suggestion);
-    if (word == "none" || word == "nil") help = help_for_nothing(field);
+    if (help.empty()) help = help_for_word(word, field);
     return Problem{problem->out_of_range ? "out-of-range" : "wrong-type",
                    cited(node.scalar) + " " + problem->why, help};
   }
@@ -207,10 +227,55 @@ constexpr std::pair<std::string_view, std::string_view> other_words[] = {
 
 /// What is not built, and the nearest that is.
 constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
-    {"fp8", "bf16"},          {"fp4", "bf16"},          {"int8", "bf16"},     {"muon", "adamw"},
-    {"lion", "adamw"},        {"adafactor", "adamw"},   {"adagrad", "adamw"}, {"lamb", "adamw"},
-    {"adamw_8bit", "adamw"},  {"shampoo", "adamw"},     {"seqpipe", "1f1b"},  {"dualpipe", "zb-v"},
-    {"polynomial", "linear"}, {"exponential", "cosine"}};
+    {"fp8", "bf16"},
+    {"fp4", "bf16"},
+    {"int8", "bf16"},
+    {"int4", "bf16"},
+    {"fp8_e4m3", "bf16"},
+    {"fp8_e5m2", "bf16"},
+    {"mxfp8", "bf16"},
+    {"nvfp4", "bf16"},
+    {"nf4", "bf16"},
+    {"fp64", "fp32"},
+    {"float64", "fp32"},
+    {"double", "fp32"},
+    {"torch.float64", "fp32"},
+    {"tf32", "fp32"},
+    {"tpu", "cpu"},
+    {"xla", "cpu"},
+    {"mps", "cpu"},
+    {"metal", "cpu"},
+    {"rocm", "cpu"},
+    {"hip", "cpu"},
+    {"xpu", "cpu"},
+    {"hpu", "cpu"},
+    {"npu", "cpu"},
+    {"ascend", "cpu"},
+    {"muon", "adamw"},
+    {"lion", "adamw"},
+    {"adafactor", "adamw"},
+    {"adagrad", "adamw"},
+    {"lamb", "adamw"},
+    {"adamw_8bit", "adamw"},
+    {"adamw_bnb_8bit", "adamw"},
+    {"paged_adamw_8bit", "adamw"},
+    {"rmsprop", "adamw"},
+    {"shampoo", "adamw"},
+    {"soap", "adamw"},
+    {"sophia", "adamw"},
+    {"adadelta", "adamw"},
+    {"nadam", "adamw"},
+    {"radam", "adamw"},
+    {"seqpipe", "1f1b"},
+    {"dualpipe", "zb-v"},
+    {"polynomial", "linear"},
+    {"exponential", "cosine"},
+    {"step", "constant"},
+    {"multistep", "constant"},
+    {"one_cycle", "cosine"},
+    {"onecycle", "cosine"},
+    {"cosine_with_restarts", "cosine"},
+    {"reduce_lr_on_plateau", "cosine"}};
 
 /// "did you mean cuda?" for a word that is not one of the candidates, or "".
 std::string meant_word(const std::string& value, const std::vector<std::string>& candidates) {

@@ -30,6 +30,52 @@ void refuse_changes(HuggingFaceReader& reader) {
   reader.only("pruned_heads", {HuggingFaceJson::object()}, "pruned heads are not built");
 }
 
+/// Architectures name the same class as model_type: LlamaForCausalLM for llama.
+void refuse_other_class(HuggingFaceReader& reader, const std::string& type) {
+  const HuggingFaceJson& names = reader.at("architectures");
+  if (!names.is_array()) return;
+  std::string wanted = type;
+  std::erase(wanted, '_');
+  for (const HuggingFaceJson& name : names) {
+    const std::string given = name.is_string() ? lower_case(name.get<std::string>()) : "";
+    const auto is = [&](const char* end) { return given == wanted + end; };
+    if (is("forcausallm") || is("lmheadmodel") || is("model")) continue;
+    return reader.problem("architectures", "expected the language model of model_type " + type);
+  }
+}
+
+/// Marks of other models, which a file may have beside a model_type that its own code reads in
+/// another way.
+void refuse_other_models(HuggingFaceReader& reader, const std::string& type) {
+  const HuggingFaceJson& code = reader.at("auto_map");
+  for (const char* name : {"AutoModel", "AutoModelForCausalLM"}) {
+    if (code.is_object() && code.contains(name)) {
+      reader.problem("auto_map", "the model has code of its own, which is not read");
+      break;
+    }
+  }
+  for (const char* key : {"alibi", "use_alibi", "parallel_residual", "use_parallel_residual",
+                          "parallel_attn", "multi_query", "multi_latent_attention"}) {
+    reader.only(key, {false}, "the families here have none of it");
+  }
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling",
+                          "logit_scale", "scale_emb"}) {
+    reader.only(key, {1}, "nothing is scaled here");
+  }
+  for (const char* key : {"attention_multiplier", "kv_lora_rank", "clip_qkv",
+                          "attention_chunk_size", "query_pre_attn_scalar"}) {
+    reader.only(key, {}, "attention here has nothing of the kind");
+  }
+  const bool normed = type.starts_with("qwen3") || type == "dots1";  // queries and keys
+  for (const char* key : {"qk_norm", "use_qk_norm", "qk_layernorm"}) {
+    reader.only(key, {normed}, "model_type says it");
+  }
+  if (has_hugging_face_experts(type)) return;
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    reader.only(key, {0, 1}, "models of model_type " + type + " have no experts");
+  }
+}
+
 /// Words for the attention of each layer. A window hides nothing where the file has none that is
 /// shorter than `positions`.
 void read_layer_types(HuggingFaceReader& reader, std::int64_t layers, std::int64_t positions) {
@@ -291,6 +337,8 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   } else {
     read_rotary(reader, *rotary);
   }
+  refuse_other_class(reader, type);
+  refuse_other_models(reader, type);
   reader.give("init_method_std", reader.number("initializer_range", 0.02));
   result.model = "{" + result.model + "}";
   if (!result.moe.empty()) result.moe = "{" + result.moe + "}";

@@ -50,7 +50,25 @@ std::optional<std::string> validation_part(const std::string& text) {
   return plain_number(std::round(1e6 * parts[1] / sum) / 1e6);
 }
 
+/// A file or folder of a tokenizer as data.tokenizer names it.
+std::optional<std::string> tokenizer_of(const std::string& value) {
+  constexpr std::string_view file = "tokenizer.json";
+  if (value.ends_with(".model")) return "sentencepiece:" + value;
+  if (!value.ends_with(file)) return std::nullopt;
+  const std::string folder = value.substr(0, value.size() - file.size());
+  return "hf:" + (folder.empty() ? "." : folder);
+}
+
+/// 5% as a part of one.
+std::optional<std::string> share_of(const std::string& value) {
+  const auto number =
+      value.ends_with('%') ? number_in(value.substr(0, value.size() - 1)) : std::nullopt;
+  return number ? std::optional(plain_number(0.01 * *number)) : std::nullopt;
+}
+
 std::optional<std::string> special(std::string_view how, const std::string& value) {
+  if (how == "#share") return share_of(value);
+  if (how == "#tokenizer") return tokenizer_of(value);
   if (how == "#split") return validation_part(value);
   if (how == "#true") return "true";
   if (how == "#hf") return "hf:" + value;
@@ -64,7 +82,7 @@ std::optional<std::string> special(std::string_view how, const std::string& valu
 }
 
 /// Words that say nothing without their section.
-constexpr std::string_view vague[] = {"enabled", "enable", "stage", "type",     "name", "mode",
+constexpr std::string_view vague[] = {"enabled", "enable", "stage", "type",     "name",  "mode",
                                       "freq",    "folder", "steps", "interval", "params"};
 
 /// Without its section.
@@ -219,6 +237,12 @@ std::optional<std::string> convert(const OtherKey& row, const std::string& value
     if (pair.substr(0, equals) == wanted) return pair.substr(equals + 1);
   }
   return std::nullopt;
+}
+
+std::optional<Hint> hint_for_row(const OtherKey& row, const std::string& value) {
+  const bool is_list = row.words == "#each" && items_of(value).size() == paths_of(row).size();
+  if (!is_list && !convert(row, value)) return std::nullopt;
+  return hint_of(Project::usual, row, value);
 }
 
 Hint hint_for(const std::string& key, const std::string& value) {

@@ -95,14 +95,13 @@ class Rewriter {
       const std::string place = entry.key + "." + inner.key;
       const UpstreamKey* row = find_row(section, inner.key);
       const ForeignKey* foreign = find_foreign(section, inner.key);
-      if (row != nullptr) {
-        if (!take(*row, inner, place)) kept.push_back(inner);
-      } else if (foreign != nullptr) {
-        if (answer(*foreign, inner)) kept.push_back(inner);
-      } else if (ours) {
+      const std::string canonical = section + "." + inner.key;
+      if (row != nullptr && take(*row, inner, place, canonical)) continue;
+      if (row == nullptr && foreign != nullptr && !answer(*foreign, inner)) continue;
+      if (ours) {
         kept.push_back(inner);
       } else {
-        claim(section + "." + inner.key, inner, place);
+        claim(canonical, inner, place);
       }
     }
     tree_.node(entry.value).entries = std::move(kept);
@@ -152,12 +151,16 @@ class Rewriter {
                       tree_.place(entry.key_span)});
   }
 
-  /// True if the entry was handled, false if it stays in its section.
-  bool take(const UpstreamKey& row, const YamlEntry& entry, const std::string& written) {
+  /// True if the entry was handled, false if it stays in its section, where its path is `canonical`
+  /// in our words.
+  bool take(const UpstreamKey& row, const YamlEntry& entry, const std::string& written,
+            const std::string& canonical) {
     const std::string path(row.path);
-    const bool says_nothing = kind(entry.value) == Kind::null && row.fallback == "null";
+    const bool is_null = kind(entry.value) == Kind::null;
+    const bool says_nothing = is_null && row.fallback == "null";
     if (written == path) return says_nothing;
-    if (kind(entry.value) == Kind::map && path.starts_with(written + ".")) return false;
+    const bool is_section = is_null || kind(entry.value) == Kind::map;
+    if (is_section && path.starts_with(canonical + ".")) return false;
     warn_deprecated(row, entry);
     if (says_nothing) return true;
     switch (row.conversion) {
@@ -190,7 +193,7 @@ class Rewriter {
     const std::string place = written + "." + child.key;
     const ForeignKey* foreign = find_foreign(prefix, child.key);
     if (row != nullptr) {
-      take(*row, child, place);
+      take(*row, child, place, place);
     } else if (foreign != nullptr && !is_of_runner(*foreign)) {
       answer(*foreign, child);
     } else {

@@ -96,9 +96,15 @@ void check_positions(const ModelConfig& model, Check& check) {
 void check_rope(const ModelConfig& model, Check& check) {
   const RopeScalingConfig& scaling = model.rope_scaling;
   if (model_shape(model).position_kind == PositionKind::learned) {
-    const char* reason = "the gpt2 family has learned positions, not rotary ones";
-    check.no_effect("model.rotary_base", model.rotary_base != ModelConfig{}.rotary_base, reason);
-    check.no_effect("model.rope_scaling", scaling.factor != 1.0, reason);
+    const auto refuse = [&](const char* key, const std::string& given) {
+      check.error("rope-family", std::string("model.") + key,
+                  given + " is given, but the gpt2 family has learned positions, not rotary ones",
+                  std::string("set family to llama, or remove ") + key);
+    };
+    if (model.rotary_base != ModelConfig{}.rotary_base) {
+      refuse("rotary_base", named("rotary_base", number(model.rotary_base)));
+    }
+    if (scaling.factor != 1.0) refuse("rope_scaling", named("factor", number(scaling.factor)));
     return;
   }
   check.rule("model.rotary_base", model.rotary_base > 1, model.rotary_base, "above 1");

@@ -235,7 +235,7 @@ void check_data(const Config& config, Check& check) {
   const double fraction = validation.fraction;
   check.rule("data.validation.fraction", fraction >= 0 && fraction < 1, fraction, "in [0, 1)");
   check.range("data.validation.max_sequences", validation.max_sequences, 0, most_count);
-  check.range("data.prefetch", data.prefetch, 0, 256);
+  check.range("data.prefetch", data.prefetch, 0, 1024);
   if (validation.path && fraction > 0) {
     check.no_effect("data.validation.fraction", true, "data.validation.path is given");
   }
