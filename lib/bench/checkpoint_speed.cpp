@@ -193,7 +193,7 @@ ParamStore store_of(const Candidate& layout, int rank) {
   return {DeviceKind::cpu,
           layout.plan.stage_of(rank),
           {.compute = layout.plan.compute,
-           .states = optimizer_values(layout.config.optimizer),
+           .optimizer = &layout.config.optimizer,
            .training = false,
            .ownership = make_ownership(layout.plan, rank)}};
 }

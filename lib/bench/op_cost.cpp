@@ -69,26 +69,17 @@ OpCost cost_of(const MatmulBatch& args) {
   return all;
 }
 
-OpCost cost_of(const LayerNormForward& args) {
+OpCost cost_of(const NormForward& args) {
   const Tensor written = args.residual.empty() ? Tensor{} : args.sum;
   return moves({args.x, args.residual, written, args.y, args.mean, args.rstd});
 }
-OpCost cost_of(const LayerNormBackward& args) {
+OpCost cost_of(const NormBackward& args) {
   return moves({args.dy, args.x, args.d_residual, args.dx, args.mean, args.rstd});
 }
-OpCost cost_of(const RmsNormForward& args) {
-  const Tensor written = args.residual.empty() ? Tensor{} : args.sum;
-  return moves({args.x, args.residual, written, args.y, args.rstd});
-}
-OpCost cost_of(const RmsNormBackward& args) {
-  return moves({args.dy, args.x, args.d_residual, args.dx, args.rstd});
-}
 
-OpCost cost_of(const GeluForward& args) { return moves({args.x, args.y}); }
-OpCost cost_of(const GeluBackward& args) { return moves({args.x, args.dy, args.dx}); }
-OpCost cost_of(const SwigluForward& args) { return moves({args.gate, args.up, args.y}); }
-OpCost cost_of(const SwigluBackward& args) {
-  return moves({args.gate, args.up, args.dy, args.dgate, args.dup});
+OpCost cost_of(const ActivationForward& args) { return moves({args.x, args.up, args.y}); }
+OpCost cost_of(const ActivationBackward& args) {
+  return moves({args.x, args.up, args.dy, args.dx, args.dup});
 }
 OpCost cost_of(const Add& args) { return moves({args.a, args.b, args.y}); }
 OpCost cost_of(const Cast& args) { return moves({args.x, args.y}); }
@@ -145,16 +136,10 @@ OpCost cost_of(const CrossEntropyGradient& args) {
   return {.bytes = args.forward_only ? bytes_of({args.target}) : twice(args.logits)};
 }
 
-OpCost cost_of(const Calls<AdamW>& args) {
-  return of_all(args, [](const AdamW& one) {
-    const double state = twice(one.parameter) + twice(one.m) + twice(one.v);
-    return OpCost{.bytes = state + bytes_of({one.gradient, one.compute})};
-  });
-}
-OpCost cost_of(const Calls<Sgd>& args) {
-  return of_all(args, [](const Sgd& one) {
-    const double momentum = one.momentum.empty() ? 0 : twice(one.momentum);
-    return OpCost{.bytes = twice(one.parameter) + momentum + bytes_of({one.gradient, one.compute})};
+OpCost cost_of(const Calls<Update>& args) {
+  return of_all(args, [](const Update& one) {
+    const double kept = twice(one.parameter) + twice(one.states[0]) + twice(one.states[1]);
+    return OpCost{.bytes = kept + bytes_of({one.gradient, one.compute})};
   });
 }
 OpCost cost_of(const Calls<SquareSum>& args) {

@@ -65,7 +65,8 @@ struct Looked<std::integral_constant<Kernel<Args> Kernels::*, entry>> {
     OpTimes* times = OpTimes::of_thread();
     if (times == nullptr || !times->looks()) return kernel(context, args);
     void* const native = context.stream->native();
-    const std::size_t call = times->enter(name, OpKind::kernel, cost_of(args), native);
+    const std::size_t call =
+        times->enter(name_of_call(args, name), OpKind::kernel, cost_of(args), native);
     kernel(context, args);
     const bool whole = times->leave(call, native);
     if constexpr (makes_products<Args>) {

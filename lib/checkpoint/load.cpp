@@ -44,8 +44,10 @@ class Index {
   std::map<std::pair<std::string, std::string>, const SavedTensor*> tensors_;
 };
 
-std::vector<std::string> values_of(const OptimizerConfig& optimizer, bool all) {
-  std::vector<std::string> values = saved_values(optimizer);
+/// `all`: with the optimizer's values.
+std::vector<std::string> values_of(const ParamSpec& parameter, const OptimizerConfig& optimizer,
+                                   bool all) {
+  std::vector<std::string> values = saved_values(parameter, optimizer);
   if (!all) values.resize(1);
   return values;
 }
@@ -65,14 +67,16 @@ std::string way_past(const std::filesystem::path& checkpoint) {
 }
 
 void fill(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
-          const std::vector<std::string>& words, std::int64_t rank, ParamStore& store) {
+          const OptimizerConfig& optimizer, bool all, std::int64_t rank, ParamStore& store) {
   const Index index(manifest);
   PieceReader reader(manifest, directory);
-  for (int value = 0; value < static_cast<int>(words.size()); ++value) {
+  const int kinds = all ? saved_kinds(store.table(), optimizer) : 1;
+  for (int value = 0; value < kinds; ++value) {
     for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
       const ParamSpec& parameter = at(store.table(), i);
       const Slice held = store.owned(i);
-      if (held.length() == 0) continue;
+      const std::vector<std::string> words = values_of(parameter, optimizer, all);
+      if (held.length() == 0 || value >= std::ssize(words)) continue;
       const SavedTensor* saved = index.find(parameter.name, at(words, value));
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
       const HostValues on_host(values_at(store, value, i, held.begin, held.length()));
@@ -105,7 +109,7 @@ void check_fits(const Manifest& manifest, const std::filesystem::path& directory
     for (const ParamSpec& parameter : stage.parameters) {
       if (!known.insert(parameter.name).second) continue;
       const Shape shape = saved_shape(parameter, plan.model);
-      for (const std::string& value : values_of(optimizer, values)) {
+      for (const std::string& value : values_of(parameter, optimizer, values)) {
         const SavedTensor* saved = index.find(parameter.name, value);
         const std::string title = value + " of " + parameter.name;
         if (saved == nullptr) {
@@ -131,7 +135,7 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
                      ParamStore& store, bool values) {
   try {
-    fill(manifest, directory, plan, values_of(optimizer, values), rank, store);
+    fill(manifest, directory, plan, optimizer, values, rank, store);
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_data && error.code() != ExitCode::missing_input) throw;
     throw Error(error.code(), error.what() + way_past(directory));

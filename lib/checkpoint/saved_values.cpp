@@ -1,14 +1,27 @@
 #include "checkpoint/saved_values.h"
 
+#include <algorithm>
+
 #include "base/at.h"
-#include "plan/rules/resolve.h"
+#include "config/schema/optimizers.h"
 
 namespace trainctl {
 
-std::vector<std::string> saved_values(const OptimizerConfig& optimizer) {
-  if (optimizer.type == OptimizerType::adamw) return {"parameters", "exp_avg", "exp_avg_sq"};
-  if (optimizer_values(optimizer).empty()) return {"parameters"};
-  return {"parameters", "momentum"};
+std::vector<std::string> saved_values(const ParamSpec& parameter,
+                                      const OptimizerConfig& optimizer) {
+  std::vector<std::string> words{"parameters"};
+  for (const OptimizerState& state : kept_states(parameter.update, optimizer)) {
+    words.emplace_back(state.word);
+  }
+  return words;
+}
+
+int saved_kinds(const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer) {
+  std::size_t most = 0;
+  for (const ParamSpec& parameter : table) {
+    most = std::max(most, saved_values(parameter, optimizer).size());
+  }
+  return static_cast<int>(most);
 }
 
 Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t first,
@@ -21,13 +34,15 @@ Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t
 std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
                                   const OptimizerConfig& optimizer, std::int64_t rank) {
   const std::vector<SavedPart> parts = saved_parts(plan, store.ownership(), rank);
-  const std::vector<std::string> values = saved_values(optimizer);
+  const int kinds = saved_kinds(store.table(), optimizer);
   std::vector<Region> regions;
-  for (int value = 0; value < static_cast<int>(values.size()); ++value) {
+  for (int value = 0; value < kinds; ++value) {
     for (const SavedPart& one : parts) {
       const ParamSpec& parameter = at(store.table(), one.parameter);
+      const std::vector<std::string> words = saved_values(parameter, optimizer);
+      if (value >= std::ssize(words)) continue;
       regions.push_back(
-          {parameter.name, at(values, value), saved_shape(parameter, plan.model), one.part.box,
+          {parameter.name, at(words, value), saved_shape(parameter, plan.model), one.part.box,
            values_at(store, value, one.parameter, one.part.first, one.part.box.numel())});
     }
   }

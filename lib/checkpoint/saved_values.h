@@ -11,10 +11,11 @@
 
 namespace trainctl {
 
-/// Their types are optimizer_values() in plan/rules/resolve.h. "parameters" (the masters),
-/// then one word per optimizer value: "exp_avg" and "exp_avg_sq" of AdamW, "momentum" of SGD, as
-/// PyTorch calls them.
-std::vector<std::string> saved_values(const OptimizerConfig& optimizer);
+/// "parameters" (the master), then the words of what the parameter's optimizer keeps (kept_states).
+/// Their types are optimizer_values() in plan/rules/resolve.h.
+std::vector<std::string> saved_values(const ParamSpec& parameter, const OptimizerConfig& optimizer);
+/// The most of them that a parameter of the table has.
+int saved_kinds(const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer);
 
 /// The memory of value number `value` (of saved_values) from element `first` of this rank's share
 /// of a parameter on: `count` elements, flat. Only of what the rank owns.

@@ -73,7 +73,7 @@ Engine::Engine(const EngineInput& input, World& world)
       store_(plan_.device, rows_,
              {.compute = plan_.compute,
               .sums = plan_.gradient.kept,
-              .states = optimizer_values(input.optimizer),
+              .optimizer = &input.optimizer,
               .begun_by_products = plan_.gradient.fused,
               .ownership = make_ownership(plan_, world.rank())}),
       state_(plan_.device),

@@ -12,15 +12,10 @@ namespace trainctl {
 
 std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   const ModelShape& model = plan.model;
-  const bool layer_norm = model.norm_kind == NormKind::layer_norm;
   std::vector<std::string> unused;
   const auto leave_out = [&](std::initializer_list<const char*> names) {
     unused.insert(unused.end(), names.begin(), names.end());
   };
-  if (!layer_norm) leave_out({"layernorm_forward", "layernorm_backward"});
-  if (layer_norm && !model.qk_norm) leave_out({"rmsnorm_forward", "rmsnorm_backward"});
-  if (model.gated_mlp) leave_out({"gelu_forward", "gelu_backward"});
-  if (!model.gated_mlp) leave_out({"swiglu_forward", "swiglu_backward"});
   if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
   if (plan.context.most(&ContextSplit::ring) == 1) leave_out({"attention_merge"});
   if (plan.context.most(&ContextSplit::heads) == 1) leave_out({"swap_blocks"});

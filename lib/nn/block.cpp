@@ -139,12 +139,9 @@ FeedForward make_feed_forward(const BlockSource& source, const LayerForm& form,
   if (form.has_experts()) {
     return make_experts(source.weights, model, name + ".moe", index, {tp, source.experts});
   }
-  const BlockSplit split = source.groups.split;
-  const Exchanges exchanges = mlp_exchanges(form, tp.share(split));
-  if (form.mlp().gated) {
-    return make_swiglu_mlp(source.weights, model, name + ".mlp", tp, split.feed_forward, exchanges);
-  }
-  return make_gelu_mlp(source.weights, model, name + ".mlp", tp, split.feed_forward, exchanges);
+  const SplitBy split = source.groups.split.feed_forward;
+  return make_mlp(source.weights, model, name + ".mlp", tp, split,
+                  mlp_exchanges(form, tp.share(source.groups.split)));
 }
 
 }  // namespace

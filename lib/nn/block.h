@@ -32,7 +32,7 @@ struct BlockGradients {
   MlpGradients mlp;                // dy is the block's dy, or its masked copy with dropout
 };
 
-using FeedForward = std::variant<GeluMlp, SwigluMlp, Experts>;
+using FeedForward = std::variant<Mlp, Experts>;
 
 struct Block {
   using Saved = BlockSaved;

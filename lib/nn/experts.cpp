@@ -3,13 +3,12 @@
 #include <array>
 
 #include "nn/layer.h"
+#include "ops/activation.h"
 #include "ops/add.h"
 #include "ops/cast.h"
-#include "ops/gelu.h"
 #include "ops/matmul.h"
 #include "ops/router.h"
 #include "ops/rows.h"
-#include "ops/swiglu.h"
 #include "plan/model/experts.h"
 
 namespace trainctl {
@@ -148,8 +147,10 @@ void Experts::activate(const Pass& pass, const Saved& saved, const ExpertChunks&
   exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
     const Tensor up_rows = range.of(saved.up);
     const Tensor act = range.of(saved.act);
-    if (!gated()) return gelu_forward(*pass.ops, {.x = up_rows, .y = act});
-    swiglu_forward(*pass.ops, {.gate = range.of(saved.gate), .up = up_rows, .y = act});
+    activation_forward(*pass.ops, {.kind = activation,
+                                   .x = gated() ? range.of(saved.gate) : up_rows,
+                                   .y = act,
+                                   .up = gated() ? up_rows : Tensor{}});
   });
 }
 
@@ -240,14 +241,13 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
                                     .dy = d_part,
                                     .dx = d_part,
                                     .d_weight = range.of(g.d_row_weight)});
-    if (!gated()) {
-      return gelu_backward(*pass.ops, {.x = range.of(saved.up), .dy = d_part, .dx = d_part});
-    }
-    swiglu_backward(*pass.ops, {.gate = range.of(saved.gate),
-                                .up = range.of(saved.up),
-                                .dy = d_part,
-                                .dgate = d_part,
-                                .dup = range.of(g.dup)});
+    const Tensor up_rows = range.of(saved.up);
+    activation_backward(*pass.ops, {.kind = activation,
+                                    .x = gated() ? range.of(saved.gate) : up_rows,
+                                    .dy = d_part,
+                                    .dx = d_part,
+                                    .up = gated() ? up_rows : Tensor{},
+                                    .dup = gated() ? range.of(g.dup) : Tensor{}});
   });
   if (!up.bias.empty()) add_biases(pass, saved, g, chunks);
 }
@@ -376,6 +376,7 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   made.router = weights(name + ".router.weight");
   if (model.expert_bias) made.bias = weights(name + ".expert_bias");
   made.shared = make_shared_experts(weights, model, name);
+  made.activation = model.activation;
   const bool biases = model.linear_bias;
   if (model.gated_mlp) made.gate = make_linear(weights, experts + "gate", biases);
   made.up = make_linear(weights, experts + "up", biases);

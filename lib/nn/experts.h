@@ -1,5 +1,5 @@
-// A feed-forward layer of experts. A router chooses some of them for each token; each is up -> GELU
-// or silu(gate) * up, times the token's weight for it, -> down. Ranks along ep hold different
+// A feed-forward layer of experts. A router chooses some of them for each token; each is act(up)
+// or act(gate) * up, times the token's weight for it, -> down. Ranks along ep hold different
 // experts and exchange rows; ranks along tp hold a part of each expert's width, and all of them see
 // all tokens, or they hold whole experts and each sends the tokens of its own part of the residual
 // stream.
@@ -23,6 +23,7 @@ struct Experts {
   // Of the experts held here: [L, F, hidden] and [L, hidden, F], biases [L, F] and [L, hidden];
   // gate may be empty. The bias of `down` is multiplied by the weight of the choice.
   Linear gate, up, down;
+  Activation activation = Activation::gelu;
   SharedExperts shared;
   Reshard enter, leave;
   ExpertGroups groups;

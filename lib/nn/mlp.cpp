@@ -1,12 +1,11 @@
 #include "nn/mlp.h"
 
 #include "nn/layer.h"
-#include "ops/gelu.h"
-#include "ops/swiglu.h"
+#include "ops/activation.h"
 
 namespace trainctl {
 
-static_assert(Layer<GeluMlp> && Layer<SwigluMlp>);
+static_assert(Layer<Mlp>);
 
 namespace {
 
@@ -27,94 +26,77 @@ void narrow_backward(const Pass& pass, const Linear& down, const Reshard& leave,
 
 }  // namespace
 
-void GeluMlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
-  enter.forward(pass, saved.x, saved.all_x, gathers,
-                [&](RowRange rows) { up.forward(pass, rows.of(saved.all_x), rows.of(saved.up)); });
-}
-
-void GeluMlp::activate(const Pass& pass, const Saved& saved) const {
-  gelu_forward(*pass.ops, {.x = saved.up, .y = saved.act});
-}
-
-void GeluMlp::forward(const Pass& pass, const Saved& saved) const {
-  enter.forward(pass, saved.x, saved.all_x, true, [&](RowRange rows) {
-    up.forward_gelu(pass, rows.of(saved.all_x), rows.of(saved.up), rows.of(saved.act));
-  });
-  narrow(pass, down, leave, saved);
-}
-
-void GeluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  narrow_backward(pass, down, leave, g, [&](RowRange rows) {
-    down.backward_input_gelu(pass, rows.of(g.all_dy), rows.of(saved.up), rows.of(g.dup));
-  });
-  enter.backward_input(
-      pass, gathered_of(saved, g),
-      [&](RowRange rows, const Tensor& to) { up.backward_input(pass, rows.of(g.dup), to); },
-      [&] { up.backward_parameters(pass, g.dup, saved.all_x); });
-}
-
-void GeluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  enter.backward_weight(
-      pass, gathered_of(saved, g),
-      [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
-      [&] { up.backward_parameters(pass, g.dup, saved.all_x); });
-}
-
-void SwigluMlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
+void Mlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
   enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {
+    if (!gated()) return up.forward(pass, rows.of(saved.all_x), rows.of(saved.up));
     forward_together(pass, rows.of(saved.all_x),
                      {{up, rows.of(saved.up)}, {gate, rows.of(saved.gate)}});
   });
 }
 
-void SwigluMlp::activate(const Pass& pass, const Saved& saved) const {
-  swiglu_forward(*pass.ops, {.gate = saved.gate, .up = saved.up, .y = saved.act});
+void Mlp::activate(const Pass& pass, const Saved& saved) const {
+  activation_forward(*pass.ops, {.kind = activation,
+                                 .x = gated() ? saved.gate : saved.up,
+                                 .y = saved.act,
+                                 .up = gated() ? saved.up : Tensor{}});
 }
 
-void SwigluMlp::forward(const Pass& pass, const Saved& saved) const {
-  widen(pass, saved, true);
-  activate(pass, saved);
+void Mlp::forward(const Pass& pass, const Saved& saved) const {
+  if (fused()) {
+    enter.forward(pass, saved.x, saved.all_x, true, [&](RowRange rows) {
+      up.forward_gelu(pass, rows.of(saved.all_x), rows.of(saved.up), rows.of(saved.act));
+    });
+  } else {
+    widen(pass, saved, true);
+    activate(pass, saved);
+  }
   narrow(pass, down, leave, saved);
 }
 
-void SwigluMlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
+void Mlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  if (!gated()) return up.backward_parameters(pass, g.dup, saved.all_x);
   backward_parameters_together(pass, saved.all_x, {{up, g.dup}, {gate, g.dgate}});
 }
 
-void SwigluMlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+/// From the gradient of y to those of up and gate.
+void Mlp::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  const Tensor& d_act = gated() ? g.dgate : g.dup;
   narrow_backward(pass, down, leave, g, [&](RowRange rows) {
-    down.backward_input(pass, rows.of(g.all_dy), rows.of(g.dgate));
+    if (fused()) {
+      return down.backward_input_gelu(pass, rows.of(g.all_dy), rows.of(saved.up), rows.of(g.dup));
+    }
+    down.backward_input(pass, rows.of(g.all_dy), rows.of(d_act));
   });
-  swiglu_backward(
-      *pass.ops,
-      {.gate = saved.gate, .up = saved.up, .dy = g.dgate, .dgate = g.dgate, .dup = g.dup});
+  if (fused()) return;
+  activation_backward(*pass.ops, {.kind = activation,
+                                  .x = gated() ? saved.gate : saved.up,
+                                  .dy = d_act,
+                                  .dx = d_act,
+                                  .up = gated() ? saved.up : Tensor{},
+                                  .dup = gated() ? g.dup : Tensor{}});
+}
+
+void Mlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  backward_activation(pass, saved, g);
   const auto input = [&](RowRange rows, const Tensor& to) {
-    gate.backward_input(pass, rows.of(g.dgate), to);
-    up.backward_input(pass, rows.of(g.dup), to, true);
+    if (gated()) gate.backward_input(pass, rows.of(g.dgate), to);
+    up.backward_input(pass, rows.of(g.dup), to, gated());
   };
   enter.backward_input(pass, gathered_of(saved, g), input,
                        [&] { add_first_weights(pass, saved, g); });
 }
 
-void SwigluMlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
+void Mlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
       pass, gathered_of(saved, g),
       [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
       [&] { add_first_weights(pass, saved, g); });
 }
 
-GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                      const TensorParallel& tp, SplitBy split, const Exchanges& exchanges) {
-  return {make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp, split),
-          {tp, exchanges.front()},
-          tp.along(exchanges.back())};
-}
-
-SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name, const TensorParallel& tp, SplitBy split,
-                          const Exchanges& exchanges) {
-  return {make_linear(weights, name + ".gate", model.linear_bias),
+Mlp make_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
+             const TensorParallel& tp, SplitBy split, const Exchanges& exchanges) {
+  return {model.activation,
+          model.gated_mlp ? make_linear(weights, name + ".gate", model.linear_bias) : Linear{},
           make_linear(weights, name + ".up", model.linear_bias),
           make_row_linear(weights, name + ".down", model.linear_bias, tp, split),
           {tp, exchanges.front()},

@@ -1,4 +1,4 @@
-// The two plain feed-forward layers: up -> GELU -> down, and silu(gate) * up -> down; and what all
+// The plain feed-forward layer: act(up) -> down, or act(gate) * up -> down; and what all
 // feed-forward layers, experts (experts.h) among them, keep.
 #pragma once
 
@@ -31,7 +31,7 @@ struct SharedRows {
 };
 
 /// T tokens that the layer works on (S in this rank's part of the residual stream), F features of
-/// this rank; `gate` and `dgate` are used by SwigluMlp only. If S is T, `all_x` is x, `partial` is
+/// this rank; `gate` and `dgate` are of a gated layer. If S is T, `all_x` is x, `partial` is
 /// y, `all_dy` is dy and `partial_dx` is dx; if T is less, they are this rank's rows of these.
 struct MlpSaved {
   Tensor x;              // [S, hidden]
@@ -56,45 +56,33 @@ struct MlpGradients {
   Tensor shared_dgate{}, shared_dup{}, shared_d_logit{}, shared_all_d_logit{};
 };
 
-struct GeluMlp {
+struct Mlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
+  Activation activation = Activation::gelu;
+  Linear gate;  // or empty: not gated
   Linear up, down;
   GatheredProducts enter;
   Reshard leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
   /// The parts of the forward before the last product: from all_x, which is gathered if `gathers`,
-  /// to `up`, from there to `act`.
-  void widen(const Pass& pass, const Saved& saved, bool gathers) const;
-  void activate(const Pass& pass, const Saved& saved) const;
-  void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
-  void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
-};
-
-struct SwigluMlp {
-  using Saved = MlpSaved;
-  using Gradients = MlpGradients;
-  Linear gate, up, down;
-  GatheredProducts enter;
-  Reshard leave;
-
-  void forward(const Pass& pass, const Saved& saved) const;
-  /// The same with the gate.
+  /// to `up` (and `gate`), from there to `act`.
   void widen(const Pass& pass, const Saved& saved, bool gathers) const;
   void activate(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
+  bool gated() const { return !gate.weight.empty(); }
+  /// Whether one operation has the activation and the product beside it.
+  bool fused() const { return !gated() && activation == Activation::gelu; }
+  void backward_activation(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
 /// `name` is "layers.N.mlp", `exchanges` those of mlp_exchanges.
-GeluMlp make_gelu_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                      const TensorParallel& tp, SplitBy split, const Exchanges& exchanges);
-SwigluMlp make_swiglu_mlp(const WeightSource& weights, const ModelShape& model,
-                          const std::string& name, const TensorParallel& tp, SplitBy split,
-                          const Exchanges& exchanges);
+Mlp make_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
+             const TensorParallel& tp, SplitBy split, const Exchanges& exchanges);
 
 }  // namespace trainctl

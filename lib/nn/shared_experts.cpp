@@ -1,9 +1,8 @@
 #include "nn/shared_experts.h"
 
-#include "ops/gelu.h"
+#include "ops/activation.h"
 #include "ops/matmul.h"
 #include "ops/rows.h"
-#include "ops/swiglu.h"
 
 namespace trainctl {
 
@@ -21,8 +20,10 @@ void SharedExperts::widen(const Pass& pass, const MlpSaved& saved) const {
 
 void SharedExperts::activate(const Pass& pass, const MlpSaved& saved) const {
   const SharedRows& rows = saved.shared;
-  if (gate.empty()) return gelu_forward(*pass.ops, {.x = rows.up, .y = rows.act});
-  swiglu_forward(*pass.ops, {.gate = rows.gate, .up = rows.up, .y = rows.act});
+  activation_forward(*pass.ops, {.kind = activation,
+                                 .x = gate.empty() ? rows.up : rows.gate,
+                                 .y = rows.act,
+                                 .up = gate.empty() ? Tensor{} : rows.up});
 }
 
 Tensor SharedExperts::scaled(const Pass& pass, const MlpSaved& saved) const {
@@ -54,14 +55,13 @@ void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved, cons
                                     .d_weight = numbers(g.shared_all_d_logit),
                                     .sigmoid = true});
   }
-  if (gate.empty()) {
-    gelu_backward(*pass.ops, {.x = rows.up, .dy = d_act, .dx = g.shared_dup});
-  } else {
-    swiglu_backward(*pass.ops, {.gate = rows.gate,
-                                .up = rows.up,
-                                .dy = d_act,
-                                .dgate = g.shared_dgate,
-                                .dup = g.shared_dup});
+  activation_backward(*pass.ops, {.kind = activation,
+                                  .x = gate.empty() ? rows.up : rows.gate,
+                                  .dy = d_act,
+                                  .dx = d_act,
+                                  .up = gate.empty() ? Tensor{} : rows.up,
+                                  .dup = gate.empty() ? Tensor{} : g.shared_dup});
+  if (!gate.empty()) {
     Linear{gate, {}}.backward_input(pass, g.shared_dgate, g.partial_dx, accumulate);
     accumulate = true;
   }
@@ -80,6 +80,7 @@ SharedExperts make_shared_experts(const WeightSource& weights, const ModelShape&
   SharedExperts made;
   if (model.shared_ffn == 0) return made;
   if (model.shared_gate) made.router = weights(name + ".shared_gate.weight");
+  made.activation = model.activation;
   if (model.gated_mlp) made.gate = weights(name + ".shared.gate.weight");
   made.up = weights(name + ".shared.up.weight");
   made.down = weights(name + ".shared.down.weight");

@@ -8,7 +8,8 @@
 namespace trainctl {
 
 struct SharedExperts {
-  Weight router;          // [1, hidden] fp32: of the gate; or empty
+  Weight router;  // [1, hidden] fp32: of the gate; or empty
+  Activation activation = Activation::gelu;
   Weight gate, up, down;  // [F, hidden] and [hidden, F]; `gate` of a gated MLP; no `up`: there are
                           // no shared experts
 

@@ -19,6 +19,12 @@ struct Operand {
 [[noreturn]] void fail_check(std::string_view op, std::string_view rule,
                              std::initializer_list<Operand> operands);
 
+/// What messages call a forward: "gelu" of "gelu_forward".
+constexpr std::string_view title_of(std::string_view forward) {
+  constexpr std::string_view direction = "_forward";
+  return forward.substr(0, forward.size() - direction.size());
+}
+
 inline void check(bool holds, std::string_view op, std::string_view rule,
                   std::initializer_list<Operand> operands) {
   if (!holds) fail_check(op, rule, operands);

@@ -1,12 +1,12 @@
 // A backend as a struct of functions: one table for the CPU, one for CUDA. A null entry is not
-// built there; the engine refuses a plan that needs it, by name. The front doors (rmsnorm.cpp ...)
+// built there; the engine refuses a plan that needs it, by name. The front doors (norm.cpp ...)
 // check and then call these.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
-#include "ops/adamw.h"
+#include "ops/activation.h"
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/attention_merge.h"
@@ -15,21 +15,18 @@
 #include "ops/cross_entropy.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
-#include "ops/gelu.h"
-#include "ops/layernorm.h"
 #include "ops/matmul.h"
 #include "ops/matmul_batch.h"
 #include "ops/matmul_fused.h"
+#include "ops/norm.h"
 #include "ops/normal_fill.h"
-#include "ops/rmsnorm.h"
 #include "ops/rope.h"
 #include "ops/router.h"
 #include "ops/rows.h"
-#include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
 #include "ops/swap_blocks.h"
-#include "ops/swiglu.h"
+#include "ops/update.h"
 
 namespace trainctl {
 
@@ -38,48 +35,9 @@ using Kernel = void (*)(const OpContext&, const Args&);
 
 struct Kernels {
   std::string_view name;
-  Kernel<Matmul> matmul;
-  Kernel<MatmulGelu> matmul_gelu;
-  Kernel<MatmulGeluBackward> matmul_gelu_backward;
-  Kernel<MatmulColumnSums> matmul_column_sums;
-  Kernel<MatmulBatch> matmul_batch;
-  Kernel<LayerNormForward> layernorm_forward;
-  Kernel<LayerNormBackward> layernorm_backward;
-  Kernel<RmsNormForward> rmsnorm_forward;
-  Kernel<RmsNormBackward> rmsnorm_backward;
-  Kernel<GeluForward> gelu_forward;
-  Kernel<GeluBackward> gelu_backward;
-  Kernel<SwigluForward> swiglu_forward;
-  Kernel<SwigluBackward> swiglu_backward;
-  Kernel<Add> add;
-  Kernel<Cast> cast;
-  Kernel<BiasGradient> bias_gradient;
-  Kernel<Dropout> dropout;
-  Kernel<Rope> rope;
-  Kernel<AttentionForward> attention_forward;
-  Kernel<AttentionBackward> attention_backward;
-  Kernel<AttentionMerge> attention_merge;
-  Kernel<EmbeddingForward> embedding_forward;
-  Kernel<EmbeddingBackward> embedding_backward;
-  Kernel<RouterForward> router_forward;
-  Kernel<RouterBackward> router_backward;
-  Kernel<RouterLosses> router_losses;
-  Kernel<RouterStatistics> router_statistics;
-  Kernel<SpreadRows> spread_rows;
-  Kernel<CollectRows> collect_rows;
-  Kernel<ScaleRows> scale_rows;
-  Kernel<ScaleRowsBackward> scale_rows_backward;
-  Kernel<BiasRows> bias_rows;
-  Kernel<BiasRowsBackward> bias_rows_backward;
-  Kernel<CrossEntropyStats> cross_entropy_stats;
-  Kernel<CrossEntropyCombine> cross_entropy_combine;
-  Kernel<CrossEntropyGradient> cross_entropy_gradient;
-  Kernel<Calls<AdamW>> adamw;
-  Kernel<Calls<Sgd>> sgd;
-  Kernel<Calls<SquareSum>> square_sum;
-  Kernel<StepVerdict> step_verdict;
-  Kernel<NormalFill> normal_fill;
-  Kernel<SwapBlocks> swap_blocks;
+#define KERNEL(entry, Args) Kernel<Args> entry;
+#include "ops/kernels.def"
+#undef KERNEL
 };
 
 /// The fast CPU kernels of the level in use (cpu_level.h), and the plain ones that are their

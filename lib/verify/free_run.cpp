@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/saver.h"
+#include "config/schema/optimizers.h"
 #include "engine/engine.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/saved_parts.h"
@@ -451,7 +452,8 @@ class FreeRun {
   }
 
   int kinds() const {
-    return 1 + static_cast<int>(optimizer_values(given_.config.optimizer).size());
+    return 1 + static_cast<int>(
+                   kept_states(given_.config.optimizer.type, given_.config.optimizer).size());
   }
 
   void compare_figures(const StepReport& found, const StepReport& expected) {

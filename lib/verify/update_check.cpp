@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "base/at.h"
 #include "plan/tables/shard.h"
@@ -26,6 +27,7 @@ double largest_of(const Values& values) {
 struct Updated {
   std::array<Values, 3> before;
   std::array<Values, 3> after;
+  std::map<std::size_t, double> loose;  // by element: Element::loose, where there is any
 
   double largest_change(int kind) const {
     double largest = 0;
@@ -86,6 +88,7 @@ class UpdateCheck {
             update_.of({updated.before[0][here], updated.before[1][here], updated.before[2][here]},
                        double{gradients[whole]}, decays);
         updated.after[0][here] = after.value;
+        if (after.loose > 0) updated.loose[here] = after.loose;
         updated.after[1][here] = after.first;
         updated.after[2][here] = after.second;
         if (moved != step_.bias_steps.end()) updated.after[0][here] += moved->second[whole];
@@ -103,7 +106,14 @@ class UpdateCheck {
     if (kind == 0) {
       scale = std::max(updated.largest_change(kind), 0x1p-22 * scale / update_bound);
     }
-    findings_.compare_part(subject_, spec, spec.name, found, at(updated.after, kind), scale);
+    Values expected = at(updated.after, kind);
+    if (kind == 0 && !updated.loose.empty()) {
+      const std::vector<float> values = values_of(found.values);
+      for (const auto& [i, loose] : updated.loose) {
+        expected[i] = std::clamp(double{values[i]}, expected[i] - loose, expected[i] + loose);
+      }
+    }
+    findings_.compare_part(subject_, spec, spec.name, found, expected, scale);
   }
 
   /// Rounded at random, on average right: the mean of what is missing along the change, over the

@@ -110,12 +110,12 @@ void VerifiedRank::compare_values(Phase phase, std::int64_t step, const Recorded
                                   int kind) {
   const WholeTensors& whole = at(expected.kinds, kind);
   const auto get = [&](int i) { return held_part(store(), i, kind); };
-  const auto types = optimizer_values(config_.optimizer);
   Findings::Subject subject{.phase = phase, .step = step};
   for (subject.row = 0; const ParamSpec& spec : table()) {
     const std::vector<float>& values = whole.at(spec.name);
     const HeldPart held = get(static_cast<int>(subject.row));
-    const DType type = kind == 0 ? spec.master : at(types, kind - 1);
+    const DType type =
+        kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
     if (type == DType::f32) {
       subject.bound = fp32_bound;
       findings_.compare(subject, spec, values, held);

@@ -250,6 +250,13 @@ void check_opening(const std::string& path, const Lines& lines, Lines& found) {
   }
 }
 
+/// Whether a macro is KERNEL for the list of kernels, which the next lines include, and no more.
+bool lists_kernels(const Lines& lines, std::size_t i) {
+  while (i + 1 < lines.size() && lines[i].ends_with('\\')) ++i;
+  return i + 2 < lines.size() && lines[i + 1] == "#include \"ops/kernels.def\"" &&
+         lines[i + 2] == "#undef KERNEL";
+}
+
 void check_words(const std::string& path, const Lines& lines, const Lines& codes, Lines& found) {
   static const LinePattern vague(
       {"Manager", "Registry", "Factory", "Strategy", "Helper", "Utils"},
@@ -274,7 +281,8 @@ void check_words(const std::string& path, const Lines& lines, const Lines& codes
       found.push_back(at(path, i) + "belongs in lib/ops/cuda/block.cuh or conversions.cuh");
     }
     if (!logger && shared.matches(code)) found.push_back(at(path, i) + "shared_ptr");
-    if (macro.matches(code, name) && !matches(name[1].str(), "(CUDA|CUBLAS|NCCL|MPI)_CHECK")) {
+    if (macro.matches(code, name) && !matches(name[1].str(), "(CUDA|CUBLAS|NCCL|MPI)_CHECK") &&
+        !lists_kernels(lines, i)) {
       found.push_back(at(path, i) + "a function-like macro, " + name[1].str());
     }
   }

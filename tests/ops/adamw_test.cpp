@@ -1,4 +1,4 @@
-#include "ops/adamw.h"
+#include "ops/update.h"
 
 #include <cmath>
 
@@ -11,10 +11,10 @@ using namespace op_test;
 
 namespace {
 
-struct Update {
+struct Operands {
   Values parameter, gradient, m, v, compute;
 
-  explicit Update(std::int64_t count, DType copy = DType::bf16, DType gradients = DType::f32)
+  explicit Operands(std::int64_t count, DType copy = DType::bf16, DType gradients = DType::f32)
       : parameter(Values::random(Shape{count}, DType::f32, 1)),
         gradient(Values::random(Shape{count}, gradients, 2)),
         m(Values::random(Shape{count}, DType::f32, 3, 0.1F)),
@@ -25,15 +25,12 @@ struct Update {
     }
   }
 
-  AdamW args(const StepState& state, bool with_compute) {
+  Update args(const StepState& state, bool with_compute) {
     return {.parameter = parameter.tensor(),
             .gradient = gradient.tensor(),
-            .m = m.tensor(),
-            .v = v.tensor(),
+            .states = {m.tensor(), v.tensor()},
             .compute = with_compute ? compute.tensor() : Tensor{},
-            .beta1 = 0.9F,
-            .beta2 = 0.99F,
-            .epsilon = 1e-8F,
+            .constants = {.beta1 = 0.9F, .beta2 = 0.99F, .epsilon = 1e-8F},
             .decay = true,
             .state = &state};
   }
@@ -57,10 +54,10 @@ TEST_CASE("adamw makes the plain update") {
   const DType copy = GENERATE(DType::bf16, DType::f16);
   const DType gradients = GENERATE(DType::f32, DType::bf16);
   const StepState state = step_state();
-  Update fast(count, copy, gradients);
-  Update plain(count, copy, gradients);
-  adamw(Host(tested_kernels()).context(), one(fast.args(state, with_compute)));
-  adamw(Host(plain_kernels).context(), one(plain.args(state, with_compute)));
+  Operands fast(count, copy, gradients);
+  Operands plain(count, copy, gradients);
+  update(Host(tested_kernels()).context(), one(fast.args(state, with_compute)));
+  update(Host(plain_kernels).context(), one(plain.args(state, with_compute)));
   CHECK(difference(fast.parameter, plain.parameter) < 1e-6);
   CHECK(difference(fast.m, plain.m) < 1e-6);
   CHECK(difference(fast.v, plain.v) < 1e-6);
@@ -82,11 +79,10 @@ TEST_CASE("adamw's first step moves each parameter by the learning rate") {
     state.weight_decay = 0.5F;
     state.bias_correction1 = 0.1F;
     state.bias_correction2 = 0.001F;
-    adamw(Host(*kernels).context(), one<AdamW>({.parameter = parameter.tensor(),
-                                                .gradient = gradient.tensor(),
-                                                .m = m.tensor(),
-                                                .v = v.tensor(),
-                                                .state = &state}));
+    update(Host(*kernels).context(), one<Update>({.parameter = parameter.tensor(),
+                                                  .gradient = gradient.tensor(),
+                                                  .states = {m.tensor(), v.tensor()},
+                                                  .state = &state}));
     CHECK(parameter.at(0) == Approx(0.875).epsilon(1e-5));  // no decay unless asked
     CHECK(parameter.at(1) == Approx(1.125).epsilon(1e-4));
     CHECK(m.at(0) == Approx(0.3).epsilon(1e-5));
@@ -97,29 +93,29 @@ TEST_CASE("adamw's first step moves each parameter by the learning rate") {
 TEST_CASE("adamw names what does not fit") {
   const StepState state = step_state();
   const Host host(tested_kernels());
-  Update update(4);
+  Operands operands(4);
   Values shorter(Shape{3}, DType::f32);
-  AdamW args = update.args(state, true);
-  args.v = shorter.tensor();
-  CHECK(failure_of([&] { adamw(host.context(), one(args)); }) ==
-        "[adamw] parameter, gradient, m and v must be fp32 or bf16 vectors of one length: "
-        "parameter [4] fp32, gradient [4] fp32, m [4] fp32, v [3] fp32");
-  args = update.args(state, true);
-  args.compute = update.m.tensor();
-  CHECK(starts_with(failure_of([&] { adamw(host.context(), one(args)); }),
+  Update args = operands.args(state, true);
+  args.states[1] = shorter.tensor();
+  CHECK(failure_of([&] { update(host.context(), one(args)); }) ==
+        "[adamw] as many states as it keeps must be fp32 or bf16 vectors as long as parameter: "
+        "parameter [4] fp32, states[0] [4] fp32, states[1] [3] fp32");
+  args = operands.args(state, true);
+  args.compute = operands.m.tensor();
+  CHECK(starts_with(failure_of([&] { update(host.context(), one(args)); }),
                     "[adamw] compute must be a bf16 or fp16 vector"));
-  args = update.args(state, true);
+  args = operands.args(state, true);
   args.state = nullptr;
-  CHECK(failure_of([&] { adamw(host.context(), one(args)); }) == "[adamw] state must be given");
+  CHECK(failure_of([&] { update(host.context(), one(args)); }) == "[adamw] state must be given");
 }
 
 namespace {
 
-/// m and v in bf16, each with the values of another update's.
+/// m and v in bf16, each with the values of other operands.
 struct Narrow {
   Values m, v;
 
-  explicit Narrow(const Update& from)
+  explicit Narrow(const Operands& from)
       : m(Shape{from.m.numel()}, DType::bf16), v(Shape{from.v.numel()}, DType::bf16) {
     for (std::int64_t i = 0; i < m.numel(); ++i) {
       m.set(i, static_cast<float>(from.m.at(i)));
@@ -137,16 +133,16 @@ TEST_CASE("adamw rounds moments in bf16 as the plain update does") {
   state.step = 3;
   for (const bool first : {false, true}) {
     for (const bool second : {false, true}) {
-      Update fast(count);
-      Update plain(count);
+      Operands fast(count);
+      Operands plain(count);
       Narrow fast_narrow(fast);
       Narrow plain_narrow(plain);
-      const auto run = [&](const Kernels& kernels, Update& update, Narrow& narrow) {
-        AdamW args = update.args(state, true);
-        if (first) args.m = narrow.m.tensor();
-        if (second) args.v = narrow.v.tensor();
+      const auto run = [&](const Kernels& kernels, Operands& operands, Narrow& narrow) {
+        Update args = operands.args(state, true);
+        if (first) args.states[0] = narrow.m.tensor();
+        if (second) args.states[1] = narrow.v.tensor();
         args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 7, .stride = 50};
-        adamw(Host(kernels).context(), one(args));
+        update(Host(kernels).context(), one(args));
       };
       run(tested_kernels(), fast, fast_narrow);
       run(plain_kernels, plain, plain_narrow);
@@ -171,18 +167,18 @@ TEST_CASE("adamw rounds a parameter in bf16 as the plain update does") {
   state.seed = 5;
   state.step = 3;
   const auto updated = [&](const Kernels& kernels, Values& weight, Values& m) {
-    Update update(count);
-    Narrow narrow(update);
+    Operands operands(count);
+    Narrow narrow(operands);
     for (std::int64_t i = 0; i < count; ++i) {
-      weight.set(i, static_cast<float>(update.parameter.at(i)));
+      weight.set(i, static_cast<float>(operands.parameter.at(i)));
     }
-    AdamW args = update.args(state, false);
+    Update args = operands.args(state, false);
     args.parameter = weight.tensor();
-    if (narrow_moments) args.m = narrow.m.tensor();
-    if (narrow_moments) args.v = narrow.v.tensor();
+    if (narrow_moments) args.states[0] = narrow.m.tensor();
+    if (narrow_moments) args.states[1] = narrow.v.tensor();
     args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 7, .stride = 50};
-    adamw(Host(kernels).context(), one(args));
-    m = narrow_moments ? narrow.m : update.m;
+    update(Host(kernels).context(), one(args));
+    m = narrow_moments ? narrow.m : operands.m;
   };
   Values fast(Shape{count}, DType::bf16), plain(Shape{count}, DType::bf16);
   Values fast_m(Shape{count}, DType::f32), plain_m(Shape{count}, DType::f32);
@@ -217,14 +213,12 @@ TEST_CASE("a parameter in bf16 moves in the mean by what nearest rounding would 
     for (state.step = 0; state.step < steps; ++state.step) {
       state.bias_correction1 = 1 - std::pow(0.9F, static_cast<float>(state.step + 1));
       state.bias_correction2 = 1 - std::pow(0.999F, static_cast<float>(state.step + 1));
-      adamw(Host(*kernels).context(), one<AdamW>({.parameter = parameter.tensor(),
-                                                  .gradient = gradient.tensor(),
-                                                  .m = m.tensor(),
-                                                  .v = v.tensor(),
-                                                  .beta1 = 0.9F,
-                                                  .beta2 = 0.999F,
-                                                  .rounding = {.tensor = 3},
-                                                  .state = &state}));
+      update(Host(*kernels).context(), one<Update>({.parameter = parameter.tensor(),
+                                                    .gradient = gradient.tensor(),
+                                                    .states = {m.tensor(), v.tensor()},
+                                                    .constants = {.beta1 = 0.9F, .beta2 = 0.999F},
+                                                    .rounding = {.tensor = 3},
+                                                    .state = &state}));
     }
     double mean = 0;
     for (std::int64_t i = 0; i < count; ++i) mean += parameter.at(i) / count;
@@ -248,14 +242,12 @@ TEST_CASE("rounding at random is right on average, and moves what is too small t
   const Host host(tested_kernels());
   for (state.step = 0; state.step < steps; ++state.step) {
     // A thousandth of the way to the squared gradient in each step: bf16 has steps of a 256th.
-    adamw(host.context(), one<AdamW>({.parameter = parameter.tensor(),
-                                      .gradient = gradient.tensor(),
-                                      .m = m.tensor(),
-                                      .v = v.tensor(),
-                                      .beta1 = 0.99F,
-                                      .beta2 = 0.999F,
-                                      .rounding = {.tensor = 3},
-                                      .state = &state}));
+    update(host.context(), one<Update>({.parameter = parameter.tensor(),
+                                        .gradient = gradient.tensor(),
+                                        .states = {m.tensor(), v.tensor()},
+                                        .constants = {.beta1 = 0.99F, .beta2 = 0.999F},
+                                        .rounding = {.tensor = 3},
+                                        .state = &state}));
   }
   double error = 0;
   for (std::int64_t i = 0; i < count; ++i) {

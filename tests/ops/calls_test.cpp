@@ -47,11 +47,10 @@ std::vector<Operand> operands() {
   return list;
 }
 
-AdamW adamw_of(Operand& x, const StepState& state) {
+Update adamw_of(Operand& x, const StepState& state) {
   return {.parameter = x.of(x.parameter),
           .gradient = x.of(x.gradient),
-          .m = x.of(x.m),
-          .v = x.of(x.v),
+          .states = {x.of(x.m), x.of(x.v)},
           .compute = x.length % 5 == 0 ? Tensor{} : x.of(x.compute),
           .decay = x.skip == 0,
           .rounding = {.tensor = 3, .first = 40, .skip = 2, .run = 7, .stride = 50},
@@ -64,15 +63,15 @@ TEST_CASE("adamw of many tensors is that of each") {
   const StepState state = step_state();
   std::vector<Operand> together = operands();
   std::vector<Operand> alone = operands();
-  std::vector<AdamW> list;
+  std::vector<Update> list;
   for (Operand& x : together) list.push_back(adamw_of(x, state));
   const Host host(tested_kernels());
-  adamw(host.context(), Calls<AdamW>(list));
+  update(host.context(), Calls<Update>(list));
   for (std::size_t i = 0; i < alone.size(); ++i) {
     CAPTURE(i);
     Operand& x = alone[i];
     const Values before = x.parameter;
-    adamw(host.context(), one(adamw_of(x, state)));
+    update(host.context(), one(adamw_of(x, state)));
     CHECK(x.parameter == together[i].parameter);
     CHECK(x.m == together[i].m);
     CHECK(x.v == together[i].v);
@@ -86,22 +85,23 @@ TEST_CASE("sgd of many tensors is that of each") {
   std::vector<Operand> together = operands();
   std::vector<Operand> alone = operands();
   const auto sgd_of = [&state](Operand& x) {
-    return Sgd{.parameter = x.of(x.parameter),
-               .gradient = x.of(x.gradient),
-               .momentum = x.m.tensor().dtype == DType::f32 ? x.of(x.m) : Tensor{},
-               .compute = x.of(x.compute),
-               .coefficient = x.m.tensor().dtype == DType::f32 ? 0.9F : 0.0F,
-               .decay = x.skip == 0,
-               .state = &state};
+    return Update{.rule = OptimizerType::sgd,
+                  .parameter = x.of(x.parameter),
+                  .gradient = x.of(x.gradient),
+                  .states = {x.m.tensor().dtype == DType::f32 ? x.of(x.m) : Tensor{}},
+                  .compute = x.of(x.compute),
+                  .constants = {.momentum = x.m.tensor().dtype == DType::f32 ? 0.9F : 0.0F},
+                  .decay = x.skip == 0,
+                  .state = &state};
   };
-  std::vector<Sgd> list;
+  std::vector<Update> list;
   for (Operand& x : together) list.push_back(sgd_of(x));
   const Host host(tested_kernels());
-  sgd(host.context(), Calls<Sgd>(list));
+  update(host.context(), Calls<Update>(list));
   for (std::size_t i = 0; i < alone.size(); ++i) {
     CAPTURE(i);
     Operand& x = alone[i];
-    sgd(host.context(), one(sgd_of(x)));
+    update(host.context(), one(sgd_of(x)));
     CHECK(x.parameter == together[i].parameter);
     CHECK(x.m == together[i].m);
     CHECK(x.compute == together[i].compute);
@@ -129,8 +129,7 @@ TEST_CASE("square_sum of many tensors adds to their results in order") {
 
 TEST_CASE("an empty list of calls does nothing") {
   const Host host(tested_kernels());
-  adamw(host.context(), Calls<AdamW>());
-  sgd(host.context(), Calls<Sgd>());
+  update(host.context(), Calls<Update>());
   square_sum(host.context(), Calls<SquareSum>());
 }
 

@@ -37,28 +37,28 @@ void check_adamw(std::int64_t count, bool with_compute, bool decay, std::int64_t
   const Operands host = operands_of(count, with_compute);
   const StepState state = some_state();
   DeviceCopy device;
-  AdamW args;
+  Update args;
   args.decay = decay;
   args.parameter = device.put(host.parameter, offset);
   args.gradient = device.put(host.gradient, offset);
-  args.m = device.put(host.m, offset);
-  args.v = device.put(host.v, offset);
+  args.states[0] = device.put(host.m, offset);
+  args.states[1] = device.put(host.v, offset);
   args.compute = device.put(host.compute, offset);
   args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-  const Calls<AdamW> calls = device.calls(args);
-  adamw(device.context(), calls);
+  const Calls<Update> calls = device.calls(args);
+  update(device.context(), calls);
 
-  AdamW plain = args;
+  Update plain = args;
   plain.parameter = host.parameter.tensor();
   plain.gradient = host.gradient.tensor();
-  plain.m = host.m.tensor();
-  plain.v = host.v.tensor();
+  plain.states[0] = host.m.tensor();
+  plain.states[1] = host.v.tensor();
   plain.compute = host.compute.tensor();
   plain.state = &state;
-  adamw(plain_context(), Calls<AdamW>({plain}));
+  update(plain_context(), Calls<Update>({plain}));
   CHECK(difference(device.get(args.parameter), host.parameter) <= 1e-5);
-  CHECK(difference(device.get(args.m), host.m) <= 1e-5);
-  CHECK(difference(device.get(args.v), host.v) <= 1e-5);
+  CHECK(difference(device.get(args.states[0]), host.m) <= 1e-5);
+  CHECK(difference(device.get(args.states[1]), host.v) <= 1e-5);
   if (with_compute) CHECK(difference(device.get(args.compute), host.compute) <= 1.0 / 128);
 }
 
@@ -75,23 +75,24 @@ TEST_CASE("CUDA AdamW rounds moments in bf16 as the plain one does") {
     state.seed = 5;
     state.step = 8;
     DeviceCopy device;
-    AdamW args;
+    Update args;
     args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 7, .stride = 50};
     args.parameter = device.put(host.parameter, 0);
     args.gradient = device.put(host.gradient, 0);
-    args.m = device.put(m, 0);
-    args.v = device.put(v, 0);
+    args.states[0] = device.put(m, 0);
+    args.states[1] = device.put(v, 0);
     args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-    const Calls<AdamW> calls = device.calls(args);
-    adamw(device.context(), calls);
-    AdamW plain = args;
+    const Calls<Update> calls = device.calls(args);
+    update(device.context(), calls);
+    Update plain = args;
     plain.parameter = host.parameter.tensor();
     plain.gradient = host.gradient.tensor();
-    plain.m = m.tensor();
-    plain.v = v.tensor();
+    plain.states[0] = m.tensor();
+    plain.states[1] = v.tensor();
     plain.state = &state;
-    adamw(plain_context(), Calls<AdamW>({plain}));
-    for (const auto& [on_device, here] : {std::pair(args.m, &m), std::pair(args.v, &v)}) {
+    update(plain_context(), Calls<Update>({plain}));
+    for (const auto& [on_device, here] :
+         {std::pair(args.states[0], &m), std::pair(args.states[1], &v)}) {
       const HostTensor found = device.get(on_device);
       CHECK(difference(found, *here) <= 1.0 / 64);
       std::int64_t others = 0;  // the other neighbour, where fp32 was rounded differently
@@ -115,23 +116,23 @@ TEST_CASE("CUDA AdamW rounds a parameter in bf16 as the plain one does") {
     state.seed = 5;
     state.step = 8;
     DeviceCopy device;
-    AdamW args;
+    Update args;
     args.decay = true;
     args.rounding = {.tensor = 77, .first = 1000, .skip = 2, .run = 700, .stride = 800};
     args.parameter = device.put(weight, offset);
     args.gradient = device.put(host.gradient);
-    args.m = device.put(host.m);
-    args.v = device.put(host.v);
+    args.states[0] = device.put(host.m);
+    args.states[1] = device.put(host.v);
     args.state = static_cast<const StepState*>(device.put_bytes(&state, sizeof state));
-    const Calls<AdamW> calls = device.calls(args);
-    adamw(device.context(), calls);
-    AdamW plain = args;
+    const Calls<Update> calls = device.calls(args);
+    update(device.context(), calls);
+    Update plain = args;
     plain.parameter = weight.tensor();
     plain.gradient = host.gradient.tensor();
-    plain.m = host.m.tensor();
-    plain.v = host.v.tensor();
+    plain.states[0] = host.m.tensor();
+    plain.states[1] = host.v.tensor();
     plain.state = &state;
-    adamw(plain_context(), Calls<AdamW>({plain}));
+    update(plain_context(), Calls<Update>({plain}));
     const HostTensor found = device.get(args.parameter);
     CHECK(difference(found, weight) <= 1.0 / 64);
     std::int64_t others = 0;  // the other neighbour, where fp32 was rounded differently

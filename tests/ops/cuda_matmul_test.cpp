@@ -161,7 +161,7 @@ TEST_CASE("GELU beside a product reads what is not rounded yet") {
     const Tensor act = device.put(HostTensor({64, columns}, DType::bf16));
     matmul_gelu(device.context(), {.up = product, .act = act});
     const Tensor rounded = device.put(HostTensor({64, columns}, DType::bf16));
-    gelu_forward(device.context(), {.x = product.c, .y = rounded});
+    activation_forward(device.context(), {.kind = Activation::gelu, .x = product.c, .y = rounded});
     // 60 is not divisible by 8: there the product and GELU are two.
     CHECK(same_bits(device.get(act), device.get(rounded)) == (columns == 60));
 
@@ -170,7 +170,8 @@ TEST_CASE("GELU beside a product reads what is not rounded yet") {
     matmul_gelu_backward(device.context(), {.dx = product, .x = x});
     const HostTensor fused = device.get(product.c);
     matmul(device.context(), product);
-    gelu_backward(device.context(), {.x = x, .dy = product.c, .dx = product.c});
+    activation_backward(device.context(),
+                        {.kind = Activation::gelu, .x = x, .dy = product.c, .dx = product.c});
     CHECK(same_bits(fused, device.get(product.c)) == (columns == 60));
   }
 }

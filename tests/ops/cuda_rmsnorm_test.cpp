@@ -33,17 +33,21 @@ void check_forward(const Shape& shape, DType type, bool with_residual) {
   CAPTURE(shape.to_string(), name_of(type), with_residual);
   const Forward host = forward_operands(shape, type, with_residual);
   DeviceCopy device;
-  const RmsNormForward args{device.put(host.x),
-                            device.put(host.residual),
-                            device.put(host.sum),
-                            device.put(host.weight),
-                            device.put(host.y),
-                            device.put(host.rstd),
-                            1e-5F};
-  rmsnorm_forward(device.context(), args);
-  rmsnorm_forward(plain_context(),
-                  {host.x.tensor(), host.residual.tensor(), host.sum.tensor(), host.weight.tensor(),
-                   host.y.tensor(), host.rstd.tensor(), 1e-5F});
+  const NormForward args{.kind = NormKind::rms_norm,
+                         .x = device.put(host.x),
+                         .residual = device.put(host.residual),
+                         .sum = device.put(host.sum),
+                         .weight = device.put(host.weight),
+                         .y = device.put(host.y),
+                         .rstd = device.put(host.rstd)};
+  norm_forward(device.context(), args);
+  norm_forward(plain_context(), {.kind = NormKind::rms_norm,
+                                 .x = host.x.tensor(),
+                                 .residual = host.residual.tensor(),
+                                 .sum = host.sum.tensor(),
+                                 .weight = host.weight.tensor(),
+                                 .y = host.y.tensor(),
+                                 .rstd = host.rstd.tensor()});
   CHECK(difference(device.get(args.y), host.y) <= tolerance_of(type));
   CHECK(difference(device.get(args.rstd), host.rstd) <= 1e-5);
   if (with_residual) CHECK(device.get(args.sum).bytes() == host.sum.bytes());
@@ -55,13 +59,13 @@ struct Backward {
 
 Backward backward_operands(const Shape& shape, DType type, bool with_residual) {
   const Forward forward = forward_operands(shape, type, false);
-  rmsnorm_forward(plain_context(), {forward.x.tensor(),
-                                    {},
-                                    {},
-                                    forward.weight.tensor(),
-                                    forward.y.tensor(),
-                                    forward.rstd.tensor(),
-                                    1e-5F});
+  norm_forward(plain_context(), {.kind = NormKind::rms_norm,
+                                 .x = forward.x.tensor(),
+                                 .residual = {},
+                                 .sum = {},
+                                 .weight = forward.weight.tensor(),
+                                 .y = forward.y.tensor(),
+                                 .rstd = forward.rstd.tensor()});
   return Backward{HostTensor::random(shape, type, 5),
                   forward.x,
                   forward.weight,
@@ -71,25 +75,35 @@ Backward backward_operands(const Shape& shape, DType type, bool with_residual) {
                   HostTensor::random({shape[1]}, DType::f32, 7)};
 }
 
-RmsNormBackward put(DeviceCopy& device, const Backward& host) {
-  return {device.put(host.dy),     device.put(host.x),          device.put(host.weight),
-          device.put(host.rstd),   device.put(host.d_residual), device.put(host.dx),
-          device.put(host.dweight)};
+NormBackward put(DeviceCopy& device, const Backward& host) {
+  return {.kind = NormKind::rms_norm,
+          .dy = device.put(host.dy),
+          .x = device.put(host.x),
+          .weight = device.put(host.weight),
+          .rstd = device.put(host.rstd),
+          .d_residual = device.put(host.d_residual),
+          .dx = device.put(host.dx),
+          .dweight = device.put(host.dweight)};
 }
 
 void check_backward(const Shape& shape, DType type, bool with_residual) {
   CAPTURE(shape.to_string(), name_of(type), with_residual);
   const Backward host = backward_operands(shape, type, with_residual);
   DeviceCopy device;
-  const RmsNormBackward args = put(device, host);
-  rmsnorm_backward(device.context(), args);
+  const NormBackward args = put(device, host);
+  norm_backward(device.context(), args);
   // Again, with dx in the place of dy: the same dx, and the weight gradient added once more.
-  RmsNormBackward in_place = put(device, host);
+  NormBackward in_place = put(device, host);
   in_place.dx = in_place.dy;
-  rmsnorm_backward(device.context(), in_place);
-  rmsnorm_backward(plain_context(),
-                   {host.dy.tensor(), host.x.tensor(), host.weight.tensor(), host.rstd.tensor(),
-                    host.d_residual.tensor(), host.dx.tensor(), host.dweight.tensor()});
+  norm_backward(device.context(), in_place);
+  norm_backward(plain_context(), {.kind = NormKind::rms_norm,
+                                  .dy = host.dy.tensor(),
+                                  .x = host.x.tensor(),
+                                  .weight = host.weight.tensor(),
+                                  .rstd = host.rstd.tensor(),
+                                  .d_residual = host.d_residual.tensor(),
+                                  .dx = host.dx.tensor(),
+                                  .dweight = host.dweight.tensor()});
   const HostTensor dx = device.get(args.dx);
   CHECK(difference(dx, host.dx) <= tolerance_of(type));
   CHECK(difference(device.get(args.dweight), host.dweight) <= 2e-5);

@@ -35,8 +35,9 @@ struct Tensors {
   friend bool operator==(const Tensors&, const Tensors&) = default;
 };
 
-LayerNormForward forward_args(Tensors& t, const Problem& problem) {
-  LayerNormForward args;
+NormForward forward_args(Tensors& t, const Problem& problem) {
+  NormForward args;
+  args.kind = NormKind::layer_norm;
   args.x = t.x.tensor();
   if (problem.residual) {
     args.residual = t.residual.tensor();
@@ -51,8 +52,9 @@ LayerNormForward forward_args(Tensors& t, const Problem& problem) {
   return args;
 }
 
-LayerNormBackward backward_args(Tensors& t, const Problem& problem) {
-  LayerNormBackward args;
+NormBackward backward_args(Tensors& t, const Problem& problem) {
+  NormBackward args;
+  args.kind = NormKind::layer_norm;
   args.dy = t.dy.tensor();
   args.x = problem.residual ? t.sum.tensor() : t.x.tensor();
   args.weight = t.weight.tensor();
@@ -68,8 +70,8 @@ LayerNormBackward backward_args(Tensors& t, const Problem& problem) {
 Tensors run(const Kernels& kernels, const Problem& problem, int threads = 2) {
   const Host host(kernels, threads);
   Tensors tensors(problem);
-  layernorm_forward(host.context(), forward_args(tensors, problem));
-  layernorm_backward(host.context(), backward_args(tensors, problem));
+  norm_forward(host.context(), forward_args(tensors, problem));
+  norm_backward(host.context(), backward_args(tensors, problem));
   return tensors;
 }
 
@@ -121,7 +123,7 @@ TEST_CASE("layernorm of rows far from zero keeps its variance") {
   for (std::int64_t i = 0; i < tensors.x.numel(); ++i) {
     tensors.x.set(i, 1000.0F + static_cast<float>(i % 2));
   }
-  layernorm_forward(host.context(), forward_args(tensors, problem));
+  norm_forward(host.context(), forward_args(tensors, problem));
   for (std::int64_t row = 0; row < 3; ++row) {
     CHECK(tensors.rstd.at(row) == Approx(1.0 / std::sqrt(0.25 + 1e-3)).epsilon(1e-4));
   }
@@ -134,11 +136,11 @@ TEST_CASE("layernorm's gradients agree with finite differences") {
     Tensors tensors(problem);
     tensors.dweight = Values({7}, DType::f32);
     tensors.dbias = Values({7}, DType::f32);
-    layernorm_forward(host.context(), forward_args(tensors, problem));
-    layernorm_backward(host.context(), backward_args(tensors, problem));
+    norm_forward(host.context(), forward_args(tensors, problem));
+    norm_backward(host.context(), backward_args(tensors, problem));
     Tensors probe = tensors;
     const auto loss = [&] {
-      layernorm_forward(host.context(), forward_args(probe, problem));
+      norm_forward(host.context(), forward_args(probe, problem));
       return weighted_sum(probe.y, probe.dy);
     };
     CHECK(slope_error(probe.x, tensors.dx, 1e-2F, loss) < 1e-3);
@@ -153,16 +155,16 @@ TEST_CASE("layernorm's input gradient may take the place of dy or d_residual") {
     const Host host(*kernels);
     const Tensors apart = run(*kernels, problem);
     Tensors over_dy(problem);
-    layernorm_forward(host.context(), forward_args(over_dy, problem));
-    LayerNormBackward args = backward_args(over_dy, problem);
+    norm_forward(host.context(), forward_args(over_dy, problem));
+    NormBackward args = backward_args(over_dy, problem);
     args.dx = args.dy;
-    layernorm_backward(host.context(), args);
+    norm_backward(host.context(), args);
     CHECK(over_dy.dy == apart.dx);
     Tensors over_residual(problem);
-    layernorm_forward(host.context(), forward_args(over_residual, problem));
+    norm_forward(host.context(), forward_args(over_residual, problem));
     args = backward_args(over_residual, problem);
     args.dx = args.d_residual;
-    layernorm_backward(host.context(), args);
+    norm_backward(host.context(), args);
     CHECK(over_residual.d_residual == apart.dx);
   }
 }
@@ -172,29 +174,29 @@ TEST_CASE("layernorm refuses what does not fit") {
   const Problem problem{4, 7, DType::f32, true};
   Tensors tensors(problem);
   const auto forward = [&](const auto& change) {
-    LayerNormForward args = forward_args(tensors, problem);
+    NormForward args = forward_args(tensors, problem);
     change(args);
-    return failure_of([&] { layernorm_forward(host.context(), args); });
+    return failure_of([&] { norm_forward(host.context(), args); });
   };
   const auto backward = [&](const auto& change) {
-    LayerNormBackward args = backward_args(tensors, problem);
+    NormBackward args = backward_args(tensors, problem);
     change(args);
-    return failure_of([&] { layernorm_backward(host.context(), args); });
+    return failure_of([&] { norm_backward(host.context(), args); });
   };
-  CHECK(forward([](LayerNormForward&) {}).empty());
-  CHECK(backward([](LayerNormBackward&) {}).empty());
-  CHECK(forward([](LayerNormForward& args) { args.y = args.y.slice(0, 2); }) ==
+  CHECK(forward([](NormForward&) {}).empty());
+  CHECK(backward([](NormBackward&) {}).empty());
+  CHECK(forward([](NormForward& args) { args.y = args.y.slice(0, 2); }) ==
         "[layernorm] y must be as x: x [4, 7] fp32, y [2, 7] fp32");
-  CHECK(forward([](LayerNormForward& args) { args.sum = Tensor{}; }) ==
+  CHECK(forward([](NormForward& args) { args.sum = Tensor{}; }) ==
         "[layernorm] residual and sum must be as x: x [4, 7] fp32, residual [4, 7] fp32, sum "
         "(none)");
-  CHECK(starts_with(forward([](LayerNormForward& args) { args.bias = args.mean; }),
+  CHECK(starts_with(forward([](NormForward& args) { args.bias = args.mean; }),
                     "[layernorm] weight and bias must be"));
-  CHECK(starts_with(forward([](LayerNormForward& args) { args.rstd = args.weight; }),
+  CHECK(starts_with(forward([](NormForward& args) { args.rstd = args.weight; }),
                     "[layernorm] mean and rstd must be"));
-  CHECK(starts_with(backward([](LayerNormBackward& args) { args.dx = Tensor{}; }),
+  CHECK(starts_with(backward([](NormBackward& args) { args.dx = Tensor{}; }),
                     "[layernorm_backward] dy and dx must be as x"));
-  CHECK(starts_with(backward([](LayerNormBackward& args) { args.dbias = Tensor{}; }),
+  CHECK(starts_with(backward([](NormBackward& args) { args.dbias = Tensor{}; }),
                     "[layernorm_backward] weight, dweight and dbias must be"));
 }
 

@@ -53,7 +53,8 @@ TEST_CASE("matmul_gelu is the product and then GELU") {
     CHECK(difference(fast.beside, plain.beside) < gelu_tolerance(type));
     const Host host(plain_kernels);
     Values act(plain.c.tensor().shape, type);
-    gelu_forward(host.context(), {.x = fast.c.tensor(), .y = act.tensor()});
+    activation_forward(host.context(),
+                       {.kind = Activation::gelu, .x = fast.c.tensor(), .y = act.tensor()});
     CHECK(difference(fast.beside, act) < gelu_tolerance(type));
   }
 }

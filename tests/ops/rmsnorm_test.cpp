@@ -32,8 +32,9 @@ struct Tensors {
   friend bool operator==(const Tensors&, const Tensors&) = default;
 };
 
-RmsNormForward forward_args(Tensors& t, const Problem& problem) {
-  RmsNormForward args;
+NormForward forward_args(Tensors& t, const Problem& problem) {
+  NormForward args;
+  args.kind = NormKind::rms_norm;
   args.x = t.x.tensor();
   if (problem.residual) {
     args.residual = t.residual.tensor();
@@ -46,8 +47,9 @@ RmsNormForward forward_args(Tensors& t, const Problem& problem) {
   return args;
 }
 
-RmsNormBackward backward_args(Tensors& t, const Problem& problem) {
-  RmsNormBackward args;
+NormBackward backward_args(Tensors& t, const Problem& problem) {
+  NormBackward args;
+  args.kind = NormKind::rms_norm;
   args.dy = t.dy.tensor();
   args.x = problem.residual ? t.sum.tensor() : t.x.tensor();
   args.weight = t.weight.tensor();
@@ -61,8 +63,8 @@ RmsNormBackward backward_args(Tensors& t, const Problem& problem) {
 Tensors run(const Kernels& kernels, const Problem& problem, int threads = 2) {
   const Host host(kernels, threads);
   Tensors tensors(problem);
-  rmsnorm_forward(host.context(), forward_args(tensors, problem));
-  rmsnorm_backward(host.context(), backward_args(tensors, problem));
+  norm_forward(host.context(), forward_args(tensors, problem));
+  norm_backward(host.context(), backward_args(tensors, problem));
   return tensors;
 }
 
@@ -110,11 +112,11 @@ TEST_CASE("rmsnorm's gradients agree with finite differences") {
     const Host host(*kernels);
     Tensors tensors(problem);
     tensors.dweight = Values({7}, DType::f32);
-    rmsnorm_forward(host.context(), forward_args(tensors, problem));
-    rmsnorm_backward(host.context(), backward_args(tensors, problem));
+    norm_forward(host.context(), forward_args(tensors, problem));
+    norm_backward(host.context(), backward_args(tensors, problem));
     Tensors probe = tensors;
     const auto loss = [&] {
-      rmsnorm_forward(host.context(), forward_args(probe, problem));
+      norm_forward(host.context(), forward_args(probe, problem));
       return weighted_sum(probe.y, probe.dy);
     };
     CHECK(slope_error(probe.x, tensors.dx, 1e-2F, loss) < 1e-3);
@@ -128,16 +130,16 @@ TEST_CASE("rmsnorm's input gradient may take the place of dy or d_residual") {
     const Host host(*kernels);
     const Tensors apart = run(*kernels, problem);
     Tensors over_dy(problem);
-    rmsnorm_forward(host.context(), forward_args(over_dy, problem));
-    RmsNormBackward args = backward_args(over_dy, problem);
+    norm_forward(host.context(), forward_args(over_dy, problem));
+    NormBackward args = backward_args(over_dy, problem);
     args.dx = args.dy;
-    rmsnorm_backward(host.context(), args);
+    norm_backward(host.context(), args);
     CHECK(over_dy.dy == apart.dx);
     Tensors over_residual(problem);
-    rmsnorm_forward(host.context(), forward_args(over_residual, problem));
+    norm_forward(host.context(), forward_args(over_residual, problem));
     args = backward_args(over_residual, problem);
     args.dx = args.d_residual;
-    rmsnorm_backward(host.context(), args);
+    norm_backward(host.context(), args);
     CHECK(over_residual.d_residual == apart.dx);
   }
 }
@@ -147,29 +149,29 @@ TEST_CASE("rmsnorm refuses what does not fit") {
   const Problem problem{4, 7, DType::f32, true};
   Tensors tensors(problem);
   const auto forward = [&](const auto& change) {
-    RmsNormForward args = forward_args(tensors, problem);
+    NormForward args = forward_args(tensors, problem);
     change(args);
-    return failure_of([&] { rmsnorm_forward(host.context(), args); });
+    return failure_of([&] { norm_forward(host.context(), args); });
   };
   const auto backward = [&](const auto& change) {
-    RmsNormBackward args = backward_args(tensors, problem);
+    NormBackward args = backward_args(tensors, problem);
     change(args);
-    return failure_of([&] { rmsnorm_backward(host.context(), args); });
+    return failure_of([&] { norm_backward(host.context(), args); });
   };
-  CHECK(forward([](RmsNormForward&) {}).empty());
-  CHECK(backward([](RmsNormBackward&) {}).empty());
-  CHECK(forward([](RmsNormForward& args) { args.y = args.y.slice(0, 2); }) ==
+  CHECK(forward([](NormForward&) {}).empty());
+  CHECK(backward([](NormBackward&) {}).empty());
+  CHECK(forward([](NormForward& args) { args.y = args.y.slice(0, 2); }) ==
         "[rmsnorm] y must be as x: x [4, 7] fp32, y [2, 7] fp32");
-  CHECK(forward([](RmsNormForward& args) { args.sum = Tensor{}; }) ==
+  CHECK(forward([](NormForward& args) { args.sum = Tensor{}; }) ==
         "[rmsnorm] residual and sum must be as x: x [4, 7] fp32, residual [4, 7] fp32, sum "
         "(none)");
-  CHECK(starts_with(forward([](RmsNormForward& args) { args.weight = args.rstd; }),
+  CHECK(starts_with(forward([](NormForward& args) { args.weight = args.rstd; }),
                     "[rmsnorm] weight must be"));
-  CHECK(starts_with(forward([](RmsNormForward& args) { args.rstd = args.weight; }),
+  CHECK(starts_with(forward([](NormForward& args) { args.rstd = args.weight; }),
                     "[rmsnorm] rstd must be"));
-  CHECK(starts_with(backward([](RmsNormBackward& args) { args.dx = Tensor{}; }),
+  CHECK(starts_with(backward([](NormBackward& args) { args.dx = Tensor{}; }),
                     "[rmsnorm_backward] dy and dx must be as x"));
-  CHECK(starts_with(backward([](RmsNormBackward& args) { args.dweight = Tensor{}; }),
+  CHECK(starts_with(backward([](NormBackward& args) { args.dweight = Tensor{}; }),
                     "[rmsnorm_backward] weight and dweight must be"));
 }
 

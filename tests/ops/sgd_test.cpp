@@ -1,4 +1,4 @@
-#include "ops/sgd.h"
+#include "ops/update.h"
 
 #include "catch.h"
 #include "op_values.h"
@@ -29,14 +29,15 @@ TEST_CASE("sgd makes the plain update") {
   Values gradient = Values::random(Shape{count}, type, 2);
   const auto run = [&](const Kernels& kernels, Values& parameter, Values& momentum,
                        Values& compute) {
-    sgd(Host(kernels).context(), one<Sgd>({.parameter = parameter.tensor(),
-                                           .gradient = gradient.tensor(),
-                                           .momentum = with_momentum ? momentum.tensor() : Tensor{},
-                                           .compute = with_compute ? compute.tensor() : Tensor{},
-                                           .coefficient = with_momentum ? 0.9F : 0.0F,
-                                           .decay = true,
-                                           .coupled = coupled,
-                                           .state = &state}));
+    update(Host(kernels).context(),
+           one<Update>({.rule = OptimizerType::sgd,
+                        .parameter = parameter.tensor(),
+                        .gradient = gradient.tensor(),
+                        .states = {with_momentum ? momentum.tensor() : Tensor{}},
+                        .compute = with_compute ? compute.tensor() : Tensor{},
+                        .constants = {.momentum = with_momentum ? 0.9F : 0.0F, .coupled = coupled},
+                        .decay = true,
+                        .state = &state}));
   };
   Values parameter = Values::random(Shape{count}, DType::f32, 1);
   Values momentum = Values::random(Shape{count}, DType::f32, 3);
@@ -60,13 +61,14 @@ TEST_CASE("coupled decay goes through the momentum, decoupled decay past it") {
     Values gradient = Values::of<float>({1});
     Values momentum = Values::of<float>({0});
     for (int step = 0; step < 2; ++step) {
-      sgd(Host(tested_kernels()).context(), one<Sgd>({.parameter = parameter.tensor(),
-                                                      .gradient = gradient.tensor(),
-                                                      .momentum = momentum.tensor(),
-                                                      .coefficient = 0.5F,
-                                                      .decay = true,
-                                                      .coupled = coupled,
-                                                      .state = &state}));
+      update(Host(tested_kernels()).context(),
+             one<Update>({.rule = OptimizerType::sgd,
+                          .parameter = parameter.tensor(),
+                          .gradient = gradient.tensor(),
+                          .states = {momentum.tensor()},
+                          .constants = {.momentum = 0.5F, .coupled = coupled},
+                          .decay = true,
+                          .state = &state}));
     }
     return parameter.at(0);
   };
@@ -86,14 +88,15 @@ TEST_CASE("sgd rounds a parameter in bf16 as the plain update does") {
   const auto run = [&](const Kernels& kernels, Values& parameter) {
     Values g = gradient;
     Values momentum = Values::random(Shape{count}, DType::f32, 3);
-    sgd(Host(kernels).context(),
-        one<Sgd>({.parameter = parameter.tensor(),
-                  .gradient = g.tensor(),
-                  .momentum = with_momentum ? momentum.tensor() : Tensor{},
-                  .coefficient = with_momentum ? 0.9F : 0.0F,
-                  .decay = true,
-                  .rounding = {.tensor = 7, .first = 10, .run = 7, .stride = 50},
-                  .state = &state}));
+    update(Host(kernels).context(),
+           one<Update>({.rule = OptimizerType::sgd,
+                        .parameter = parameter.tensor(),
+                        .gradient = g.tensor(),
+                        .states = {with_momentum ? momentum.tensor() : Tensor{}},
+                        .constants = {.momentum = with_momentum ? 0.9F : 0.0F},
+                        .decay = true,
+                        .rounding = {.tensor = 7, .first = 10, .run = 7, .stride = 50},
+                        .state = &state}));
   };
   const Values before = Values::random(Shape{count}, DType::bf16, 1);
   Values fast = before;
@@ -116,12 +119,13 @@ TEST_CASE("sgd follows its formula") {
     Values parameter = Values::of<float>({8});
     Values gradient = Values::of<float>({1});
     Values momentum = Values::of<float>({4});
-    sgd(Host(*kernels).context(), one<Sgd>({.parameter = parameter.tensor(),
-                                            .gradient = gradient.tensor(),
-                                            .momentum = momentum.tensor(),
-                                            .coefficient = 0.5F,
-                                            .decay = true,
-                                            .state = &state}));
+    update(Host(*kernels).context(), one<Update>({.rule = OptimizerType::sgd,
+                                                  .parameter = parameter.tensor(),
+                                                  .gradient = gradient.tensor(),
+                                                  .states = {momentum.tensor()},
+                                                  .constants = {.momentum = 0.5F},
+                                                  .decay = true,
+                                                  .state = &state}));
     CHECK(momentum.at(0) == 4);   // 0.5 * 4 + 2 * 1
     CHECK(parameter.at(0) == 6);  // 8 - 0.25 (4 + 0.5 * 8)
   }
@@ -133,20 +137,25 @@ TEST_CASE("sgd names what does not fit") {
   Values x(Shape{4}, DType::f32);
   Values y(Shape{3}, DType::f32);
   CHECK(failure_of([&] {
-          sgd(host.context(),
-              one<Sgd>({.parameter = x.tensor(), .gradient = y.tensor(), .state = &state}));
+          update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+                                              .parameter = x.tensor(),
+                                              .gradient = y.tensor(),
+                                              .state = &state}));
         }) ==
         "[sgd] parameter and gradient must be fp32 or bf16 vectors of one length: "
         "parameter [4] fp32, gradient [3] fp32");
   CHECK(starts_with(failure_of([&] {
-                      sgd(host.context(), one<Sgd>({.parameter = x.tensor(),
-                                                    .gradient = x.tensor(),
-                                                    .coefficient = 0.5F,
-                                                    .state = &state}));
+                      update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+                                                          .parameter = x.tensor(),
+                                                          .gradient = x.tensor(),
+                                                          .constants = {.momentum = 0.5F},
+                                                          .state = &state}));
                     }),
-                    "[sgd] momentum must be an fp32 vector as long as parameter"));
+                    "[sgd] as many states as it keeps must be fp32 vectors as long as parameter"));
   CHECK(failure_of([&] {
-          sgd(host.context(), one<Sgd>({.parameter = x.tensor(), .gradient = x.tensor()}));
+          update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+                                              .parameter = x.tensor(),
+                                              .gradient = x.tensor()}));
         }) == "[sgd] state must be given");
 }
 

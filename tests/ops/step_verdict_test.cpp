@@ -2,8 +2,7 @@
 
 #include "catch.h"
 #include "op_values.h"
-#include "ops/adamw.h"
-#include "ops/sgd.h"
+#include "ops/update.h"
 
 namespace step_verdict_test {
 
@@ -108,26 +107,27 @@ TEST_CASE("optimizers write nothing in a step that found an infinity") {
     Values m = Values::of<float>({4, 5});
     Values v = Values::of<float>({6, 7});
     Values compute({2}, DType::f16);
-    adamw(host.context(), one<AdamW>({.parameter = parameter.tensor(),
-                                      .gradient = gradient.tensor(),
-                                      .m = m.tensor(),
-                                      .v = v.tensor(),
-                                      .compute = compute.tensor(),
-                                      .state = &state}));
-    sgd(host.context(), one<Sgd>({.parameter = parameter.tensor(),
-                                  .gradient = gradient.tensor(),
-                                  .momentum = m.tensor(),
-                                  .compute = compute.tensor(),
-                                  .coefficient = 0.5F,
-                                  .state = &state}));
+    update(host.context(), one<Update>({.parameter = parameter.tensor(),
+                                        .gradient = gradient.tensor(),
+                                        .states = {m.tensor(), v.tensor()},
+                                        .compute = compute.tensor(),
+                                        .state = &state}));
+    update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+                                        .parameter = parameter.tensor(),
+                                        .gradient = gradient.tensor(),
+                                        .states = {m.tensor()},
+                                        .compute = compute.tensor(),
+                                        .constants = {.momentum = 0.5F},
+                                        .state = &state}));
     CHECK(parameter == Values::of<float>({2, 3}));
     CHECK(m == Values::of<float>({4, 5}));
     CHECK(v == Values::of<float>({6, 7}));
     CHECK(compute == Values({2}, DType::f16));
     state.found_inf = false;
-    sgd(host.context(),
-        one<Sgd>(
-            {.parameter = parameter.tensor(), .gradient = gradient.tensor(), .state = &state}));
+    update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+                                        .parameter = parameter.tensor(),
+                                        .gradient = gradient.tensor(),
+                                        .state = &state}));
     CHECK(parameter.at(0) == 1);
   }
 }

@@ -39,39 +39,22 @@ void visit(MatmulBatch::One& a, const Place& place) {
   visit(a.product, place), place(a.sums);
 }
 template <class Place>
-void visit(LayerNormForward& a, const Place& place) {
+void visit(NormForward& a, const Place& place) {
   place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.bias), place(a.y);
   place(a.mean), place(a.rstd);
 }
 template <class Place>
-void visit(LayerNormBackward& a, const Place& place) {
+void visit(NormBackward& a, const Place& place) {
   place(a.dy), place(a.x), place(a.weight), place(a.mean), place(a.rstd), place(a.d_residual);
   place(a.dx), place(a.dweight), place(a.dbias);
 }
 template <class Place>
-void visit(RmsNormForward& a, const Place& place) {
-  place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.y), place(a.rstd);
+void visit(ActivationForward& a, const Place& place) {
+  place(a.x), place(a.y), place(a.up);
 }
 template <class Place>
-void visit(RmsNormBackward& a, const Place& place) {
-  place(a.dy), place(a.x), place(a.weight), place(a.rstd), place(a.d_residual), place(a.dx);
-  place(a.dweight);
-}
-template <class Place>
-void visit(GeluForward& a, const Place& place) {
-  place(a.x), place(a.y);
-}
-template <class Place>
-void visit(GeluBackward& a, const Place& place) {
-  place(a.x), place(a.dy), place(a.dx);
-}
-template <class Place>
-void visit(SwigluForward& a, const Place& place) {
-  place(a.gate), place(a.up), place(a.y);
-}
-template <class Place>
-void visit(SwigluBackward& a, const Place& place) {
-  place(a.gate), place(a.up), place(a.dy), place(a.dgate), place(a.dup);
+void visit(ActivationBackward& a, const Place& place) {
+  place(a.x), place(a.dy), place(a.dx), place(a.up), place(a.dup);
 }
 template <class Place>
 void visit(Add& a, const Place& place) {
@@ -172,12 +155,9 @@ void visit(CrossEntropyGradient& a, const Place& place) {
   place(a.weight), place(a.state);
 }
 template <class Place>
-void visit(AdamW& a, const Place& place) {
-  place(a.parameter), place(a.gradient), place(a.m), place(a.v), place(a.compute), place(a.state);
-}
-template <class Place>
-void visit(Sgd& a, const Place& place) {
-  place(a.parameter), place(a.gradient), place(a.momentum), place(a.compute), place(a.state);
+void visit(Update& a, const Place& place) {
+  place(a.parameter), place(a.gradient), place(a.states[0]), place(a.states[1]), place(a.compute);
+  place(a.state);
 }
 template <class Place>
 void visit(SquareSum& a, const Place& place) {
@@ -315,86 +295,52 @@ OpContext device_context() {
           scratch_bytes(DeviceKind::cuda, 1)};
 }
 
-template <class Args, Kernel<Args> Kernels::*entry>
-void run_on_device(const OpContext&, const Args& args) {
-  const OpContext context = device_context();
-  Args moved = args;
-  Staging staging(moved);
-  (context.kernels->*entry)(context, moved);
-  staging.bring_back();
-}
-
-template <class Args, Kernel<Calls<Args>> Kernels::*entry>
-void run_calls_on_device(const OpContext&, const Calls<Args>& calls) {
-  const OpContext context = device_context();
-  std::vector<Args> moved(calls.list().begin(), calls.list().end());
-  Staging staging(moved);
-  const Calls<Args> placed(moved, context.stream);
-  (context.kernels->*entry)(context, placed);
-  staging.bring_back();
-}
-
-void run_batch_on_device(const OpContext&, const MatmulBatch& args) {
-  const OpContext context = device_context();
-  std::vector<MatmulBatch::One> moved(args.list.begin(), args.list.end());
-  Staging staging(moved);
-  context.kernels->matmul_batch(context, {.list = moved});
-  staging.bring_back();
-}
+/// The kernel of the device, with operands that lie on the host.
+template <class Args>
+struct Staged {
+  template <Kernel<Args> Kernels::*entry>
+  static void run(const OpContext&, const Args& args) {
+    const OpContext context = device_context();
+    Args moved = args;
+    Staging staging(moved);
+    (context.kernels->*entry)(context, moved);
+    staging.bring_back();
+  }
+};
+template <class Args>
+struct Staged<Calls<Args>> {
+  template <Kernel<Calls<Args>> Kernels::*entry>
+  static void run(const OpContext&, const Calls<Args>& calls) {
+    const OpContext context = device_context();
+    std::vector<Args> moved(calls.list().begin(), calls.list().end());
+    Staging staging(moved);
+    const Calls<Args> placed(moved, context.stream);
+    (context.kernels->*entry)(context, placed);
+    staging.bring_back();
+  }
+};
+template <>
+struct Staged<MatmulBatch> {
+  template <Kernel<MatmulBatch> Kernels::*entry>
+  static void run(const OpContext&, const MatmulBatch& args) {
+    const OpContext context = device_context();
+    std::vector<MatmulBatch::One> moved(args.list.begin(), args.list.end());
+    Staging staging(moved);
+    (context.kernels->*entry)(context, {.list = moved});
+    staging.bring_back();
+  }
+};
 
 /// Entries that the device has not stay null.
 Kernels staged_kernels() {
   const Kernels& device = kernels_for(DeviceKind::cuda);
-  Kernels staged{};
-  staged.name = device.name;
-  const auto set = [&]<class Args, Kernel<Args> Kernels::*entry>() {
-    if (device.*entry != nullptr) staged.*entry = run_on_device<Args, entry>;
+  Kernels staged{
+      .name = device.name,
+#define KERNEL(entry, Args) \
+  .entry = device.entry == nullptr ? nullptr : Staged<Args>::run<&Kernels::entry>,
+#include "ops/kernels.def"
+#undef KERNEL
   };
-  const auto set_calls = [&]<class Args, Kernel<Calls<Args>> Kernels::*entry>() {
-    if (device.*entry != nullptr) staged.*entry = run_calls_on_device<Args, entry>;
-  };
-  set.operator()<Matmul, &Kernels::matmul>();
-  set.operator()<MatmulGelu, &Kernels::matmul_gelu>();
-  set.operator()<MatmulGeluBackward, &Kernels::matmul_gelu_backward>();
-  set.operator()<MatmulColumnSums, &Kernels::matmul_column_sums>();
-  if (device.matmul_batch != nullptr) staged.matmul_batch = run_batch_on_device;
-  set.operator()<LayerNormForward, &Kernels::layernorm_forward>();
-  set.operator()<LayerNormBackward, &Kernels::layernorm_backward>();
-  set.operator()<RmsNormForward, &Kernels::rmsnorm_forward>();
-  set.operator()<RmsNormBackward, &Kernels::rmsnorm_backward>();
-  set.operator()<GeluForward, &Kernels::gelu_forward>();
-  set.operator()<GeluBackward, &Kernels::gelu_backward>();
-  set.operator()<SwigluForward, &Kernels::swiglu_forward>();
-  set.operator()<SwigluBackward, &Kernels::swiglu_backward>();
-  set.operator()<Add, &Kernels::add>();
-  set.operator()<Cast, &Kernels::cast>();
-  set.operator()<BiasGradient, &Kernels::bias_gradient>();
-  set.operator()<Dropout, &Kernels::dropout>();
-  set.operator()<Rope, &Kernels::rope>();
-  set.operator()<AttentionForward, &Kernels::attention_forward>();
-  set.operator()<AttentionBackward, &Kernels::attention_backward>();
-  set.operator()<AttentionMerge, &Kernels::attention_merge>();
-  set.operator()<EmbeddingForward, &Kernels::embedding_forward>();
-  set.operator()<EmbeddingBackward, &Kernels::embedding_backward>();
-  set.operator()<RouterForward, &Kernels::router_forward>();
-  set.operator()<RouterBackward, &Kernels::router_backward>();
-  set.operator()<RouterLosses, &Kernels::router_losses>();
-  set.operator()<RouterStatistics, &Kernels::router_statistics>();
-  set.operator()<SpreadRows, &Kernels::spread_rows>();
-  set.operator()<CollectRows, &Kernels::collect_rows>();
-  set.operator()<ScaleRows, &Kernels::scale_rows>();
-  set.operator()<ScaleRowsBackward, &Kernels::scale_rows_backward>();
-  set.operator()<BiasRows, &Kernels::bias_rows>();
-  set.operator()<BiasRowsBackward, &Kernels::bias_rows_backward>();
-  set.operator()<CrossEntropyStats, &Kernels::cross_entropy_stats>();
-  set.operator()<CrossEntropyCombine, &Kernels::cross_entropy_combine>();
-  set.operator()<CrossEntropyGradient, &Kernels::cross_entropy_gradient>();
-  set_calls.operator()<AdamW, &Kernels::adamw>();
-  set_calls.operator()<Sgd, &Kernels::sgd>();
-  set_calls.operator()<SquareSum, &Kernels::square_sum>();
-  set.operator()<StepVerdict, &Kernels::step_verdict>();
-  set.operator()<NormalFill, &Kernels::normal_fill>();
-  set.operator()<SwapBlocks, &Kernels::swap_blocks>();
   return staged;
 }
 

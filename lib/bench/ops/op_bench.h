@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/bench_setup.h"
@@ -73,6 +74,7 @@ class OpBench {
   /// Adds a case; `more` tells it from others of the same kernel.
   void add(const std::string& kernel, const std::string& more, double bytes, double flops,
            std::function<void()> run);
+  void add(OpCase one) { cases_.push_back(std::move(one)); }
   const std::vector<OpCase>& cases() const { return cases_; }
 
  private:

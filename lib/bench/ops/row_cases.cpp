@@ -1,16 +1,15 @@
 // Norms, activations and what else works on the rows of a micro-batch.
 #include "bench/ops/op_bench.h"
+#include "ops/activation.h"
+#include "ops/activation_functions.h"
 #include "ops/add.h"
 #include "ops/bias_gradient.h"
 #include "ops/cast.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
-#include "ops/gelu.h"
-#include "ops/layernorm.h"
-#include "ops/rmsnorm.h"
+#include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/swap_blocks.h"
-#include "ops/swiglu.h"
 
 namespace trainctl {
 
@@ -40,52 +39,39 @@ void add_norms(OpBench& bench) {
   const Tensor dbias = bench.zeros("norm.dbias", hidden, DType::f32);
   const Tensor mean = bench.zeros("norm.mean", tokens, DType::f32);
   const Tensor rstd = bench.zeros("norm.rstd", tokens, DType::f32);
-  const LayerNormForward layer{.x = r.x,
-                               .residual = {},
-                               .sum = {},
-                               .weight = weight,
-                               .bias = bias,
-                               .y = r.y,
-                               .mean = mean,
-                               .rstd = rstd};
-  const RmsNormForward rms{
-      .x = r.x, .residual = {}, .sum = {}, .weight = weight, .y = r.y, .rstd = rstd};
-  bench.add("layernorm_forward", "", bytes_of({r.x, r.y}), 0,
-            [=] { layernorm_forward(*ops, layer); });
-  bench.add("rmsnorm_forward", "", bytes_of({r.x, r.y}), 0, [=] { rmsnorm_forward(*ops, rms); });
   const double fused = bytes_of({r.x, r.residual, r.sum, r.y});
-  bench.add("layernorm_forward", "and residual", fused, 0, [=] {
-    LayerNormForward args = layer;
-    args.residual = r.residual;
-    args.sum = r.sum;
-    layernorm_forward(*ops, args);
-  });
-  bench.add("rmsnorm_forward", "and residual", fused, 0, [=] {
-    RmsNormForward args = rms;
-    args.residual = r.residual;
-    args.sum = r.sum;
-    rmsnorm_forward(*ops, args);
-  });
-  bench.add("layernorm_backward", "", bytes_of({r.dy, r.x, r.y}), 0, [=] {
-    layernorm_backward(*ops, {.dy = r.dy,
+  for (const NormKind kind : {NormKind::layer_norm, NormKind::rms_norm}) {
+    const bool layer = kind == NormKind::layer_norm;
+    const NormForward forward{.kind = kind,
                               .x = r.x,
+                              .residual = {},
+                              .sum = {},
                               .weight = weight,
-                              .mean = mean,
-                              .rstd = rstd,
-                              .d_residual = {},
-                              .dx = r.y,
-                              .dweight = dweight,
-                              .dbias = dbias});
-  });
-  bench.add("rmsnorm_backward", "", bytes_of({r.dy, r.x, r.y}), 0, [=] {
-    rmsnorm_backward(*ops, {.dy = r.dy,
-                            .x = r.x,
-                            .weight = weight,
-                            .rstd = rstd,
-                            .d_residual = {},
-                            .dx = r.y,
-                            .dweight = dweight});
-  });
+                              .bias = layer ? bias : Tensor{},
+                              .y = r.y,
+                              .mean = layer ? mean : Tensor{},
+                              .rstd = rstd};
+    NormForward with_residual = forward;
+    with_residual.residual = r.residual;
+    with_residual.sum = r.sum;
+    const NormBackward backward{.kind = kind,
+                                .dy = r.dy,
+                                .x = r.x,
+                                .weight = weight,
+                                .mean = forward.mean,
+                                .rstd = rstd,
+                                .d_residual = {},
+                                .dx = r.y,
+                                .dweight = dweight,
+                                .dbias = layer ? dbias : Tensor{}};
+    const std::string name(name_of_forward(kind));
+    bench.add(
+        {"norm_forward", name, bytes_of({r.x, r.y}), 0, [=] { norm_forward(*ops, forward); }});
+    bench.add({"norm_forward", name + " and residual", fused, 0,
+               [=] { norm_forward(*ops, with_residual); }});
+    bench.add({"norm_backward", std::string(name_of_backward(kind)), bytes_of({r.dy, r.x, r.y}), 0,
+               [=] { norm_backward(*ops, backward); }});
+  }
 }
 
 void add_activations(OpBench& bench) {
@@ -98,15 +84,20 @@ void add_activations(OpBench& bench) {
   const Tensor dup = bench.values("dup", shape);
   const Tensor dgate = bench.values("dgate", shape);
   const Tensor db = bench.zeros("up.dbias", {ffn}, DType::f32);
-  bench.add("gelu_forward", "", bytes_of({up, act}), 0,
-            [=] { gelu_forward(*ops, {.x = up, .y = act}); });
-  bench.add("gelu_backward", "", bytes_of({up, act, dup}), 0,
-            [=] { gelu_backward(*ops, {.x = up, .dy = act, .dx = dup}); });
-  bench.add("swiglu_forward", "", bytes_of({gate, up, act}), 0,
-            [=] { swiglu_forward(*ops, {.gate = gate, .up = up, .y = act}); });
-  bench.add("swiglu_backward", "", bytes_of({gate, up, act, dgate, dup}), 0, [=] {
-    swiglu_backward(*ops, {.gate = gate, .up = up, .dy = act, .dgate = dgate, .dup = dup});
-  });
+  for (const Activation kind : {Activation::gelu, Activation::silu, Activation::relu2}) {
+    const ActivationNames& names = names_of(kind);
+    bench.add({"activation_forward", std::string(names.forward), bytes_of({up, act}), 0,
+               [=] { activation_forward(*ops, {.kind = kind, .x = up, .y = act}); }});
+    bench.add({"activation_backward", std::string(names.backward), bytes_of({up, act, dup}), 0,
+               [=] { activation_backward(*ops, {.kind = kind, .x = up, .dy = act, .dx = dup}); }});
+    bench.add({"activation_forward", std::string(names.gated_forward), bytes_of({gate, up, act}), 0,
+               [=] { activation_forward(*ops, {.kind = kind, .x = gate, .y = act, .up = up}); }});
+    bench.add({"activation_backward", std::string(names.gated_backward),
+               bytes_of({gate, up, act, dgate, dup}), 0, [=] {
+                 activation_backward(
+                     *ops, {.kind = kind, .x = gate, .dy = act, .dx = dgate, .up = up, .dup = dup});
+               }});
+  }
   bench.add("bias_gradient", "", bytes_of({dup}), 0,
             [=] { bias_gradient(*ops, {.dy = dup, .db = db}); });
 }

@@ -2,12 +2,12 @@
 #include <memory>
 
 #include "bench/ops/op_bench.h"
-#include "ops/adamw.h"
+#include "config/schema/optimizers.h"
 #include "ops/cross_entropy.h"
 #include "ops/normal_fill.h"
-#include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
+#include "ops/update_rules.h"
 
 namespace trainctl {
 
@@ -63,31 +63,31 @@ void add_optimizers(OpBench& bench) {
   const Shape shape{bench.sizes().parameters};
   const Tensor parameter = bench.values("parameter", shape, DType::f32);
   const Tensor gradient = bench.values("gradient", shape, DType::f32);
-  const Tensor m = bench.zeros("adamw.m", shape, DType::f32);
-  const Tensor v = bench.zeros("adamw.v", shape, DType::f32);
+  const Tensor states[] = {bench.zeros("optimizer.0", shape, DType::f32),
+                           bench.zeros("optimizer.1", shape, DType::f32)};
   const DType compute = bench.sizes().compute;
   const Tensor rounded = compute == DType::f32 ? Tensor{} : bench.zeros("rounded", shape, compute);
   const double rounded_bytes = rounded.empty() ? 0 : bytes_of({rounded});
   StepState* state = bench.state("optimizer.state");
-  // All are read and written, except the gradient, which is read.
-  bench.add("adamw", "", bytes_of({gradient}) + 2 * bytes_of({parameter, m, v}) + rounded_bytes, 0,
-            calling(adamw, ops,
-                    AdamW{.parameter = parameter,
-                          .gradient = gradient,
-                          .m = m,
-                          .v = v,
-                          .compute = rounded,
-                          .decay = true,
-                          .state = state}));
-  bench.add("sgd", "", bytes_of({gradient}) + 2 * bytes_of({parameter, m}) + rounded_bytes, 0,
-            calling(sgd, ops,
-                    Sgd{.parameter = parameter,
-                        .gradient = gradient,
-                        .momentum = m,
-                        .compute = rounded,
-                        .coefficient = 0.9F,
-                        .decay = true,
-                        .state = state}));
+  for (const OptimizerRow& row : optimizer_rows) {
+    Update one{.rule = row.type,
+               .parameter = parameter,
+               .gradient = gradient,
+               .compute = rounded,
+               .constants = {.momentum = 0.9F},
+               .decay = true,
+               .state = state};
+    // All are read and written, except the gradient, which is read.
+    double bytes = bytes_of({gradient}) + 2 * bytes_of({parameter}) + rounded_bytes;
+    for (std::size_t i = 0; i < kept_states(row.type, {}).size(); ++i) {
+      one.states[i] = states[i];
+      bytes += 2 * bytes_of({states[i]});
+    }
+    bench.add({.kernel = "update",
+               .name = std::string(name_of(row.type)),
+               .bytes = bytes,
+               .run = calling(update, ops, one)});
+  }
   bench.add("square_sum", "", bytes_of({gradient}), 0,
             calling(square_sum, ops, SquareSum{.x = gradient, .result = state->square_sums}));
   const Tensor sums = bench.filled<double>("square_sums", {1, 2}, [](std::int64_t) { return 1.0; });

@@ -66,7 +66,7 @@ class RowCollector {
   Row& add(const Field& field) {
     Row row;
     row.path = path_ + std::string(field.key);
-    row.meaning = field.meaning;
+    row.meaning = meaning_of(row.path, field);
     return rows_.emplace_back(std::move(row));
   }
   /// Without Markdown's marks.

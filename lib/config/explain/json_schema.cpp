@@ -2,12 +2,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "config/explain/json_schema_upstream.h"
 #include "config/explain/reference.h"
 #include "config/read/read.h"
+#include "config/schema/describe.h"
 #include "config/schema/fields.h"
 #include "config/schema/list_values.h"
 #include "config/schema/presets.h"
@@ -133,12 +136,15 @@ Json type_schema(const Field& field) {
   return schema;
 }
 
+/// `path`: of its keys, "" or ends in ".".
 template <class Section>
-Json section_schema(const Section& value);
+Json section_schema(const Section& value, const std::string& path);
 
 /// The visitor that describes one section.
 class SchemaWriter {
  public:
+  explicit SchemaWriter(std::string path) : path_(std::move(path)) {}
+
   template <class Value>
   void operator()(const Value& value, const Field& field) {
     Json schema = type_schema<Value>(field);
@@ -166,13 +172,13 @@ class SchemaWriter {
   }
   void operator()(const std::vector<DataSource>&, const Field& field) {
     const Json path = {{"type", {"string", "number", "boolean"}}, {"minLength", 1}};
-    const Json item = {{"anyOf", {path, section_schema(DataSource{})}}};
+    const Json item = {{"anyOf", {path, section_schema(DataSource{}, path_)}}};
     const Json list = {{"type", "array"}, {"items", item}, {"minItems", 1}};
     add(field, {{"anyOf", {path, list}}});
   }
   template <class Section>
   void section(const Section& value, const Field& field) {
-    Json schema = section_schema(value);
+    Json schema = section_schema(value, path_ + std::string(field.key) + ".");
     const bool asks =
         schema.contains("required") || schema.contains("anyOf") || schema.contains("allOf");
     if (asks) {
@@ -198,7 +204,7 @@ class SchemaWriter {
 
  private:
   void add(const Field& field, Json schema, const std::string& more = "") {
-    Json described = {{"description", std::string(field.meaning) + more}};
+    Json described = {{"description", meaning_of(path_ + std::string(field.key), field) + more}};
     described.update(schema);
     properties_[std::string(field.key)] = std::move(described);
     if (!field.is_required) return;
@@ -218,14 +224,15 @@ class SchemaWriter {
     return ways;
   }
 
+  std::string path_;  // "" or ends in "."
   Json properties_ = Json::object();
   Json required_ = Json::array();
   Json ways_ = Json::array();  // one for each key that others may give
 };
 
 template <class Section>
-Json section_schema(const Section& value) {
-  SchemaWriter writer;
+Json section_schema(const Section& value, const std::string& path) {
+  SchemaWriter writer(path);
   fields(writer, value);
   return std::move(writer).result(std::is_same_v<Section, ModelConfig>);
 }
@@ -235,7 +242,7 @@ Json section_schema(const Section& value) {
 std::string json_schema() {
   Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                  {"title", "trainctl configuration"}};
-  schema.update(section_schema(Config{}));
+  schema.update(section_schema(Config{}, ""));
   return with_upstream_names(schema.dump());
 }
 

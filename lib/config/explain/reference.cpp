@@ -72,7 +72,7 @@ class TableWriter {
 
   void row(const Field& field, const std::string& type, const std::string& fallback,
            const std::string& range) {
-    std::string meaning(field.meaning);
+    std::string meaning = meaning_of(path_ + "." + std::string(field.key), field);
     for (std::size_t at = 0; (at = meaning.find('|', at)) != std::string::npos; at += 2) {
       meaning.insert(at, "\\");
     }

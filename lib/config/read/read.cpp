@@ -9,6 +9,7 @@
 #include "config/read/model_values.h"
 #include "config/read/section_reader.h"
 #include "config/schema/known_paths.h"
+#include "config/schema/optimizers.h"
 #include "config/upstream/mindformers_experts.h"
 #include "config/yaml/syntax_error.h"
 
@@ -30,6 +31,14 @@ void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
       const bool is_word = end.find_first_of("._") == std::string::npos;
       if (!is_word && is_unique_key(end)) diagnostics.call(end, last);
     }
+  }
+}
+
+/// Gives keys that nobody gave the defaults of the optimizer, where it has its own.
+void fill_optimizer(const SourceMap& sources, OptimizerConfig& optimizer) {
+  for (const OptimizerKey& key : row_of(optimizer.type).keys) {
+    const bool given = sources.places().contains("optimizer." + std::string(key.name));
+    if (key.usual && !given) optimizer.*key.value = *key.usual;
   }
 }
 
@@ -55,6 +64,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
   fill_router(tree, root, reading.spellings, reading.result.diagnostics);
   const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
   read_section(reading, root, "", file, reading.result.config);
+  fill_optimizer(reading.result.sources, reading.result.config.optimizer);
   if (start) check_model_against(reading, *start);
   reading.result.complete = reading.model_complete;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/device_sharing.h"
+#include "base/kinds.h"
 
 namespace trainctl {
 
@@ -17,7 +18,6 @@ enum class ParallelMode {
   auto_parallel,
   hybrid_parallel
 };
-enum class OptimizerType { adamw, sgd };
 enum class LrStyle { constant, linear, cosine, inverse_square_root, wsd };
 enum class DecayStyle { linear, cosine, exponential, minus_sqrt };
 enum class WeightDecayStyle { constant, linear, cosine };

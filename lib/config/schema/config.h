@@ -34,6 +34,7 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 
+/// optimizers.h says which keys an optimizer reads.
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::adamw;
   double beta1 = 0.9;
@@ -45,10 +46,10 @@ struct OptimizerConfig {
   std::optional<double> end_weight_decay;
   WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;
   std::optional<std::int64_t> weight_decay_incr_steps;  // default: train.steps
-  double momentum = 0.9;                                // sgd
-  ComputeType main_grads_dtype = ComputeType::fp32;     // of summed gradients: fp32 or bf16
-  ComputeType main_params_dtype = ComputeType::fp32;    // of matrices between steps: fp32 or bf16
-  ComputeType exp_avg_dtype = ComputeType::fp32;        // of AdamW's moments: fp32 or bf16
+  double momentum = 0.9;
+  ComputeType main_grads_dtype = ComputeType::fp32;   // of summed gradients: fp32 or bf16
+  ComputeType main_params_dtype = ComputeType::fp32;  // of matrices between steps: fp32 or bf16
+  ComputeType exp_avg_dtype = ComputeType::fp32;      // of moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
   double clip_grad_norm = 1.0;  // 0: off
   bool operator==(const OptimizerConfig&) const = default;

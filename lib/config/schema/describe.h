@@ -8,6 +8,7 @@
 
 #include "config/schema/fields.h"
 #include "config/schema/list_values.h"
+#include "config/schema/optimizers.h"
 #include "config/schema/values.h"
 
 namespace trainctl {
@@ -15,6 +16,22 @@ namespace trainctl {
 namespace detail {
 inline std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
 }  // namespace detail
+
+/// The meaning of a key, and of keys of the optimizer which ones read it, if not all do:
+/// "Decay of the second moment (adamw; lion: 0.99)", a number being a default of its own.
+inline std::string meaning_of(const std::string& path, const Field& field) {
+  std::string readers;
+  constexpr std::string_view section = "optimizer.";
+  for (const OptimizerRow& row : optimizer_rows) {
+    if (!path.starts_with(section) || !row.reads(path.substr(section.size()))) continue;
+    readers += (readers.empty() ? "" : "; ") + std::string(word_of(row.type));
+    for (const OptimizerKey& key : row.keys) {
+      if (path != std::string(section) + std::string(key.name) || !key.usual) continue;
+      readers += ": " + write_value(*key.usual);
+    }
+  }
+  return std::string(field.meaning) + (readers.empty() ? "" : " (" + readers + ")");
+}
 
 /// "whole number", "true or false", "word"
 template <class Value>

@@ -77,13 +77,14 @@ void fields(Visitor& visit, Is<TrainConfig> auto& train) {
 template <class Visitor>
 void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.type, field("type", "The update rule"));
-  visit(optimizer.beta1, field("beta1", "AdamW: decay of the first moment").from(0).below(1));
-  visit(optimizer.beta2, field("beta2", "AdamW: decay of the second moment").from(0).below(1));
-  visit(optimizer.eps, field("eps", "AdamW: added to the denominator").above(0));
+  visit(optimizer.beta1,
+        field("beta1", "Decay of the first moment, the mean of gradients").from(0).below(1));
+  visit(optimizer.beta2, field("beta2", "Decay of the second moment").from(0).below(1));
+  visit(optimizer.eps, field("eps", "Added to the denominator").above(0));
   visit(optimizer.weight_decay,
         field("weight_decay", "Weight decay; none on biases and norms").from(0));
   visit(optimizer.weight_decay_form,
-        field("weight_decay_form", "decoupled; coupled: added to SGD's gradient before momentum"));
+        field("weight_decay_form", "decoupled; coupled: added to the gradient before momentum"));
   visit(optimizer.start_weight_decay,
         field("start_weight_decay", "Weight decay at step 0").from(0).unset("weight_decay"));
   visit(optimizer.end_weight_decay,
@@ -93,14 +94,14 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
         field("weight_decay_incr_steps", "Steps over which weight decay rises")
             .count(1, 1e12)
             .unset("train.steps"));
-  visit(optimizer.momentum, field("momentum", "SGD: momentum").from(0).below(1));
+  visit(optimizer.momentum, field("momentum", "Momentum; 0: none is kept").from(0).below(1));
   visit(optimizer.main_grads_dtype,
         field("main_grads_dtype", "Type of sums of gradients over micro-batches: fp32 or bf16"));
   visit(optimizer.main_params_dtype,
         field("main_params_dtype", "Type of masters of matrices: fp32, or bf16 rounded at random"));
   visit(optimizer.exp_avg_dtype,
-        field("exp_avg_dtype", "AdamW: type of the first moment, fp32 or bf16 rounded at random"));
-  visit(optimizer.exp_avg_sq_dtype, field("exp_avg_sq_dtype", "AdamW: type of the second one"));
+        field("exp_avg_dtype", "Type of the first moment, fp32 or bf16 rounded at random"));
+  visit(optimizer.exp_avg_sq_dtype, field("exp_avg_sq_dtype", "Type of the second one"));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
 }

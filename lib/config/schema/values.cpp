@@ -252,7 +252,6 @@ constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
     {"npu", "cpu"},
     {"ascend", "cpu"},
     {"muon", "adamw"},
-    {"lion", "adamw"},
     {"adafactor", "adamw"},
     {"adagrad", "adamw"},
     {"lamb", "adamw"},

@@ -1,9 +1,13 @@
 #include "engine/parameters/optimizer.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "base/hash.h"
+#include "config/schema/optimizers.h"
 #include "engine/parameters/exchange.h"
 #include "plan/tables/shard.h"
 
@@ -24,50 +28,45 @@ RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh
   return rounding;
 }
 
+UpdateConstants constants_of(const OptimizerConfig& config) {
+  return {.beta1 = static_cast<float>(config.beta1),
+          .beta2 = static_cast<float>(config.beta2),
+          .epsilon = static_cast<float>(config.eps),
+          .momentum = static_cast<float>(config.momentum),
+          .coupled = config.weight_decay_form == WeightDecayForm::coupled};
+}
+
+// A step by whole matrices would deal the work over the ranks that hold a matrix.
+static_assert(std::ranges::all_of(optimizer_rows, [](const OptimizerRow& row) {
+  return row.step == OptimizerStep::elementwise;
+}));
+
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
                      const Mesh& mesh, std::int64_t rank, Stream& stream) {
-  std::vector<AdamW> adamw;
-  std::vector<Sgd> sgd;
+  std::array<std::vector<Update>, std::size(optimizer_rows)> by_rule;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     if (store.owned(i).length() == 0) continue;
-    const Tensor rounded = store.rounded(i);
-    const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
-    const bool decay = spec.decay;
-    const RandomRounding rounding = rounding_of(spec, store.owned(i), mesh, rank);
-    if (config.type == OptimizerType::adamw) {
-      adamw.push_back({.parameter = flat(store.master(i)),
-                       .gradient = store.owned_gradient(i),
-                       .m = store.state(i, 0),
-                       .v = store.state(i, 1),
-                       .compute = rounded,
-                       .beta1 = static_cast<float>(config.beta1),
-                       .beta2 = static_cast<float>(config.beta2),
-                       .epsilon = static_cast<float>(config.eps),
-                       .decay = decay,
-                       .rounding = rounding,
-                       .state = state});
-    } else {
-      const bool momentum = config.momentum != 0;
-      sgd.push_back({.parameter = flat(store.master(i)),
-                     .gradient = store.owned_gradient(i),
-                     .momentum = momentum ? store.state(i, 0) : Tensor{},
-                     .compute = rounded,
-                     .coefficient = static_cast<float>(config.momentum),
-                     .decay = decay,
-                     .coupled = config.weight_decay_form == WeightDecayForm::coupled,
-                     .rounding = rounding,
-                     .state = state});
-    }
+    const ParamSpec& spec = at(store.table(), i);
+    Update one{.rule = spec.update,
+               .parameter = flat(store.master(i)),
+               .gradient = store.owned_gradient(i),
+               .compute = store.rounded(i),
+               .constants = constants_of(config),
+               .decay = spec.decay,
+               .rounding = rounding_of(spec, store.owned(i), mesh, rank),
+               .state = state};
+    for (int k = 0; Tensor & kept : one.states) kept = store.state(i, k++);
+    by_rule[static_cast<std::size_t>(spec.update)].push_back(one);
   }
-  adamw_ = Calls<AdamW>(std::move(adamw), &stream);
-  sgd_ = Calls<Sgd>(std::move(sgd), &stream);
+  for (std::vector<Update>& list : by_rule) {
+    if (!list.empty()) updates_.emplace_back(std::move(list), &stream);
+  }
 }
 
 void Optimizer::step(const OpContext& context) const {
-  if (!adamw_.list().empty()) adamw(context, adamw_);
-  if (!sgd_.list().empty()) sgd(context, sgd_);
+  for (const Calls<Update>& updates : updates_) update(context, updates);
 }
 
 }  // namespace trainctl

@@ -1,15 +1,15 @@
-// One optimizer step for the part of each parameter that this rank owns, through the AdamW or SGD
-// op.
+// One optimizer step for the part of each parameter that this rank owns.
 #pragma once
+
+#include <vector>
 
 #include "config/schema/config.h"
 #include "engine/parameters/param_store.h"
-#include "ops/adamw.h"
-#include "ops/sgd.h"
+#include "ops/update.h"
 
 namespace trainctl {
 
-/// The arguments of the ops are built once; a step only runs them.
+/// The arguments of the op are built once; a step only runs them.
 class Optimizer {
  public:
   /// `store` has the parameters of `rank`. What a device needs is enqueued on `stream`.
@@ -19,8 +19,8 @@ class Optimizer {
   void step(const OpContext& context) const;
 
  private:
-  Calls<AdamW> adamw_;
-  Calls<Sgd> sgd_;
+  std::vector<Calls<Update>>
+      updates_;  // by rule; those that no parameter of this rank has are not there
 };
 
 }  // namespace trainctl

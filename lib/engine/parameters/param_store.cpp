@@ -9,6 +9,7 @@
 #include "ops/cast.h"
 #include "ops/normal_fill.h"
 #include "plan/gradients/resident.h"
+#include "plan/rules/resolve.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -20,15 +21,18 @@ ParamStore::Contents completed(ParamStore::Contents contents, const StagePlan& s
   return contents;
 }
 
-std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const ParameterPlaces& places) {
+std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const StagePlan& stage,
+                             const ParameterPlaces& places) {
   std::vector<SlabRow> rows{{"weights", Shape{places.weight_bytes}, DType::u8}};
-  const Shape owned{contents.ownership.state_length};
   const Shape masters{places.master_bytes(contents.ownership.state_length)};
   if (places.masters_apart) rows.push_back({"masters", masters, DType::u8});
   if (contents.training) rows.push_back({"gradients", Shape{places.gradient_length}, DType::f32});
   if (contents.training) rows.push_back({"sums", Shape{places.sum_length}, contents.sums});
-  for (std::size_t state = 0; state < contents.states.size(); ++state) {
-    rows.push_back({"state" + std::to_string(state), owned, contents.states[state]});
+  if (contents.optimizer == nullptr) return rows;
+  for (int state = 0;
+       const std::int64_t width : state_widths(stage.parameters, *contents.optimizer)) {
+    const Shape bytes{contents.ownership.state_length * width};
+    rows.push_back({"state" + std::to_string(state++), bytes, DType::u8});
   }
   return rows;
 }
@@ -39,10 +43,15 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
     : stage_(stage),
       contents_(completed(contents, stage)),
       places_(place_parameters(stage, contents.compute, contents_.ownership)),
-      slab_(device, rows_of(contents_, places_)),
+      slab_(device, rows_of(contents_, stage, places_)),
       host_(Slab::on_host_for(device, {{"weights", Shape{places_.host_bytes}, DType::u8}})) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
+  }
+  if (contents.optimizer != nullptr) {
+    for (const ParamSpec& spec : stage.parameters) {
+      state_types_.push_back(optimizer_values(spec.update, *contents.optimizer));
+    }
   }
   has_values_.resize(stage.parameters.size());
   if (contents_.training) zeroed_ = between_products();
@@ -175,8 +184,13 @@ Tensor ParamStore::rounded(int parameter) const {
 Tensor ParamStore::state(int parameter, int state) const {
   const Slice part = owned(parameter);
   if (part.begin == part.end) return {};
-  const std::int64_t begin = at(ownership().parameters, parameter).state;
-  return slab_.at("state" + std::to_string(state)).slice(begin, begin + part.length());
+  if (state_types_.empty() || state >= std::ssize(at(state_types_, parameter))) return {};
+  const Tensor all = slab_.at("state" + std::to_string(state));
+  const std::int64_t width = all.numel() / ownership().state_length;
+  return {static_cast<std::byte*>(all.data) + at(ownership().parameters, parameter).state * width,
+          {part.length()},
+          at(at(state_types_, parameter), state),
+          all.device};
 }
 
 Tensor ParamStore::gradient(int parameter) const {

@@ -21,13 +21,13 @@ class ParamStore {
  public:
   struct Contents {
     DType compute = DType::f32;
-    DType sums = DType::f32;         // type of gradients that are summed repeatedly
-    std::vector<DType> states{};     // types of the optimizer's values of a parameter
-    bool training = true;            // false: no gradients
+    DType sums = DType::f32;                     // type of gradients that are summed repeatedly
+    const OptimizerConfig* optimizer = nullptr;  // whose values are kept; nullptr: none
+    bool training = true;                        // false: no gradients
     bool begun_by_products = false;  // begin_gradients leaves some to their first products
     OwnershipTable ownership{};      // of this rank; empty: it owns every parameter
   };
-  /// The parameters of `stage`, which must outlive the store.
+  /// The parameters of `stage`, which must outlive the store. The optimizer is only read here.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
 
   /// Initialises what this rank owns from (seed, name of the parameter, index of the element in the
@@ -67,7 +67,8 @@ class ParamStore {
   /// The owned part of the weight in 16 bits, flat; empty if the weight is the master or does not
   /// stay.
   Tensor rounded(int parameter) const;
-  /// The optimizer's values number `state` of the owned part, flat; empty if there is none.
+  /// The optimizer's values number `state` (kept_states) of the owned part, flat; empty if there
+  /// is none.
   Tensor state(int parameter, int state) const;
 
   /// The part of a gradient that is complete after its bucket's sums (Ownership::summed): flat, but
@@ -109,7 +110,8 @@ class ParamStore {
   Contents contents_;
   ParameterPlaces places_;
   Slab slab_;
-  Slab host_;  // weights that are there between their uses
+  Slab host_;                                    // weights that are there between their uses
+  std::vector<std::vector<DType>> state_types_;  // by parameter
   std::unordered_map<std::string, int> index_;
   std::deque<bool> has_values_;  // by parameter: Weight::has_values
   std::vector<Slice> zeroed_;    // of the made gradients: not those that products begin

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "config/schema/optimizers.h"
 #include "formats/strategy/format.h"
 
 namespace trainctl {
@@ -183,13 +184,6 @@ std::int64_t place_of_replica(const std::vector<GridAxis>& grid, std::int64_t in
   return place;
 }
 
-std::vector<std::string> state_prefixes(const OptimizerConfig* optimizer) {
-  if (optimizer == nullptr) return {};
-  if (optimizer->type == OptimizerType::adamw) return {"adam_m.", "adam_v."};
-  return optimizer->momentum != 0 ? std::vector<std::string>{"moments."}
-                                  : std::vector<std::string>{};
-}
-
 }  // namespace
 
 std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
@@ -211,16 +205,17 @@ std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
 LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
                             const OptimizerConfig* optimizer) {
   LayoutFile file;
-  const std::vector<std::string> states = state_prefixes(optimizer);
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     add_operators(plan, stage, file.operators);
     const std::string prefix = plan.map.stages > 1 ? std::to_string(stage) + "-" : "";
-    for (ParamLayout& layout : make_param_layouts(plan, stage, parallel)) {
-      const std::string name = layout.name;
-      layout.name = prefix + name;
+    const std::vector<ParamSpec>& rows = at(plan.stages, stage).parameters;
+    for (std::size_t i = 0; ParamLayout & layout : make_param_layouts(plan, stage, parallel)) {
+      const ParamSpec& spec = rows[i++];
+      layout.name = prefix + spec.name;
       file.parameters.push_back(layout);
-      for (const std::string& state : states) {
-        layout.name = prefix + state + name;
+      if (optimizer == nullptr) continue;
+      for (const OptimizerState& state : kept_states(spec.update, *optimizer)) {
+        layout.name = prefix + std::string(state.strategy_prefix) + spec.name;
         file.parameters.push_back(layout);
       }
     }

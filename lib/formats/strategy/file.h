@@ -44,8 +44,8 @@ struct LayoutFile {
   bool operator==(const LayoutFile&) const = default;
 };
 
-/// All stages, in model order. With `optimizer`, the optimizer's states follow each parameter:
-/// adam_m.NAME and adam_v.NAME, or moments.NAME (sgd with momentum).
+/// All stages, in model order. With `optimizer`, the optimizer's states follow each parameter, each
+/// with its prefix (OptimizerState): adam_m.NAME and adam_v.NAME.
 LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
                             const OptimizerConfig* optimizer);
 /// The parameters of one stage in the order of its table, without prefix. The format can express

@@ -22,9 +22,7 @@ double sum_of_squares(const float* x, std::int64_t count) {
   return sum;
 }
 
-}  // namespace
-
-void square_sum_cpu(const OpContext&, const SquareSum& args) {
+void add_squares(const OpContext&, const SquareSum& args) {
   const std::int64_t count = args.x.numel();
   const std::int64_t blocks = (count + block - 1) / block;
   std::array<double, batch> sums;
@@ -41,6 +39,12 @@ void square_sum_cpu(const OpContext&, const SquareSum& args) {
     });
     for (std::int64_t at = 0; at < here; ++at) *args.result += sums[static_cast<std::size_t>(at)];
   }
+}
+
+}  // namespace
+
+void square_sum_cpu(const OpContext& context, const Calls<SquareSum>& calls) {
+  each_call<SquareSum, add_squares>(context, calls);
 }
 
 }  // namespace trainctl

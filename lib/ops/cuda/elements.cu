@@ -1,11 +1,10 @@
 // Kernels that treat each element by itself.
+#include "ops/activation_functions.h"
 #include "ops/add.h"
 #include "ops/cast.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
-#include "ops/gelu.h"
-#include "ops/swiglu.h"
 
 namespace trainctl::cuda {
 namespace {
@@ -41,11 +40,16 @@ struct CastWork {
   }
 };
 
-constexpr float root = 0.797884560802865356F;  // sqrt(2/pi)
-constexpr float cubic = 0.044715F;
+struct DeviceMath {
+  using Real = float;
+  static constexpr bool by_sigmoid = false;
+  __host__ __device__ static float exp(float x) { return expf(x); }
+  __host__ __device__ static float tanh(float x) { return tanhf(x); }
+  __host__ __device__ static float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+};
 
-template <class T>
-struct GeluWork {
+template <class Function, class T>
+struct ActivationWork {
   const T* x;
   T* y;
 
@@ -54,16 +58,13 @@ struct GeluWork {
     float value[width];
     load<width>(x + at, value);
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float v = value[i];
-      value[i] = 0.5F * v * (1.0F + tanhf(root * (v + cubic * v * v * v)));
-    }
+    for (int i = 0; i < width; ++i) value[i] = Function::value(value[i]);
     store<width>(y + at, value);
   }
 };
 
-template <class T>
-struct GeluBackwardWork {
+template <class Function, class T>
+struct ActivationBackwardWork {
   const T* x;
   const T* dy;
   T* dx;
@@ -75,61 +76,84 @@ struct GeluBackwardWork {
     load<width>(x + at, value);
     load<width>(dy + at, gradient);
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float v = value[i];
-      const float t = tanhf(root * (v + cubic * v * v * v));
-      const float inner = root * (1.0F + 3.0F * cubic * v * v);
-      gradient[i] *= 0.5F * (1.0F + t) + 0.5F * v * (1.0F - t * t) * inner;
-    }
+    for (int i = 0; i < width; ++i) gradient[i] *= Function::times_slope(1.0F, value[i]);
     store<width>(dx + at, gradient);
   }
 };
 
-template <class T>
-struct SwigluWork {
-  const T* gate;
+template <class Function, class T>
+struct GatedWork {
+  const T* x;
   const T* up;
   T* y;
 
   template <int width>
   __device__ void run(std::int64_t at) const {
-    float g[width];
+    float gate[width];
     float u[width];
-    load<width>(gate + at, g);
+    load<width>(x + at, gate);
     load<width>(up + at, u);
 #pragma unroll
-    for (int i = 0; i < width; ++i) u[i] *= g[i] / (1.0F + expf(-g[i]));
+    for (int i = 0; i < width; ++i) u[i] *= Function::value(gate[i]);
     store<width>(y + at, u);
   }
 };
 
-template <class T>
-struct SwigluBackwardWork {
-  const T* gate;
+template <class Function, class T>
+struct GatedBackwardWork {
+  const T* x;
   const T* up;
   const T* dy;
-  T* dgate;
+  T* dx;
   T* dup;
 
   template <int width>
   __device__ void run(std::int64_t at) const {
-    float g[width];
+    float gate[width];
     float u[width];
     float d[width];
-    load<width>(gate + at, g);
+    load<width>(x + at, gate);
     load<width>(up + at, u);
     load<width>(dy + at, d);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      const float sigmoid = 1.0F / (1.0F + expf(-g[i]));
-      const float slope = sigmoid * (1.0F + g[i] * (1.0F - sigmoid));
-      u[i] *= d[i] * slope;
-      d[i] *= g[i] * sigmoid;
+      u[i] *= d[i] * Function::times_slope(1.0F, gate[i]);
+      d[i] *= Function::times_value(1.0F, gate[i]);
     }
-    store<width>(dgate + at, u);
+    store<width>(dx + at, u);
     store<width>(dup + at, d);
   }
 };
+
+template <class Function, class T>
+void activate(const OpContext& context, const ActivationForward& args) {
+  const bool wide = all_aligned({args.x.data, args.up.data, args.y.data});
+  const T* x = args.x.elements<T>();
+  T* y = args.y.elements<T>();
+  if (args.up.empty()) {
+    for_elements<vector_width<T>>(context, args.x.numel(), wide, ActivationWork<Function, T>{x, y});
+  } else {
+    for_elements<vector_width<T>>(context, args.x.numel(), wide,
+                                  GatedWork<Function, T>{x, args.up.elements<T>(), y});
+  }
+}
+
+template <class Function, class T>
+void activate_backward(const OpContext& context, const ActivationBackward& args) {
+  const bool wide =
+      all_aligned({args.x.data, args.up.data, args.dy.data, args.dx.data, args.dup.data});
+  const T* x = args.x.elements<T>();
+  const T* dy = args.dy.elements<T>();
+  T* dx = args.dx.elements<T>();
+  if (args.up.empty()) {
+    for_elements<vector_width<T>>(context, args.x.numel(), wide,
+                                  ActivationBackwardWork<Function, T>{x, dy, dx});
+  } else {
+    for_elements<vector_width<T>>(
+        context, args.x.numel(), wide,
+        GatedBackwardWork<Function, T>{x, args.up.elements<T>(), dy, dx, args.dup.elements<T>()});
+  }
+}
 
 template <class T, class Other>
 void add_to(const OpContext& context, const Add& args) {
@@ -158,41 +182,18 @@ void cast(const OpContext& context, const Cast& args) {
   });
 }
 
-void gelu_forward(const OpContext& context, const GeluForward& args) {
-  with_element_type(args.x.dtype, [&](auto element) {
-    using T = decltype(element);
-    for_elements<vector_width<T>>(context, args.x.numel(), all_aligned({args.x.data, args.y.data}),
-                                  GeluWork<T>{args.x.elements<T>(), args.y.elements<T>()});
+void activation_forward(const OpContext& context, const ActivationForward& args) {
+  with_activation<DeviceMath>(args.kind, [&]<class Function>() {
+    with_element_type(args.x.dtype,
+                      [&](auto element) { activate<Function, decltype(element)>(context, args); });
   });
 }
 
-void gelu_backward(const OpContext& context, const GeluBackward& args) {
-  with_element_type(args.x.dtype, [&](auto element) {
-    using T = decltype(element);
-    for_elements<vector_width<T>>(
-        context, args.x.numel(), all_aligned({args.x.data, args.dy.data, args.dx.data}),
-        GeluBackwardWork<T>{args.x.elements<T>(), args.dy.elements<T>(), args.dx.elements<T>()});
-  });
-}
-
-void swiglu_forward(const OpContext& context, const SwigluForward& args) {
-  with_element_type(args.gate.dtype, [&](auto element) {
-    using T = decltype(element);
-    for_elements<vector_width<T>>(
-        context, args.gate.numel(), all_aligned({args.gate.data, args.up.data, args.y.data}),
-        SwigluWork<T>{args.gate.elements<T>(), args.up.elements<T>(), args.y.elements<T>()});
-  });
-}
-
-void swiglu_backward(const OpContext& context, const SwigluBackward& args) {
-  with_element_type(args.gate.dtype, [&](auto element) {
-    using T = decltype(element);
-    const bool wide =
-        all_aligned({args.gate.data, args.up.data, args.dy.data, args.dgate.data, args.dup.data});
-    for_elements<vector_width<T>>(
-        context, args.gate.numel(), wide,
-        SwigluBackwardWork<T>{args.gate.elements<T>(), args.up.elements<T>(), args.dy.elements<T>(),
-                              args.dgate.elements<T>(), args.dup.elements<T>()});
+void activation_backward(const OpContext& context, const ActivationBackward& args) {
+  with_activation<DeviceMath>(args.kind, [&]<class Function>() {
+    with_element_type(args.x.dtype, [&](auto element) {
+      activate_backward<Function, decltype(element)>(context, args);
+    });
   });
 }
 

@@ -165,7 +165,7 @@ void matmul_gelu(const OpContext& context, const MatmulGelu& args) {
     if (enqueue(context, call)) return;
   }
   cuda::matmul(context, up);
-  cuda::gelu_forward(context, {.x = up.c, .y = args.act});
+  cuda::activation_forward(context, {.kind = Activation::gelu, .x = up.c, .y = args.act});
 }
 
 void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args) {
@@ -175,7 +175,8 @@ void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& ar
     if (enqueue(context, call)) return;
   }
   cuda::matmul(context, args.dx);
-  cuda::gelu_backward(context, {.x = args.x, .dy = args.dx.c, .dx = args.dx.c});
+  cuda::activation_backward(
+      context, {.kind = Activation::gelu, .x = args.x, .dy = args.dx.c, .dx = args.dx.c});
 }
 
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {

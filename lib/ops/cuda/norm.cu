@@ -6,8 +6,6 @@
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
-#include "ops/layernorm.h"
-#include "ops/rmsnorm.h"
 
 namespace trainctl::cuda {
 namespace {
@@ -247,52 +245,45 @@ void run_backward(const OpContext& context, Backward<T> args, float* dweight, fl
 
 }  // namespace
 
-void layernorm_forward(const OpContext& context, const LayerNormForward& args) {
+void norm_forward(const OpContext& context, const NormForward& args) {
   if (args.x.numel() == 0) return;
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    run_forward<true, T>(
-        context, {args.x.elements<T>(), optional<T>(args.residual), optional<T>(args.sum),
-                  args.weight.elements<float>(), args.bias.elements<float>(), args.y.elements<T>(),
-                  args.mean.elements<float>(), args.rstd.elements<float>(), args.x.rows(),
-                  args.x.columns(), args.epsilon});
+    const Forward<T> rows{args.x.elements<T>(),
+                          optional<T>(args.residual),
+                          optional<T>(args.sum),
+                          args.weight.elements<float>(),
+                          optional<float>(args.bias),
+                          args.y.elements<T>(),
+                          optional<float>(args.mean),
+                          args.rstd.elements<float>(),
+                          args.x.rows(),
+                          args.x.columns(),
+                          args.epsilon};
+    args.kind == NormKind::layer_norm ? run_forward<true, T>(context, rows)
+                                      : run_forward<false, T>(context, rows);
   });
 }
 
-void layernorm_backward(const OpContext& context, const LayerNormBackward& args) {
+void norm_backward(const OpContext& context, const NormBackward& args) {
   if (args.x.numel() == 0) return;
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    run_backward<true, T>(
-        context,
-        {args.dy.elements<T>(), args.x.elements<T>(), args.weight.elements<float>(),
-         args.mean.elements<float>(), args.rstd.elements<float>(), optional<T>(args.d_residual),
-         args.dx.elements<T>(), nullptr, args.x.rows(), args.x.columns(), false},
-        args.dweight.elements<float>(), args.dbias.elements<float>());
-  });
-}
-
-void rmsnorm_forward(const OpContext& context, const RmsNormForward& args) {
-  if (args.x.numel() == 0) return;
-  with_element_type(args.x.dtype, [&](auto element) {
-    using T = decltype(element);
-    run_forward<false, T>(
-        context, {args.x.elements<T>(), optional<T>(args.residual), optional<T>(args.sum),
-                  args.weight.elements<float>(), nullptr, args.y.elements<T>(), nullptr,
-                  args.rstd.elements<float>(), args.x.rows(), args.x.columns(), args.epsilon});
-  });
-}
-
-void rmsnorm_backward(const OpContext& context, const RmsNormBackward& args) {
-  if (args.x.numel() == 0) return;
-  with_element_type(args.x.dtype, [&](auto element) {
-    using T = decltype(element);
-    run_backward<false, T>(
-        context,
-        {args.dy.elements<T>(), args.x.elements<T>(), args.weight.elements<float>(), nullptr,
-         args.rstd.elements<float>(), optional<T>(args.d_residual), args.dx.elements<T>(), nullptr,
-         args.x.rows(), args.x.columns(), false},
-        args.dweight.elements<float>(), nullptr);
+    const Backward<T> rows{args.dy.elements<T>(),
+                           args.x.elements<T>(),
+                           args.weight.elements<float>(),
+                           optional<float>(args.mean),
+                           args.rstd.elements<float>(),
+                           optional<T>(args.d_residual),
+                           args.dx.elements<T>(),
+                           nullptr,
+                           args.x.rows(),
+                           args.x.columns(),
+                           false};
+    float* dweight = args.dweight.elements<float>();
+    args.kind == NormKind::layer_norm
+        ? run_backward<true, T>(context, rows, dweight, args.dbias.elements<float>())
+        : run_backward<false, T>(context, rows, dweight, nullptr);
   });
 }
 

@@ -1,4 +1,4 @@
-// AdamW and SGD as one pass over parameter, gradient and states, of all parameters in one launch;
+// Updates as one pass over parameter, gradient and states, of all parameters in one launch;
 // and what decides over a step: sums of squares and the verdict. What changes per step is read from
 // device memory.
 #include <algorithm>
@@ -7,13 +7,12 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/scratch.h"
-#include "ops/adamw.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/random_store.cuh"
-#include "ops/sgd.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
+#include "ops/update_rules.h"
 
 namespace trainctl::cuda {
 namespace {
@@ -90,8 +89,9 @@ struct Gradients {
   }
 };
 
-template <class Weight, class First, class Second>
-struct AdamWork {
+/// One update of elements: of states that are not there nothing is read or written.
+template <class Rule, class Weight, class First, class Second>
+struct UpdateWork {
   static constexpr bool random = sizeof(First) + sizeof(Second) < 2 * sizeof(float);
 
   Weight* parameter;
@@ -99,24 +99,19 @@ struct AdamWork {
   First* first;
   Second* second;
   Copy copy;
-  float beta1, beta2, epsilon, weight_decay, clip, rate, correction1, correction2;
+  float clip;
+  Rule rule;
   const RandomRounding& rounding;  // where it is, not in registers
   Philox philox, of_weight;
 
-  __device__ explicit AdamWork(const AdamW& args)
+  __device__ explicit UpdateWork(const Update& args)
       : parameter(static_cast<Weight*>(args.parameter.data)),
         gradient(args.gradient),
-        first(static_cast<First*>(args.m.data)),
-        second(static_cast<Second*>(args.v.data)),
+        first(static_cast<First*>(args.states[0].data)),
+        second(static_cast<Second*>(args.states[1].data)),
         copy(args.compute),
-        beta1(args.beta1),
-        beta2(args.beta2),
-        epsilon(args.epsilon),
-        weight_decay(args.decay ? args.state->weight_decay : 0.0F),
         clip(args.state->clip_coefficient),
-        rate(args.state->learning_rate),
-        correction1(args.state->bias_correction1),
-        correction2(args.state->bias_correction2),
+        rule(args),
         rounding(args.rounding),
         philox(args.state->seed, args.rounding.stream(args.state->step)),
         of_weight(args.state->seed, args.rounding.weight_stream(args.state->step)) {}
@@ -125,112 +120,64 @@ struct AdamWork {
   __device__ void run(std::int64_t at) const {
     std::uint32_t words[width] = {};
     if constexpr (random) random_words<width>(philox, rounding, at, words);
+    const bool keeps = Rule::states > 0 && (Rule::narrow_states || first != nullptr);
     float p[width];
     float g[width];
-    float m[width];
-    float v[width];
+    float one[width] = {};
+    float two[width] = {};
     load<width>(global_pointer(parameter) + at, p);
     gradient.read<width>(at, g);
-    load<width>(global_pointer(first) + at, m);
-    load<width>(global_pointer(second) + at, v);
+    if (keeps) load<width>(global_pointer(first) + at, one);
+    if constexpr (Rule::states > 1) load<width>(global_pointer(second) + at, two);
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float clipped = g[i] * clip;
-      m[i] = beta1 * m[i] + (1.0F - beta1) * clipped;
-      v[i] = beta2 * v[i] + (1.0F - beta2) * clipped * clipped;
-      const float step = m[i] / correction1 / (sqrtf(v[i] / correction2) + epsilon);
-      p[i] -= rate * (step + weight_decay * p[i]);
+    for (int i = 0; i < width; ++i) p[i] = rule.next(p[i], g[i] * clip, one[i], two[i]);
+    if (keeps) store_at_random<width>(global_pointer(first) + at, one, words, 0);
+    if constexpr (Rule::states > 1) {
+      store_at_random<width>(global_pointer(second) + at, two, words, 16);
     }
-    store_at_random<width>(global_pointer(first) + at, m, words, 0);
-    store_at_random<width>(global_pointer(second) + at, v, words, 16);
     store_weight<width>(parameter, p, at, of_weight, rounding);
     copy.write<width>(at, p);
   }
 };
 
-template <class Weight, class First, class Second>
-__device__ void adamw_piece(const Piece<AdamW>& piece) {
-  const AdamW& args = piece.args;
-  run_piece<1>(AdamWork<Weight, First, Second>(args),
-               aligned(args.parameter, args.gradient, args.m, args.v, args.compute), piece.begin,
-               piece.end);
+template <class Rule, class Weight, class First, class Second>
+__device__ void update_piece(const Piece<Update>& piece) {
+  const Update& args = piece.args;
+  run_piece<1>(UpdateWork<Rule, Weight, First, Second>(args),
+               aligned(args.parameter, args.gradient, args.states[0], args.states[1], args.compute),
+               piece.begin, piece.end);
 }
 
-template <class Weight>
-__device__ void adamw_piece(const Piece<AdamW>& piece) {
-  const bool narrow = piece.args.v.dtype == DType::bf16;
-  if (piece.args.m.dtype == DType::bf16) {
-    return narrow ? adamw_piece<Weight, bf16, bf16>(piece)
-                  : adamw_piece<Weight, bf16, float>(piece);
+/// With the types of the states that are there.
+template <class Rule, class Weight>
+__device__ void update_piece(const Piece<Update>& piece) {
+  if constexpr (!Rule::narrow_states) {
+    update_piece<Rule, Weight, float, float>(piece);
+  } else {
+    const bool narrow = piece.args.states[0].dtype == DType::bf16;
+    if constexpr (Rule::states < 2) {
+      narrow ? update_piece<Rule, Weight, bf16, float>(piece)
+             : update_piece<Rule, Weight, float, float>(piece);
+    } else if (piece.args.states[1].dtype == DType::bf16) {
+      narrow ? update_piece<Rule, Weight, bf16, bf16>(piece)
+             : update_piece<Rule, Weight, float, bf16>(piece);
+    } else {
+      narrow ? update_piece<Rule, Weight, bf16, float>(piece)
+             : update_piece<Rule, Weight, float, float>(piece);
+    }
   }
-  return narrow ? adamw_piece<Weight, float, bf16>(piece)
-                : adamw_piece<Weight, float, float>(piece);
 }
 
 /// Three blocks on a multiprocessor keep enough bytes on their way; with random numbers the
-/// registers suffice for two. `any_narrow`: some parameter or moment of the calls is bf16.
-template <bool any_narrow>
+/// registers suffice for two. `any_narrow`: some parameter or state of the calls is bf16.
+template <class Rule, bool any_narrow>
 __global__ void __launch_bounds__(block_threads, any_narrow ? 2 : 3)
-    adamw_kernel(PlacedCalls<AdamW> calls) {
-  const Piece<AdamW> piece = piece_of_block(calls);
+    update_kernel(PlacedCalls<Update> calls) {
+  const Piece<Update> piece = piece_of_block(calls);
   if (piece.args.state->found_inf) return;
-  if constexpr (!any_narrow) return adamw_piece<float, float, float>(piece);
-  if (piece.args.parameter.dtype == DType::bf16) return adamw_piece<bf16>(piece);
-  adamw_piece<float>(piece);
-}
-
-template <class Weight>
-struct SgdWork {
-  Weight* parameter;
-  Gradients gradient;
-  float* momentum;
-  Copy copy;
-  float coefficient, weight_decay, coupled, clip, rate;
-  const RandomRounding& rounding;
-  Philox of_weight;
-
-  __device__ explicit SgdWork(const Sgd& args)
-      : parameter(static_cast<Weight*>(args.parameter.data)),
-        gradient(args.gradient),
-        momentum(static_cast<float*>(args.momentum.data)),
-        copy(args.compute),
-        coefficient(args.coefficient),
-        weight_decay(args.decay && !args.coupled ? args.state->weight_decay : 0.0F),
-        coupled(args.decay && args.coupled ? args.state->weight_decay : 0.0F),
-        clip(args.state->clip_coefficient),
-        rate(args.state->learning_rate),
-        rounding(args.rounding),
-        of_weight(args.state->seed, args.rounding.weight_stream(args.state->step)) {}
-
-  template <int width>
-  __device__ void run(std::int64_t at) const {
-    float p[width];
-    float g[width];
-    float b[width] = {};
-    load<width>(global_pointer(parameter) + at, p);
-    gradient.read<width>(at, g);
-    if (momentum != nullptr) load<width>(global_pointer(momentum) + at, b);
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      b[i] = coefficient * b[i] + (g[i] * clip + coupled * p[i]);
-      p[i] -= rate * (b[i] + weight_decay * p[i]);
-    }
-    store_weight<width>(parameter, p, at, of_weight, rounding);
-    if (momentum != nullptr) store<width>(global_pointer(momentum) + at, b);
-    copy.write<width>(at, p);
-  }
-};
-
-/// `any_narrow`: some parameter of the calls is bf16.
-template <bool any_narrow>
-__global__ void __launch_bounds__(block_threads) sgd_kernel(PlacedCalls<Sgd> calls) {
-  const auto [args, begin, end] = piece_of_block(calls);
-  if (args.state->found_inf) return;
-  const bool wide = aligned(args.parameter, args.gradient, args.momentum, args.compute);
-  if (any_narrow && args.parameter.dtype == DType::bf16) {
-    return run_piece<1>(SgdWork<bf16>(args), wide, begin, end);
-  }
-  run_piece<1>(SgdWork<float>(args), wide, begin, end);
+  if constexpr (!any_narrow) return update_piece<Rule, float, float, float>(piece);
+  if (piece.args.parameter.dtype == DType::bf16) return update_piece<Rule, bf16>(piece);
+  update_piece<Rule, float>(piece);
 }
 
 template <class T>
@@ -334,24 +281,17 @@ Grid one_block_each(std::int64_t pieces) {
 
 }  // namespace
 
-void adamw(const OpContext& context, const Calls<AdamW>& calls) {
+void update(const OpContext& context, const Calls<Update>& calls) {
   if (!any_piece(calls)) return;
-  const PlacedCalls<AdamW>& placed = calls.placed();
-  const bool any_narrow = std::ranges::any_of(calls.list(), [](const AdamW& args) {
-    return args.parameter.dtype == DType::bf16 || args.m.dtype == DType::bf16 ||
-           args.v.dtype == DType::bf16;
+  const PlacedCalls<Update>& placed = calls.placed();
+  const bool any_narrow = std::ranges::any_of(calls.list(), [](const Update& args) {
+    return args.parameter.dtype == DType::bf16 || args.states[0].dtype == DType::bf16 ||
+           args.states[1].dtype == DType::bf16;
   });
-  launch(any_narrow ? adamw_kernel<true> : adamw_kernel<false>, one_block_each(placed.pieces),
-         stream_of(context), placed);
-}
-
-void sgd(const OpContext& context, const Calls<Sgd>& calls) {
-  if (!any_piece(calls)) return;
-  const PlacedCalls<Sgd>& placed = calls.placed();
-  const bool any_narrow = std::ranges::any_of(
-      calls.list(), [](const Sgd& args) { return args.parameter.dtype == DType::bf16; });
-  launch(any_narrow ? sgd_kernel<true> : sgd_kernel<false>, one_block_each(placed.pieces),
-         stream_of(context), placed);
+  with_rule<float, false>(calls.list().front().rule, [&]<class Rule>() {
+    launch(any_narrow ? update_kernel<Rule, true> : update_kernel<Rule, false>,
+           one_block_each(placed.pieces), stream_of(context), placed);
+  });
 }
 
 void square_sum(const OpContext& context, const Calls<SquareSum>& calls) {

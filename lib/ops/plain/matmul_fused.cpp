@@ -15,12 +15,14 @@ void multiply(const OpContext& context, const Matmul& args) {
 
 void matmul_gelu_plain(const OpContext& context, const MatmulGelu& args) {
   multiply(context, args.up);
-  context.kernels->gelu_forward(context, {.x = args.up.c, .y = args.act});
+  context.kernels->activation_forward(context,
+                                      {.kind = Activation::gelu, .x = args.up.c, .y = args.act});
 }
 
 void matmul_gelu_backward_plain(const OpContext& context, const MatmulGeluBackward& args) {
   multiply(context, args.dx);
-  context.kernels->gelu_backward(context, {.x = args.x, .dy = args.dx.c, .dx = args.dx.c});
+  context.kernels->activation_backward(
+      context, {.kind = Activation::gelu, .x = args.x, .dy = args.dx.c, .dx = args.dx.c});
 }
 
 void matmul_column_sums_plain(const OpContext& context, const MatmulColumnSums& args) {

@@ -3,7 +3,9 @@
 
 namespace trainctl {
 
-void square_sum_plain(const OpContext&, const SquareSum& args) {
+namespace {
+
+void plain_squares(const OpContext&, const SquareSum& args) {
   constexpr std::int64_t block = 4096;
   const std::int64_t count = args.x.numel();
   for (std::int64_t begin = 0; begin < count; begin += block) {
@@ -14,6 +16,12 @@ void square_sum_plain(const OpContext&, const SquareSum& args) {
     }
     *args.result += sum;
   }
+}
+
+}  // namespace
+
+void square_sum_plain(const OpContext& context, const Calls<SquareSum>& calls) {
+  each_call<SquareSum, plain_squares>(context, calls);
 }
 
 }  // namespace trainctl

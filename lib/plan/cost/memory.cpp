@@ -167,7 +167,9 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   memory.parameters = places.weight_bytes + places.master_bytes(state);
   memory.gradients =
       places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
-  memory.optimizer = state * optimizer_value_bytes(optimizer);
+  for (const std::int64_t width : state_widths(stage.parameters, optimizer)) {
+    memory.optimizer += state * width;
+  }
   memory.activations = plan.activation_bytes(number) + plan.scratch_bytes();
   if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
     memory.activations += plan.model.positions * plan.model.head_dim * fp32;

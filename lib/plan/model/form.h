@@ -20,7 +20,7 @@ struct AttentionForm {
 
 struct MlpForm {
   std::int64_t ffn = 0;
-  bool gated = false;  // silu(gate) * up instead of gelu(up)
+  bool gated = false;  // act(gate) * up instead of act(up)
 };
 
 struct ExpertsForm {

@@ -79,8 +79,7 @@ std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<
                          const OptimizerConfig& optimizer) {
   std::int64_t bytes = 0;
   for (const SavedPart& one : parts) {
-    const DType master = at(table, one.parameter).master;
-    bytes += one.part.box.numel() * saved_value_bytes(optimizer, master);
+    bytes += one.part.box.numel() * saved_value_bytes(at(table, one.parameter), optimizer);
   }
   return bytes;
 }
@@ -90,7 +89,7 @@ std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer) {
   for (const StagePlan& stage : plan.stages) {
     for (const ParamSpec& row : stage.parameters) {
       if (row.second_home) continue;
-      bytes += row.global_shape.numel() * saved_value_bytes(optimizer, row.master);
+      bytes += row.global_shape.numel() * saved_value_bytes(row, optimizer);
     }
   }
   return bytes;

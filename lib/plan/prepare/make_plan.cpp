@@ -201,7 +201,7 @@ void add_stage(Plan& plan, int stage, const Config& config) {
     rows.units.push_back({held.first_unit, held.end_unit});
   }
   rows.parameters = make_parameters({plan.model, plan.mesh, plan.sequence_parallel, plan.splits,
-                                     type_of_masters(config.optimizer)},
+                                     type_of_masters(config.optimizer), config.optimizer.type},
                                     rows.units);
   rows.shards = shard_optimizer(
       {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},

@@ -176,17 +176,6 @@ void remark_lone_switches(const Facts& facts, Check& check) {
   check.no_effect("checkpoint.keep_every",
                   config.checkpoint.keep_every > 0 && config.checkpoint.keep == 0,
                   "checkpoint.keep is 0, so that all are kept");
-  const bool is_adam = config.optimizer.type == OptimizerType::adamw;
-  check.no_effect("optimizer.momentum", is_adam && config.optimizer.momentum != 0.9,
-                  "optimizer.type is adamw");
-  const OptimizerConfig usual;
-  const std::pair<const char*, bool> of_adam[] = {
-      {"optimizer.beta1", config.optimizer.beta1 != usual.beta1},
-      {"optimizer.beta2", config.optimizer.beta2 != usual.beta2},
-      {"optimizer.eps", config.optimizer.eps != usual.eps}};
-  for (const auto& [key, differs] : of_adam) {
-    check.no_effect(key, !is_adam && differs, "optimizer.type is sgd");
-  }
 }
 
 }  // namespace

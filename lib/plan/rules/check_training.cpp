@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/schema/optimizers.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 
@@ -77,15 +78,30 @@ void check_master_type(ComputeType type, const PrecisionConfig& precision, Check
 }
 
 /// In fp16 squares of small gradients would be 0.
-void check_moment(const char* path, ComputeType type, const OptimizerConfig& optimizer,
-                  Check& check) {
-  check.no_effect(path, optimizer.type != OptimizerType::adamw && type != ComputeType::fp32,
-                  "optimizer.type is not adamw");
+void check_moment(const char* path, ComputeType type, Check& check) {
   if (type != ComputeType::fp16) return;
   check.error("state-type", path,
-              "the moments of AdamW can be fp32 or bf16, found fp16: squares of gradients are "
+              "moments can be fp32 or bf16, found fp16: squares of gradients are "
               "below its least number, 6e-8",
               "set it to bf16 or fp32");
+}
+
+/// Keys of other optimizers than the chosen one.
+void remark_optimizer(const OptimizerConfig& optimizer, Check& check) {
+  const OptimizerConfig usual;
+  const std::string reason = "optimizer.type is " + std::string(word_of(optimizer.type));
+  const auto remark = [&](std::string_view key, bool differs) {
+    check.no_effect("optimizer." + std::string(key), differs && !row_of(optimizer.type).reads(key),
+                    reason);
+  };
+  for (const OptimizerRow& row : optimizer_rows) {
+    for (const OptimizerKey& key : row.keys) {
+      if (key.value != nullptr) remark(key.name, optimizer.*key.value != usual.*key.value);
+    }
+    for (const OptimizerState& state : row.states) {
+      if (state.type != nullptr) remark(state.type_key, optimizer.*state.type != usual.*state.type);
+    }
+  }
 }
 
 }  // namespace
@@ -94,8 +110,8 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
                      Check& check) {
   check_master_type(optimizer.main_params_dtype, precision, check);
   check_gradient_type(optimizer.main_grads_dtype, check);
-  check_moment("optimizer.exp_avg_dtype", optimizer.exp_avg_dtype, optimizer, check);
-  check_moment("optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, optimizer, check);
+  check_moment("optimizer.exp_avg_dtype", optimizer.exp_avg_dtype, check);
+  check_moment("optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, check);
   const auto fraction = [&check](const char* path, double value) {
     check.rule(path, value >= 0 && value < 1, value, "in [0, 1)");
   };
@@ -108,9 +124,10 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
   check.rule("optimizer.weight_decay", optimizer.weight_decay >= 0, optimizer.weight_decay,
              "at least 0");
   if (optimizer.weight_decay_form == WeightDecayForm::coupled &&
-      optimizer.type != OptimizerType::sgd && check.clean({"optimizer.type"})) {
+      !row_of(optimizer.type).reads("weight_decay_form") && check.clean({"optimizer.type"})) {
     check.error("weight-decay-form", "optimizer.weight_decay_form",
-                "weight_decay_form must not be coupled with type adamw, whose decay is decoupled",
+                "weight_decay_form must not be coupled with type " +
+                    std::string(word_of(optimizer.type)) + ", whose decay is decoupled",
                 "set weight_decay_form to decoupled, or type to sgd");
   }
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
@@ -143,16 +160,7 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
     check.no_effect("optimizer.weight_decay_incr_style", true,
                     "weight decay starts and ends at " + number(start));
   }
-  const OptimizerConfig usual;
-  if (optimizer.type == OptimizerType::adamw) {
-    check.no_effect("optimizer.momentum", optimizer.momentum != usual.momentum,
-                    "adamw uses beta1 instead");
-  } else {
-    const char* reason = "sgd uses momentum only";
-    check.no_effect("optimizer.beta1", optimizer.beta1 != usual.beta1, reason);
-    check.no_effect("optimizer.beta2", optimizer.beta2 != usual.beta2, reason);
-    check.no_effect("optimizer.eps", optimizer.eps != usual.eps, reason);
-  }
+  remark_optimizer(optimizer, check);
 }
 
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check) {

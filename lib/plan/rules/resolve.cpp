@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "config/schema/optimizers.h"
 #include "plan/rules/stage_text.h"
 #include "plan/tables/model.h"
 #include "plan/tables/token_layout.h"
@@ -143,22 +144,31 @@ DType type_of_masters(const OptimizerConfig& optimizer) {
   return type_of_state(optimizer.main_params_dtype);
 }
 
-std::vector<DType> optimizer_values(const OptimizerConfig& optimizer) {
-  if (optimizer.type == OptimizerType::adamw) {
-    return {type_of_state(optimizer.exp_avg_dtype), type_of_state(optimizer.exp_avg_sq_dtype)};
+std::vector<DType> optimizer_values(OptimizerType type, const OptimizerConfig& optimizer) {
+  std::vector<DType> types;
+  for (const OptimizerState& state : kept_states(type, optimizer)) {
+    types.push_back(state.type == nullptr ? DType::f32 : type_of_state(optimizer.*state.type));
   }
-  if (optimizer.momentum == 0) return {};
-  return {DType::f32};
+  return types;
 }
 
-std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer) {
-  std::int64_t bytes = 0;
-  for (const DType type : optimizer_values(optimizer)) bytes += size_of(type);
+std::vector<std::int64_t> state_widths(const std::vector<ParamSpec>& parameters,
+                                       const OptimizerConfig& optimizer) {
+  std::vector<std::int64_t> widths;
+  for (const ParamSpec& parameter : parameters) {
+    const std::vector<DType> types = optimizer_values(parameter.update, optimizer);
+    if (widths.size() < types.size()) widths.resize(types.size());
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      widths[i] = std::max(widths[i], size_of(types[i]));
+    }
+  }
+  return widths;
+}
+
+std::int64_t saved_value_bytes(const ParamSpec& parameter, const OptimizerConfig& optimizer) {
+  std::int64_t bytes = size_of(parameter.master);
+  for (const DType type : optimizer_values(parameter.update, optimizer)) bytes += size_of(type);
   return bytes;
-}
-
-std::int64_t saved_value_bytes(const OptimizerConfig& optimizer, DType master) {
-  return size_of(master) + optimizer_value_bytes(optimizer);
 }
 
 bool masks_tokens(const DataConfig& data) { return data.eod_mask_loss || !data.packing; }

@@ -12,6 +12,7 @@
 #include "plan/splits/splits.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
+#include "plan/tables/params.h"
 #include "plan/tables/site.h"
 
 namespace trainctl {
@@ -50,12 +51,14 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone
 DType type_of_gradients(const OptimizerConfig& optimizer);
 /// That in which matrices are kept (ParamSpec::master): optimizer.main_params_dtype.
 DType type_of_masters(const OptimizerConfig& optimizer);
-/// The types of the optimizer's values of a parameter: of AdamW two, of SGD with momentum one.
-std::vector<DType> optimizer_values(const OptimizerConfig& optimizer);
-/// Their bytes for one element.
-std::int64_t optimizer_value_bytes(const OptimizerConfig& optimizer);
-/// Bytes of one element in a checkpoint: its master, of that type, and the optimizer's values.
-std::int64_t saved_value_bytes(const OptimizerConfig& optimizer, DType master);
+/// The types of the values that an optimizer of these settings keeps of an element (kept_states).
+std::vector<DType> optimizer_values(OptimizerType type, const OptimizerConfig& optimizer);
+/// Bytes of an element in each buffer of optimizer values: of parameters that keep different
+/// values, the widest.
+std::vector<std::int64_t> state_widths(const std::vector<ParamSpec>& parameters,
+                                       const OptimizerConfig& optimizer);
+/// Bytes of one element in a checkpoint: its master and the optimizer's values.
+std::int64_t saved_value_bytes(const ParamSpec& parameter, const OptimizerConfig& optimizer);
 
 /// Whether tokens may have no loss, so that the loss is divided by the number of those that do.
 bool masks_tokens(const DataConfig& data);

@@ -27,6 +27,7 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.family = config.family;
   model.norm_kind = gpt2 ? NormKind::layer_norm : NormKind::rms_norm;
   model.position_kind = gpt2 ? PositionKind::learned : PositionKind::rotary;
+  model.activation = gpt2 ? Activation::gelu : Activation::silu;
   model.gated_mlp = !gpt2;
   model.layers = config.num_layers;
   model.hidden = config.hidden_size;

@@ -4,14 +4,11 @@
 
 #include <cstdint>
 
+#include "base/kinds.h"
 #include "config/schema/config.h"
 
 namespace trainctl {
 
-enum class NormKind : std::uint8_t {
-  layer_norm,  // subtracts the mean; has a bias
-  rms_norm,
-};
 enum class PositionKind : std::uint8_t {
   learned,  // a table that is added to the token embedding
   rotary,   // turns queries and keys (RoPE)
@@ -23,7 +20,8 @@ struct ModelShape {
   Family family = Family::gpt2;
   NormKind norm_kind = NormKind::layer_norm;
   PositionKind position_kind = PositionKind::learned;
-  bool gated_mlp = false;  // silu(gate) * up (SwiGLU) instead of GELU(up)
+  Activation activation = Activation::gelu;
+  bool gated_mlp = false;  // act(gate) * up instead of act(up)
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   std::int64_t ffn = 0;

@@ -126,6 +126,7 @@ class ParameterTable {
   std::vector<ParamSpec> take() {
     for (ParamSpec& row : rows_) {
       if (row.role == DTypeRole::matrix) row.master = input_.masters;
+      row.update = input_.update;
     }
     return std::move(rows_);
   }

@@ -56,6 +56,7 @@ struct ParamSpec {
   InitKind init = InitKind::normal;
   double init_deviation = 0;
   bool decay = false;
+  OptimizerType update = OptimizerType::adamw;            // the row of config/schema/optimizers.h
   int unit = 0;                                           // where its gradient is finished last
   std::array<std::int8_t, axis_count> split_dim = whole;  // the dim cut over the axis; -1: none
   std::array<bool, axis_count> gradient_sum{};            // gradient summed over the axis
@@ -88,6 +89,7 @@ struct ParameterInput {
   bool sequence_parallel = false;
   OperatorSplits splits{};     // over tp
   DType masters = DType::f32;  // of matrices; all others have fp32
+  OptimizerType update = OptimizerType::adamw;
 };
 /// The parameters of the units in `units` (every chunk of one stage), in model order. A tied head
 /// on another stage than the embedding has its own row embedding.token.weight with second_home.

@@ -9,6 +9,38 @@ namespace {
 /// Coefficients are numbers of fp32 where values are kept; 1 - beta is much of what there is.
 double narrow(double coefficient) { return double{static_cast<float>(coefficient)}; }
 
+/// What an update is made of besides the element; the gradient is clipped.
+struct Terms {
+  const OptimizerConfig& optimizer;
+  const StepNumbers& numbers;
+  double gradient, decay;
+};
+
+/// Loshchilov and Hutter 2019, algorithm 2; the decay is multiplied by the learning rate.
+Element adamw(const Element& before, const Terms& terms) {
+  const double beta1 = narrow(terms.optimizer.beta1);
+  const double beta2 = narrow(terms.optimizer.beta2);
+  Element after;
+  after.first = beta1 * before.first + (1 - beta1) * terms.gradient;
+  after.second = beta2 * before.second + (1 - beta2) * terms.gradient * terms.gradient;
+  const double mean = after.first / terms.numbers.bias_correction1;
+  const double deviation = std::sqrt(after.second / terms.numbers.bias_correction2);
+  const double epsilon = narrow(terms.optimizer.eps);
+  const double direction = mean / (deviation + epsilon) + terms.decay * before.value;
+  after.value = before.value - terms.numbers.learning_rate * direction;
+  return after;
+}
+
+Element sgd(const Element& before, const Terms& terms) {
+  const bool coupled = terms.optimizer.weight_decay_form == WeightDecayForm::coupled;
+  const double decay = terms.decay * before.value;
+  Element after;
+  after.first = terms.optimizer.momentum * before.first + terms.gradient + (coupled ? decay : 0);
+  const double direction = after.first + (coupled ? 0 : decay);
+  after.value = before.value - terms.numbers.learning_rate * direction;
+  return after;
+}
+
 }  // namespace
 
 Update::Update(const OptimizerConfig& optimizer, const StepNumbers& numbers)
@@ -18,36 +50,15 @@ Update::Update(const OptimizerConfig& optimizer, const StepNumbers& numbers)
 
 Element Update::of(const Element& before, double gradient, bool decays) const {
   if (!numbers_.finite) return before;
-  const double decay = decays ? numbers_.weight_decay : 0;
+  const Terms terms{.optimizer = optimizer_,
+                    .numbers = numbers_,
+                    .gradient = clip_ * gradient,
+                    .decay = decays ? numbers_.weight_decay : 0};
   switch (optimizer_.type) {
-    case OptimizerType::adamw: return adamw(before, clip_ * gradient, decay);
+    case OptimizerType::adamw: return adamw(before, terms);
     case OptimizerType::sgd: break;
   }
-  return sgd(before, clip_ * gradient, decay);
-}
-
-/// Loshchilov and Hutter 2019, algorithm 2; the decay is multiplied by the learning rate.
-Element Update::adamw(const Element& before, double gradient, double decay) const {
-  const double beta1 = narrow(optimizer_.beta1);
-  const double beta2 = narrow(optimizer_.beta2);
-  Element after;
-  after.first = beta1 * before.first + (1 - beta1) * gradient;
-  after.second = beta2 * before.second + (1 - beta2) * gradient * gradient;
-  const double mean = after.first / numbers_.bias_correction1;
-  const double deviation = std::sqrt(after.second / numbers_.bias_correction2);
-  const double direction = mean / (deviation + narrow(optimizer_.eps)) + decay * before.value;
-  after.value = before.value - numbers_.learning_rate * direction;
-  return after;
-}
-
-Element Update::sgd(const Element& before, double gradient, double decay) const {
-  const bool coupled = optimizer_.weight_decay_form == WeightDecayForm::coupled;
-  Element after;
-  after.first = optimizer_.momentum * before.first + gradient;
-  if (coupled) after.first += decay * before.value;
-  const double direction = after.first + (coupled ? 0 : decay * before.value);
-  after.value = before.value - numbers_.learning_rate * direction;
-  return after;
+  return sgd(before, terms);
 }
 
 }  // namespace trainctl::own

@@ -6,12 +6,14 @@
 
 namespace trainctl::own {
 
-/// An element of a parameter and what the optimizer keeps of it: of AdamW the two moments, of SGD
-/// the momentum and nothing.
+/// An element of a parameter and what the optimizer keeps of it, in the order of its row.
 struct Element {
   double value = 0;
   double first = 0;
   double second = 0;
+  /// After an update: by how much the value may be off where the rule jumps and what decides is as
+  /// small as fp32 rounds it.
+  double loose = 0;
 };
 
 /// The update of a step, of any element of any parameter.
@@ -24,9 +26,6 @@ class Update {
   Element of(const Element& before, double gradient, bool decays) const;
 
  private:
-  Element adamw(const Element& before, double gradient, double decay) const;
-  Element sgd(const Element& before, double gradient, double decay) const;
-
   const OptimizerConfig& optimizer_;
   StepNumbers numbers_;
   double clip_ = 1;

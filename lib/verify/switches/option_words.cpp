@@ -3,13 +3,27 @@
 #include <algorithm>
 
 #include "config/schema/known_paths.h"
+#include "config/schema/optimizers.h"
 
 namespace trainctl {
 
 namespace {
 
-bool has_adamw(const Config& config) { return config.optimizer.type == OptimizerType::adamw; }
-bool has_sgd(const Config& config) { return config.optimizer.type == OptimizerType::sgd; }
+/// The name of a key of the section optimizer, as a template argument.
+struct KeyName {
+  char text[24] = {};
+  template <std::size_t length>
+  consteval KeyName(const char (&from)[length]) {
+    std::copy_n(from, length, text);
+  }
+};
+
+/// Whether the optimizer reads a key that not all of them read.
+template <KeyName key>
+bool is_read(const Config& config) {
+  return row_of(config.optimizer.type).reads(key.text);
+}
+
 bool decays(const Config& config) { return config.lr_schedule.style != LrStyle::constant; }
 bool warms_up(const Config& config) { return config.lr_schedule.warmup_steps > 0; }
 bool has_wsd(const Config& config) { return config.lr_schedule.style == LrStyle::wsd; }
@@ -62,11 +76,11 @@ constexpr OptionKey keys[] = {
     {"train.check_replicas_every", "1"},
     {"train.deterministic_mode", "", nullptr, "it only decides whether products are timed"},
     {"optimizer.type", "*"},
-    {"optimizer.beta1", "0.8", has_adamw},
-    {"optimizer.beta2", "0.9", has_adamw},
-    {"optimizer.eps", "1e-4", has_adamw},
+    {"optimizer.beta1", "0.8", is_read<"beta1">},
+    {"optimizer.beta2", "0.9", is_read<"beta2">},
+    {"optimizer.eps", "1e-4", is_read<"eps">},
     {"optimizer.weight_decay", "0|0.3"},
-    {"optimizer.weight_decay_form", "*", has_sgd},
+    {"optimizer.weight_decay_form", "*", is_read<"weight_decay_form">},
     {"optimizer.start_weight_decay", "", nullptr, "weight_decay_incr_style is tried with it"},
     {"optimizer.end_weight_decay", "", nullptr, "weight_decay_incr_style is tried with it"},
     {"optimizer.weight_decay_incr_style",
@@ -74,11 +88,11 @@ constexpr OptionKey keys[] = {
      "optimizer.weight_decay_incr_steps=2|"
      "cosine optimizer.start_weight_decay=0.01 optimizer.end_weight_decay=0.2"},
     {"optimizer.weight_decay_incr_steps", "", nullptr, "weight_decay_incr_style is tried with it"},
-    {"optimizer.momentum", "0|0.5", has_sgd},
+    {"optimizer.momentum", "0|0.5", is_read<"momentum">},
     {"optimizer.main_grads_dtype", "bf16"},
     {"optimizer.main_params_dtype", "bf16", computes_in_bf16},
-    {"optimizer.exp_avg_dtype", "bf16", has_adamw},
-    {"optimizer.exp_avg_sq_dtype", "bf16", has_adamw},
+    {"optimizer.exp_avg_dtype", "bf16", is_read<"exp_avg_dtype">},
+    {"optimizer.exp_avg_sq_dtype", "bf16", is_read<"exp_avg_sq_dtype">},
     {"optimizer.clip_grad_norm", "0|0.1"},
     {"lr_schedule.style", "*|WSD lr_schedule.wsd_decay_steps=3 lr_schedule.decay_steps=6"},
     {"lr_schedule.max_lr", "", nullptr, "each update is compared at whatever rate it has"},

@@ -17,6 +17,7 @@ float mean_of(const T* x, std::int64_t hidden) {
   return total / static_cast<float>(hidden);
 }
 
+/// The mean of (x - mean)^2; of RMSNorm with mean 0.
 template <class T>
 float variance_of(const T* x, float mean, std::int64_t hidden) {
   float total = 0;
@@ -28,11 +29,11 @@ float variance_of(const T* x, float mean, std::int64_t hidden) {
   return total / static_cast<float>(hidden);
 }
 
-template <class T>
-void forward(const LayerNormForward& args) {
+template <bool layer, class T>
+void forward(const NormForward& args) {
   const std::int64_t hidden = args.x.columns();
   const float* weight = args.weight.as<float>();
-  const float* bias = args.bias.as<float>();
+  const float* bias = static_cast<const float*>(args.bias.data);
   parallel_for(args.x.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const T* x = args.x.as<T>() + row * hidden;
@@ -41,14 +42,18 @@ void forward(const LayerNormForward& args) {
         add_residual(x, args.residual.as<T>() + row * hidden, sum, hidden);
         x = sum;
       }
-      const float mean = mean_of(x, hidden);
+      const float mean = layer ? mean_of(x, hidden) : 0.0F;
       const float rstd = 1.0F / std::sqrt(variance_of(x, mean, hidden) + args.epsilon);
-      args.mean.as<float>()[row] = mean;
+      if (layer) args.mean.as<float>()[row] = mean;
       args.rstd.as<float>()[row] = rstd;
       T* y = args.y.as<T>() + row * hidden;
 #pragma omp simd
       for (std::int64_t i = 0; i < hidden; ++i) {
-        y[i] = from_float<T>((to_float(x[i]) - mean) * rstd * weight[i] + bias[i]);
+        if constexpr (layer) {
+          y[i] = from_float<T>((to_float(x[i]) - mean) * rstd * weight[i] + bias[i]);
+        } else {
+          y[i] = from_float<T>(to_float(x[i]) * rstd * weight[i]);
+        }
       }
     }
   });
@@ -63,11 +68,25 @@ struct BackwardRow {
   float mean, rstd;
 };
 
+/// dx of a row, by gradient(i), and what else reaches it.
+template <class T, class Gradient>
+void store_row(const BackwardRow<T>& row, std::int64_t hidden, const Gradient& gradient) {
+  if (row.d_residual == nullptr) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < hidden; ++i) row.dx[i] = from_float<T>(gradient(i));
+  } else {
+#pragma omp simd
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      row.dx[i] = from_float<T>(gradient(i) + to_float(row.d_residual[i]));
+    }
+  }
+}
+
 /// dx = rstd (g - mean(g) - z mean(g z)) with g = dy weight and z the normalised input; adds to the
 /// two weight gradients.
 template <class T>
-void backward_row(const BackwardRow<T> row, const float* weight, float* dweight, float* dbias,
-                  std::int64_t hidden) {
+void layer_row(const BackwardRow<T> row, const float* weight, float* dweight, float* dbias,
+               std::int64_t hidden) {
   float g_total = 0;
   float gz_total = 0;
 #pragma omp simd reduction(+ : g_total, gz_total)
@@ -82,25 +101,33 @@ void backward_row(const BackwardRow<T> row, const float* weight, float* dweight,
   }
   const float g_mean = g_total / static_cast<float>(hidden);
   const float gz_mean = gz_total / static_cast<float>(hidden);
-  const auto gradient = [&](std::int64_t i) {
+  store_row(row, hidden, [&](std::int64_t i) {
     const float z = (to_float(row.x[i]) - row.mean) * row.rstd;
     return row.rstd * (to_float(row.dy[i]) * weight[i] - g_mean - z * gz_mean);
-  };
-  if (row.d_residual == nullptr) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < hidden; ++i) row.dx[i] = from_float<T>(gradient(i));
-  } else {
-#pragma omp simd
-    for (std::int64_t i = 0; i < hidden; ++i) {
-      row.dx[i] = from_float<T>(gradient(i) + to_float(row.d_residual[i]));
-    }
-  }
+  });
 }
 
+/// dx = rstd (g - z mean(g z)), likewise.
 template <class T>
-void backward(const OpContext& context, const LayerNormBackward& args) {
+void rms_row(const BackwardRow<T> row, const float* weight, float* dweight, std::int64_t hidden) {
+  float gz_total = 0;
+#pragma omp simd reduction(+ : gz_total)
+  for (std::int64_t i = 0; i < hidden; ++i) {
+    const float dy = to_float(row.dy[i]);
+    const float z = to_float(row.x[i]) * row.rstd;
+    gz_total += dy * weight[i] * z;
+    dweight[i] += dy * z;
+  }
+  const float factor = gz_total / static_cast<float>(hidden) * row.rstd;
+  store_row(row, hidden, [&](std::int64_t i) {
+    return row.rstd * (to_float(row.dy[i]) * weight[i] - to_float(row.x[i]) * factor);
+  });
+}
+
+template <bool layer, class T>
+void backward(const OpContext& context, const NormBackward& args) {
   const std::int64_t hidden = args.x.columns();
-  const RowPartials partials(context, args.x.rows(), 2 * hidden);
+  const RowPartials partials(context, args.x.rows(), (layer ? 2 : 1) * hidden);
   partials.for_blocks([&](std::int64_t first, std::int64_t last, float* sums) {
     for (std::int64_t row = first; row < last; ++row) {
       const std::int64_t at = row * hidden;
@@ -109,24 +136,35 @@ void backward(const OpContext& context, const LayerNormBackward& args) {
           args.x.as<T>() + at,
           args.d_residual.empty() ? nullptr : args.d_residual.as<T>() + at,
           args.dx.as<T>() + at,
-          args.mean.as<float>()[row],
+          layer ? args.mean.as<float>()[row] : 0.0F,
           args.rstd.as<float>()[row]};
-      backward_row(operands, args.weight.as<float>(), sums, sums + hidden, hidden);
+      const float* weight = args.weight.as<float>();
+      if constexpr (layer) {
+        layer_row(operands, weight, sums, sums + hidden, hidden);
+      } else {
+        rms_row(operands, weight, sums, hidden);
+      }
     }
   });
   partials.add_to(args.dweight.as<float>(), 0, hidden);
-  partials.add_to(args.dbias.as<float>(), hidden, hidden);
+  if (layer) partials.add_to(args.dbias.as<float>(), hidden, hidden);
 }
 
 }  // namespace
 
-void layernorm_forward_cpu(const OpContext&, const LayerNormForward& args) {
-  with_element_type(args.x.dtype, [&](auto element) { forward<decltype(element)>(args); });
+void norm_forward_cpu(const OpContext&, const NormForward& args) {
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    args.kind == NormKind::layer_norm ? forward<true, T>(args) : forward<false, T>(args);
+  });
 }
 
-void layernorm_backward_cpu(const OpContext& context, const LayerNormBackward& args) {
-  with_element_type(args.x.dtype,
-                    [&](auto element) { backward<decltype(element)>(context, args); });
+void norm_backward_cpu(const OpContext& context, const NormBackward& args) {
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    args.kind == NormKind::layer_norm ? backward<true, T>(context, args)
+                                      : backward<false, T>(context, args);
+  });
 }
 
 }  // namespace trainctl

@@ -1,0 +1,22 @@
+// Kinds that a configuration names and kernels know: each is one row of a table, or one formula, in
+// every directory that has a say in it.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// The update rule of a parameter. Its row is in config/schema/optimizers.h, its formula in
+/// ops/update_rules.h.
+enum class OptimizerType : std::uint8_t { adamw, sgd };
+
+/// The function between the products of a feed-forward layer. Its formulas are in
+/// ops/activation_functions.h.
+enum class Activation : std::uint8_t { gelu, silu, relu2 };
+
+enum class NormKind : std::uint8_t {
+  layer_norm,  // subtracts the mean; has a bias
+  rms_norm,
+};
+
+}  // namespace trainctl

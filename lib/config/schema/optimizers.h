@@ -1,0 +1,96 @@
+// The optimizers, one row each: the keys that one reads, what it keeps of every element of a
+// parameter, and whether its step is elementwise. Words are in word_lists.h, formulas in
+// ops/update_rules.h. Rules, memory, checkpoints, strategy files and the step follow from the rows.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "config/schema/config.h"
+#include "config/schema/word_lists.h"
+
+namespace trainctl {
+
+/// A key of the section `optimizer` that not every optimizer reads.
+struct OptimizerKey {
+  std::string_view name{};                   // "beta2"; empty: none
+  double OptimizerConfig::*value = nullptr;  // nullptr: no number
+  std::optional<double> usual{};             // where it is not given; empty: as in OptimizerConfig
+};
+
+/// A value of each element that an optimizer keeps from step to step. It lies on the rank that owns
+/// the element, whatever the step is.
+struct OptimizerState {
+  std::string_view word{};             // in checkpoints, as PyTorch calls it; empty: none
+  std::string_view strategy_prefix{};  // of its name in strategy files, as MindSpore has it
+  std::string_view type_key{};         // the key of its type; empty: fp32
+  ComputeType OptimizerConfig::*type = nullptr;
+  double OptimizerConfig::*factor = nullptr;  // with 0 here nothing is kept
+};
+
+/// elementwise: ops/update.h does it on the elements that a rank owns. matrix: an update needs
+/// whole matrices, so that the work is dealt over the ranks that hold one, the states are not.
+enum class OptimizerStep { elementwise, matrix };
+
+struct OptimizerRow {
+  OptimizerType type;
+  OptimizerStep step;
+  std::array<OptimizerKey, 4> keys;
+  std::array<OptimizerState, 2> states;
+
+  /// Of a key that some row names.
+  constexpr bool reads(std::string_view key) const {
+    return std::ranges::any_of(keys, [=](const OptimizerKey& one) { return one.name == key; }) ||
+           std::ranges::any_of(states,
+                               [=](const OptimizerState& one) { return one.type_key == key; });
+  }
+};
+
+inline constexpr OptimizerRow optimizer_rows[] = {
+    {.type = OptimizerType::adamw,
+     .step = OptimizerStep::elementwise,
+     .keys = {{{"beta1", &OptimizerConfig::beta1},
+               {"beta2", &OptimizerConfig::beta2},
+               {"eps", &OptimizerConfig::eps}}},
+     .states = {{{"exp_avg", "adam_m.", "exp_avg_dtype", &OptimizerConfig::exp_avg_dtype},
+                 {"exp_avg_sq", "adam_v.", "exp_avg_sq_dtype",
+                  &OptimizerConfig::exp_avg_sq_dtype}}}},
+    {.type = OptimizerType::sgd,
+     .step = OptimizerStep::elementwise,
+     .keys = {{{"momentum", &OptimizerConfig::momentum}, {"weight_decay_form"}}},
+     .states = {{{"momentum", "moments.", "", nullptr, &OptimizerConfig::momentum}}}},
+};
+
+namespace detail {
+/// Whether each word has its row, and the rows are in the order of OptimizerType.
+constexpr bool has_optimizer_rows() {
+  for (std::size_t i = 0; i < std::size(optimizer_rows); ++i) {
+    if (optimizer_rows[i].type != static_cast<OptimizerType>(i)) return false;
+  }
+  return std::ranges::all_of(optimizer_words, [](const Word& word) {
+    return static_cast<std::size_t>(word.value) < std::size(optimizer_rows);
+  });
+}
+}  // namespace detail
+static_assert(detail::has_optimizer_rows());
+
+constexpr const OptimizerRow& row_of(OptimizerType type) {
+  return optimizer_rows[static_cast<std::size_t>(type)];
+}
+
+/// What an optimizer of these settings keeps of each element, in order.
+inline std::vector<OptimizerState> kept_states(OptimizerType type,
+                                               const OptimizerConfig& optimizer) {
+  std::vector<OptimizerState> kept;
+  for (const OptimizerState& state : row_of(type).states) {
+    const bool is_there =
+        !state.word.empty() && (state.factor == nullptr || optimizer.*state.factor != 0);
+    if (is_there) kept.push_back(state);
+  }
+  return kept;
+}
+
+}  // namespace trainctl

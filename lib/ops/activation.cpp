@@ -1,0 +1,32 @@
+#include "ops/activation.h"
+
+#include "ops/activation_functions.h"
+#include "ops/check.h"
+
+namespace trainctl {
+
+void activation_forward(const OpContext& context, const ActivationForward& args) {
+  const std::string_view op = title_of(names_of(args.kind).of_forward(!args.up.empty()));
+  check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
+  check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
+        {{"x", args.x}, {"y", args.y}});
+  check(args.up.empty() || same_kind(args.x, args.up), op, "up must be as x",
+        {{"x", args.x}, {"up", args.up}});
+  dispatch(context, &Kernels::activation_forward, args, op);
+}
+
+void activation_backward(const OpContext& context, const ActivationBackward& args) {
+  const std::string_view op = names_of(args.kind).of_backward(!args.up.empty());
+  check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
+  check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
+            same_kind(args.x, args.dx),
+        op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
+  check(args.up.empty()
+            ? args.dup.empty()
+            : same_kind(args.x, args.up) && !args.dup.empty() && same_kind(args.x, args.dup),
+        op, "up and dup must be as x, or both absent",
+        {{"x", args.x}, {"up", args.up}, {"dup", args.dup}});
+  dispatch(context, &Kernels::activation_backward, args, op);
+}
+
+}  // namespace trainctl

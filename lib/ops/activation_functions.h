@@ -1,0 +1,112 @@
+// The functions of activations, shared by all back ends. Math is what a back end has: its real
+// type, exp, tanh and sigmoid, and whether it takes GELU by the logistic function (one exponential,
+// no cancellation far below zero) or by tanh. A function has its value, a factor times the value,
+// and a factor times the slope, each in an order that keeps its bits. A new one is a struct and a
+// case of with_activation.
+#pragma once
+
+#include <string_view>
+
+#include "base/kinds.h"
+
+namespace trainctl {
+
+/// What messages and benchmarks call an activation.
+struct ActivationNames {
+  std::string_view forward, backward, gated_forward, gated_backward;
+  constexpr std::string_view of_forward(bool gated) const {
+    return gated ? gated_forward : forward;
+  }
+  constexpr std::string_view of_backward(bool gated) const {
+    return gated ? gated_backward : backward;
+  }
+};
+
+/// GELU, tanh form (Hendrycks and Gimpel 2016): x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
+/// where (1 + tanh(u)) / 2 is the logistic function of 2u.
+template <class Math>
+struct Gelu {
+  using Real = typename Math::Real;
+  static constexpr ActivationNames names{"gelu_forward", "gelu_backward", "geglu_forward",
+                                         "geglu_backward"};
+  static constexpr Real root = static_cast<Real>(0.79788456080286535588);  // sqrt(2/pi)
+  static constexpr Real two_root = static_cast<Real>(1.59576912160573071176);
+  static constexpr Real cubic = static_cast<Real>(0.044715);
+
+  static constexpr Real value(Real x) { return times_value(Real{1}, x); }
+  static constexpr Real times_value(Real factor, Real x) {
+    if constexpr (Math::by_sigmoid) {
+      return factor * x * Math::sigmoid(two_root * (x + cubic * x * x * x));
+    } else {
+      return factor * (Real(0.5) * x * (1 + Math::tanh(root * (x + cubic * x * x * x))));
+    }
+  }
+  static constexpr Real times_slope(Real factor, Real x) {
+    if constexpr (Math::by_sigmoid) {
+      const Real gate = Math::sigmoid(two_root * (x + cubic * x * x * x));
+      const Real inner = two_root * (1 + 3 * cubic * x * x);
+      return factor * (gate + x * gate * (1 - gate) * inner);
+    } else {
+      const Real t = Math::tanh(root * (x + cubic * x * x * x));
+      const Real inner = root * (1 + 3 * cubic * x * x);
+      return factor * (Real(0.5) * (1 + t) + Real(0.5) * x * (1 - t * t) * inner);
+    }
+  }
+};
+
+/// SiLU: x / (1 + exp(-x)). Gated it is SwiGLU (Shazeer 2020).
+template <class Math>
+struct Silu {
+  using Real = typename Math::Real;
+  static constexpr ActivationNames names{"silu_forward", "silu_backward", "swiglu_forward",
+                                         "swiglu_backward"};
+
+  static constexpr Real value(Real x) {
+    if constexpr (Math::by_sigmoid) {
+      return x * Math::sigmoid(x);
+    } else {
+      return x / (1 + Math::exp(-x));
+    }
+  }
+  static constexpr Real times_value(Real factor, Real x) { return factor * x * Math::sigmoid(x); }
+  static constexpr Real times_slope(Real factor, Real x) {
+    const Real sigmoid = Math::sigmoid(x);
+    return factor * sigmoid * (1 + x * (1 - sigmoid));
+  }
+};
+
+/// The square of ReLU (So et al. 2021): max(x, 0)^2.
+template <class Math>
+struct Relu2 {
+  using Real = typename Math::Real;
+  static constexpr ActivationNames names{"relu2_forward", "relu2_backward", "reglu2_forward",
+                                         "reglu2_backward"};
+
+  static constexpr Real positive(Real x) { return x < 0 ? Real{0} : x; }
+  static constexpr Real value(Real x) { return positive(x) * positive(x); }
+  static constexpr Real times_value(Real factor, Real x) { return factor * value(x); }
+  static constexpr Real times_slope(Real factor, Real x) { return factor * (2 * positive(x)); }
+};
+
+/// visit.operator()<Function>() with the function of `kind`.
+template <class Math, class Visit>
+constexpr decltype(auto) with_activation(Activation kind, const Visit& visit) {
+  switch (kind) {
+    case Activation::silu: return visit.template operator()<Silu<Math>>();
+    case Activation::relu2: return visit.template operator()<Relu2<Math>>();
+    case Activation::gelu: break;
+  }
+  return visit.template operator()<Gelu<Math>>();
+}
+
+/// Without a back end, for what is not computed.
+struct NoMath {
+  using Real = double;
+};
+
+constexpr const ActivationNames& names_of(Activation kind) {
+  return with_activation<NoMath>(
+      kind, [&]<class Function>() -> const ActivationNames& { return Function::names; });
+}
+
+}  // namespace trainctl

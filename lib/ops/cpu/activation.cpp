@@ -1,0 +1,97 @@
+#include "ops/activation_functions.h"
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/vector/ahead.h"
+#include "ops/cpu/vector/vector_math.h"
+
+namespace trainctl {
+
+namespace {
+
+struct VectorMath {
+  using Real = float;
+  static constexpr bool by_sigmoid = true;
+  static float sigmoid(float x) { return fast_sigmoid(x); }
+};
+
+template <class Function, class T>
+void forward(const ActivationForward& args) {
+  const T* x = args.x.as<T>();
+  T* y = args.y.as<T>();
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      y[i] = from_float<T>(Function::value(to_float(x[i])));
+    }
+  };
+  for_elements_ahead(args.x.numel(), block, x, y);
+}
+
+template <class Function, class T>
+void gated_forward(const ActivationForward& args) {
+  const T* x = args.x.as<T>();
+  const T* up = args.up.as<T>();
+  T* y = args.y.as<T>();
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      y[i] = from_float<T>(Function::value(to_float(x[i])) * to_float(up[i]));
+    }
+  };
+  for_elements_ahead(args.x.numel(), block, x, up, y);
+}
+
+template <class Function, class T>
+void backward(const ActivationBackward& args) {
+  const T* x = args.x.as<T>();
+  const T* dy = args.dy.as<T>();
+  T* dx = args.dx.as<T>();
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      dx[i] = from_float<T>(Function::times_slope(to_float(dy[i]), to_float(x[i])));
+    }
+  };
+  for_elements_ahead(args.x.numel(), block, x, dy, dx);
+}
+
+template <class Function, class T>
+void gated_backward(const ActivationBackward& args) {
+  const T* x = args.x.as<T>();
+  const T* up = args.up.as<T>();
+  const T* dy = args.dy.as<T>();
+  T* dx = args.dx.as<T>();
+  T* dup = args.dup.as<T>();
+  const auto block = [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float gate = to_float(x[i]);
+      const float d = to_float(dy[i]);
+      dup[i] = from_float<T>(Function::times_value(d, gate));
+      dx[i] = from_float<T>(Function::times_slope(d * to_float(up[i]), gate));
+    }
+  };
+  for_elements_ahead(args.x.numel(), block, x, up, dy, dx, dup);
+}
+
+}  // namespace
+
+void activation_forward_cpu(const OpContext&, const ActivationForward& args) {
+  with_activation<VectorMath>(args.kind, [&]<class Function>() {
+    with_element_type(args.x.dtype, [&](auto element) {
+      using T = decltype(element);
+      args.up.empty() ? forward<Function, T>(args) : gated_forward<Function, T>(args);
+    });
+  });
+}
+
+void activation_backward_cpu(const OpContext&, const ActivationBackward& args) {
+  with_activation<VectorMath>(args.kind, [&]<class Function>() {
+    with_element_type(args.x.dtype, [&](auto element) {
+      using T = decltype(element);
+      args.up.empty() ? backward<Function, T>(args) : gated_backward<Function, T>(args);
+    });
+  });
+}
+
+}  // namespace trainctl

@@ -1,0 +1,73 @@
+#include "ops/norm.h"
+
+#include "base/scratch.h"
+#include "ops/check.h"
+
+namespace trainctl {
+
+namespace {
+
+/// An fp32 vector that layer_norm has and rms_norm has not.
+bool is_of_layer(NormKind kind, const Tensor& vector, std::int64_t length) {
+  return kind == NormKind::layer_norm ? is_vector(vector, length, DType::f32) : vector.empty();
+}
+
+void check_input(std::string_view op, const Tensor& x) {
+  check(!x.empty() && is_float(x) && x.shape.rank() == 2, op,
+        "x must be a matrix of fp32, bf16 or fp16", {{"x", x}});
+}
+
+void check_statistics(std::string_view op, NormKind kind, const Tensor& x, const Tensor& mean,
+                      const Tensor& rstd) {
+  check(is_of_layer(kind, mean, x.rows()) && is_vector(rstd, x.rows(), DType::f32), op,
+        kind == NormKind::layer_norm
+            ? "mean and rstd must be fp32 vectors with one element per row of x"
+            : "rstd must be an fp32 vector with one element per row of x, and mean absent",
+        {{"x", x}, {"mean", mean}, {"rstd", rstd}});
+}
+
+}  // namespace
+
+void norm_forward(const OpContext& context, const NormForward& args) {
+  const std::string_view op = title_of(name_of_forward(args.kind));
+  const std::int64_t hidden = args.x.columns();
+  check_input(op, args.x);
+  check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
+        {{"x", args.x}, {"y", args.y}});
+  check(args.residual.empty() ||
+            (same_kind(args.x, args.residual) && !args.sum.empty() && same_kind(args.x, args.sum)),
+        op, "residual and sum must be as x",
+        {{"x", args.x}, {"residual", args.residual}, {"sum", args.sum}});
+  check(is_vector(args.weight, hidden, DType::f32) && is_of_layer(args.kind, args.bias, hidden), op,
+        args.kind == NormKind::layer_norm
+            ? "weight and bias must be fp32 vectors with one element per column of x"
+            : "weight must be an fp32 vector with one element per column of x, and bias absent",
+        {{"x", args.x}, {"weight", args.weight}, {"bias", args.bias}});
+  check_statistics(op, args.kind, args.x, args.mean, args.rstd);
+  dispatch(context, &Kernels::norm_forward, args, op);
+}
+
+void norm_backward(const OpContext& context, const NormBackward& args) {
+  const std::string_view op = name_of_backward(args.kind);
+  const std::int64_t hidden = args.x.columns();
+  const bool layer = args.kind == NormKind::layer_norm;
+  check_input(op, args.x);
+  check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
+            same_kind(args.x, args.dx),
+        op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
+  check(args.d_residual.empty() || same_kind(args.x, args.d_residual), op,
+        "d_residual must be as x", {{"x", args.x}, {"d_residual", args.d_residual}});
+  check(is_vector(args.weight, hidden, DType::f32) && is_vector(args.dweight, hidden, DType::f32) &&
+            is_of_layer(args.kind, args.dbias, hidden),
+        op,
+        layer ? "weight, dweight and dbias must be fp32 vectors with one element per column of x"
+              : "weight and dweight must be fp32 vectors with one element per column of x, and "
+                "dbias absent",
+        {{"x", args.x}, {"weight", args.weight}, {"dweight", args.dweight}, {"dbias", args.dbias}});
+  check_statistics(op, args.kind, args.x, args.mean, args.rstd);
+  check(hidden * (layer ? 8 : 4) <= scratch_bytes_per_thread, op,
+        "a row is too long for the scratch memory", {{"x", args.x}});
+  dispatch(context, &Kernels::norm_backward, args, op);
+}
+
+}  // namespace trainctl

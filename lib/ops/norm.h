@@ -1,0 +1,52 @@
+// LayerNorm (Ba et al. 2016, eq. 4) and RMSNorm (Zhang and Sennrich 2019, eq. 4) with the residual
+// addition before them; sum = x + residual (if given):
+//   layer_norm: y = (sum - mean) * rstd * weight + bias,  rstd = 1/sqrt(var + eps)
+//   rms_norm:   y = sum * rstd * weight,                  rstd = 1/sqrt(mean(sum^2) + eps)
+#pragma once
+
+#include <string_view>
+
+#include "base/kinds.h"
+#include "device/tensor.h"
+#include "ops/context.h"
+
+namespace trainctl {
+
+struct NormForward {
+  NormKind kind = NormKind::layer_norm;
+  Tensor x;         // [rows, hidden] fp32, bf16 or fp16
+  Tensor residual;  // optional, as x
+  Tensor sum;       // as x; written only if residual is given
+  Tensor weight;    // [hidden] fp32
+  Tensor bias{};    // [hidden] fp32; of layer_norm, as mean
+  Tensor y;         // as x, overwritten
+  Tensor mean{};    // [rows] fp32, overwritten
+  Tensor rstd;      // [rows] fp32, overwritten
+  float epsilon = 1e-5F;
+};
+
+struct NormBackward {
+  NormKind kind = NormKind::layer_norm;
+  Tensor dy;  // [rows, hidden]
+  Tensor x;   // the normalised input (sum, where there was a residual)
+  Tensor weight;
+  Tensor mean{};  // of layer_norm, as dbias
+  Tensor rstd;
+  Tensor d_residual;  // optional, as x: added to dx, since it reaches `sum` by its other use
+  Tensor dx;          // as x, overwritten; may be the same memory as d_residual or dy
+  Tensor dweight;     // [hidden] fp32, accumulated
+  Tensor dbias{};     // [hidden] fp32, accumulated
+};
+
+void norm_forward(const OpContext& context, const NormForward& args);
+void norm_backward(const OpContext& context, const NormBackward& args);
+
+/// "layernorm_forward", "rmsnorm_backward": what benchmarks call them.
+constexpr std::string_view name_of_forward(NormKind kind) {
+  return kind == NormKind::layer_norm ? "layernorm_forward" : "rmsnorm_forward";
+}
+constexpr std::string_view name_of_backward(NormKind kind) {
+  return kind == NormKind::layer_norm ? "layernorm_backward" : "rmsnorm_backward";
+}
+
+}  // namespace trainctl
