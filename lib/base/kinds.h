@@ -8,7 +8,7 @@ namespace trainctl {
 
 /// The update rule of a parameter. Its row is in config/schema/optimizers.h, its formula in
 /// ops/update_rules.h.
-enum class OptimizerType : std::uint8_t { adamw, sgd };
+enum class OptimizerType : std::uint8_t { adamw, sgd, lion };
 
 /// The function between the products of a feed-forward layer. Its formulas are in
 /// ops/activation_functions.h.

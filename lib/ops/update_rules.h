@@ -76,10 +76,36 @@ struct SgdRule {
   }
 };
 
+/// Lion (Chen et al. 2023, algorithm 2), whose decay is decoupled; sign(0) = 0:
+///   p -= lr ( sign(b1 m + (1-b1) g) + weight_decay p );  m = b2 m + (1-b2) g
+template <class Real, bool by_reciprocals>
+struct LionRule {
+  static constexpr std::string_view name = "lion";
+  static constexpr int states = 1;
+  static constexpr bool narrow_states = true;
+  static constexpr bool keeps(const UpdateConstants&) { return true; }
+
+  Real beta1, beta2, rate, decay;
+
+  constexpr explicit LionRule(const Update& args)
+      : beta1(args.constants.beta1),
+        beta2(args.constants.beta2),
+        rate(args.state->learning_rate),
+        decay(args.decay ? args.state->weight_decay : 0.0F) {}
+
+  constexpr Real next(Real before, Real g, Real& m, Real&) const {
+    const Real c = beta1 * m + (1 - beta1) * g;
+    const Real sign = (c > 0 ? Real{1} : Real{0}) - (c < 0 ? Real{1} : Real{0});
+    m = beta2 * m + (1 - beta2) * g;
+    return before - rate * (sign + decay * before);
+  }
+};
+
 /// visit.operator()<Rule>() with the rule of `type`.
 template <class Real, bool by_reciprocals, class Visit>
 constexpr decltype(auto) with_rule(OptimizerType type, const Visit& visit) {
   switch (type) {
+    case OptimizerType::lion: return visit.template operator()<LionRule<Real, by_reciprocals>>();
     case OptimizerType::sgd: return visit.template operator()<SgdRule<Real, by_reciprocals>>();
     case OptimizerType::adamw: break;
   }

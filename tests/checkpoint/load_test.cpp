@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "base/error.h"
 #include "catch.h"
@@ -124,6 +125,7 @@ TEST_CASE("a run cut in two has the numbers of one that is not", "[load][threads
   all.push_back({2, {"precision.compute=bf16"}});
   all.push_back({1, {"optimizer.type=sgd"}});
   all.push_back({1, {"optimizer.type=sgd", "optimizer.momentum=0"}});
+  all.push_back({1, {"optimizer.type=lion", "optimizer.exp_avg_dtype=bf16"}});
   all.push_back({1, narrow_moments});
   all.push_back({4, with(sharded, {"precision.compute=bf16", "optimizer.main_params_dtype=bf16"})});
   all.push_back({4, with(with(sharded, narrow_moments), {"parallel.tensor_parallel=2"})});
@@ -161,6 +163,27 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[load][threads]") 
         CHECK(second[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
       }
     }
+  }
+}
+
+TEST_CASE("lion goes on in another layout", "[load][threads]") {
+  const TempFolder temp;
+  const Options lion{"optimizer.type=lion", "lr_schedule.max_lr=1e-3", "lr_schedule.min_lr=0"};
+  Cut cut{.run = temp.path(),
+          .first = {4, with(sharded, with(lion, {"parallel.tensor_parallel=2"}))},
+          .then = {4, with(sharded, with(lion, {"parallel.tensor_parallel=2"}))}};
+  run_and_save(cut);
+  const auto expected = load_and_run(cut, 3);
+  const Manifest manifest = read_manifest(CheckpointFolder(cut.run).of(cut.at));
+  CHECK(manifest.optimizer == "lion");
+  std::set<std::string> values;
+  for (const SavedTensor& tensor : manifest.tensors) values.insert(tensor.value);
+  CHECK(values == std::set<std::string>{"exp_avg", "parameters"});
+  cut.then = {2, with(lion, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"})};
+  const auto found = load_and_run(cut, 3);
+  for (std::size_t step = 0; step < 3; ++step) {
+    CHECK(found[step].loss == Approx(expected[step].loss).epsilon(1e-5));
+    CHECK(found[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
   }
 }
 

@@ -16,6 +16,7 @@ const std::vector<std::vector<std::string>> models{
     {"model.hidden_dropout=0.1", "model.attention_dropout=0.1", "model.embedding_dropout=0.1"},
     {"data.reset_attention_mask=true"},
     {"optimizer.type=sgd", "lr_schedule.max_lr=0.3", "lr_schedule.min_lr=0.1"},
+    {"optimizer.type=lion", "lr_schedule.max_lr=1e-3", "lr_schedule.min_lr=1e-4"},
     {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"},
 };
 

@@ -343,19 +343,22 @@ TEST_CASE("stages prefix their parameters, and a tied embedding has two homes", 
 }
 
 TEST_CASE("states follow their parameters when asked for", "[strategy]") {
-  const Config config = small_config();
-  const Plan plan = checked_plan(config, 2);
-  OptimizerConfig optimizer;
-  const LayoutFile adam = make_layout_file(plan, config.parallel, &optimizer);
-  const LayoutFile bare = make_layout_file(plan, config.parallel, nullptr);
+  Config config = small_config();
+  const auto file = [&config] {
+    return make_layout_file(checked_plan(config, 2), config.parallel, &config.optimizer);
+  };
+  const LayoutFile adam = file();
+  const LayoutFile bare = make_layout_file(checked_plan(config, 2), config.parallel, nullptr);
   CHECK(adam.parameters.size() == 3 * bare.parameters.size());
   CHECK(adam.parameters[1].name == "adam_m." + bare.parameters[0].name);
   CHECK(named(adam.parameters, "adam_v.final_norm.bias").dev_matrix == Numbers{2});
-  optimizer.type = OptimizerType::sgd;
-  const LayoutFile sgd = make_layout_file(plan, config.parallel, &optimizer);
-  CHECK(sgd.parameters[1].name == "moments." + bare.parameters[0].name);
-  optimizer.momentum = 0;
-  CHECK(make_layout_file(plan, config.parallel, &optimizer) == bare);
+  config.optimizer.type = OptimizerType::lion;
+  CHECK(file().parameters[1].name == "lion_m." + bare.parameters[0].name);
+  CHECK(file().parameters.size() == 2 * bare.parameters.size());
+  config.optimizer.type = OptimizerType::sgd;
+  CHECK(file().parameters[1].name == "moments." + bare.parameters[0].name);
+  config.optimizer.momentum = 0;
+  CHECK(file() == bare);
 }
 
 TEST_CASE("optimizer shards: size, and ranks between members", "[strategy]") {

@@ -63,6 +63,11 @@ TEST_CASE("what changes the estimate", "[memory]") {
   CHECK(memory_of(config).optimizer == 497'903'616);
   config.optimizer.momentum = 0;
   CHECK(memory_of(config).optimizer == 0);
+  config.optimizer.type = OptimizerType::lion;
+  CHECK(memory_of(config).optimizer == 497'903'616 / 2);  // one value of each element, in bf16
+  config.optimizer.exp_avg_dtype = ComputeType::fp32;
+  CHECK(memory_of(config).optimizer == 497'903'616);
+  config.optimizer.exp_avg_dtype = ComputeType::bf16;
 
   config.train.micro_batch_size = 1;
   config.precision.compute = ComputeType::fp32;

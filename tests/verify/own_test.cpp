@@ -117,6 +117,15 @@ TEST_CASE("an update in double has known values") {
   CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, 3, false).value == Approx(2 - 0.1 * 3.9));
   optimizer.weight_decay_form = WeightDecayForm::coupled;
   CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, 3, true).first == Approx(4.9));
+  optimizer.type = OptimizerType::lion;
+  optimizer.beta2 = 0.99;
+  const own::Element lion = own::Update(optimizer, numbers).of({2, 1, 0}, -8, true);
+  CHECK(lion.value == Approx(2 - 0.1 * (1 + 0.5 * 2)));  // the sign of 0.9 - 0.1 * 8
+  CHECK(lion.first == Approx(0.99 - 0.08));
+  CHECK(lion.loose == 0);
+  // 0.9 - 0.1 * 9 is what the betas' rounding to fp32 leaves of nothing: either sign is right.
+  CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, -9, false).loose == Approx(0.2));
+  CHECK(own::Update(optimizer, numbers).of({2, 0, 0}, 0, true).value == Approx(2 - 0.1));
 }
 
 TEST_CASE("a router's choices and losses have known values") {

@@ -62,6 +62,10 @@ inline constexpr OptimizerRow optimizer_rows[] = {
      .step = OptimizerStep::elementwise,
      .keys = {{{"momentum", &OptimizerConfig::momentum}, {"weight_decay_form"}}},
      .states = {{{"momentum", "moments.", "", nullptr, &OptimizerConfig::momentum}}}},
+    {.type = OptimizerType::lion,
+     .step = OptimizerStep::elementwise,
+     .keys = {{{"beta1", &OptimizerConfig::beta1}, {"beta2", &OptimizerConfig::beta2, 0.99}}},
+     .states = {{{"exp_avg", "lion_m.", "exp_avg_dtype", &OptimizerConfig::exp_avg_dtype}}}},
 };
 
 namespace detail {

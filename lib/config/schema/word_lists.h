@@ -44,7 +44,8 @@ inline constexpr Word parallel_mode_words[] = {
     {"3", ParallelMode::hybrid_parallel, Word::Standing::alias}};
 inline constexpr Word optimizer_words[] = {{"adamw", OptimizerType::adamw},
                                            {"AdamW", OptimizerType::adamw, Word::Standing::alias},
-                                           {"sgd", OptimizerType::sgd}};
+                                           {"sgd", OptimizerType::sgd},
+                                           {"lion", OptimizerType::lion}};
 inline constexpr Word lr_style_words[] = {
     {"constant", LrStyle::constant},
     {"linear", LrStyle::linear},

@@ -41,6 +41,23 @@ Element sgd(const Element& before, const Terms& terms) {
   return after;
 }
 
+/// Chen et al. 2023, algorithm 2. Where the two terms of the direction cancel but for what fp32
+/// rounds, its sign is not known.
+Element lion(const Element& before, const Terms& terms) {
+  const double beta1 = narrow(terms.optimizer.beta1);
+  const double beta2 = narrow(terms.optimizer.beta2);
+  const double kept = beta1 * before.first;
+  const double added = (1 - beta1) * terms.gradient;
+  const double sign = kept + added > 0 ? 1 : kept + added < 0 ? -1 : 0;
+  const double rate = terms.numbers.learning_rate;
+  Element after;
+  after.first = beta2 * before.first + (1 - beta2) * terms.gradient;
+  after.value = before.value - rate * (sign + terms.decay * before.value);
+  const bool known = std::abs(kept + added) >= 0x1p-21 * (std::abs(kept) + std::abs(added));
+  if (!known) after.loose = 2 * rate;
+  return after;
+}
+
 }  // namespace
 
 Update::Update(const OptimizerConfig& optimizer, const StepNumbers& numbers)
@@ -56,6 +73,7 @@ Element Update::of(const Element& before, double gradient, bool decays) const {
                     .decay = decays ? numbers_.weight_decay : 0};
   switch (optimizer_.type) {
     case OptimizerType::adamw: return adamw(before, terms);
+    case OptimizerType::lion: return lion(before, terms);
     case OptimizerType::sgd: break;
   }
   return sgd(before, terms);
