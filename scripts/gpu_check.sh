@@ -205,14 +205,8 @@ test_of() { # test_of LEAST NAME LIMIT PROGRAM WORDS...
 # ---- NCCL between processes that share the first device. NCCL on the host joins threads only: there they share it
 # without NCCL, which tries the script.
 sharing=$(sizes nccl true)
-launch=("$program" launch -n)
-cat >"$work/layout.sh" <<'SH'
-# layout.sh DIR NAME RANKS TRAIN...: three steps of a layout, whose losses are those of one rank.
-launch=$LAUNCH
-[ -d "$1/alone" ] || "${@:4}" --output "$1/alone" || exit
-$launch "$3" -- "${@:5}" --output "$1/$2" --set parallel.share_devices="$SHARING" $LAYOUT || exit
-bash "$1/near.sh" 2e-5 "$1/alone" "$1/$2"
-SH
+# mpirun_of RANKS: mpirun and its options, as launch has them.
+mpirun_of() { "$program" launch -n "$1" --dry-run -- train | sed 's/ [^ ]*trainctl train$//'; }
 cat >"$work/killed.sh" <<'SH'
 # killed.sh DIR TRAIN...: of two ranks one is killed; the other ends and names it.
 $LAUNCH 2 -- "${@:3}" --output "$1/killed" --set parallel.share_devices="$SHARING" --set parallel.deadline_seconds=10 \
@@ -226,8 +220,8 @@ done
 [ -s "$1/killed/metrics.jsonl" ] || { cat "$1/said"; echo "no step in 40 s"; kill $launcher; exit 1; }
 # Each process has the name of the run's folder among its words; rank 1 says so in its environment.
 for process in /proc/[0-9]*; do
-  tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -q -- "--output $1/killed" || continue
-  tr '\0' '\n' <"$process/environ" 2>/dev/null | grep -qx 'OMPI_COMM_WORLD_RANK=1\|PMI_RANK=1' || continue
+  { tr '\0' ' ' <"$process/cmdline" | grep -q -- "--output $1/killed"; } 2>/dev/null || continue
+  { tr '\0' '\n' <"$process/environ"; } 2>/dev/null | grep -qx 'OMPI_COMM_WORLD_RANK=1\|PMI_RANK=1' || continue
   kill -KILL "${process#/proc/}" && killed=1
 done
 [ -n "${killed:-}" ] || { echo "rank 1 was not found"; kill $launcher; exit 1; }
@@ -238,23 +232,19 @@ tail -n 5 "$1/said"
 SH
 nccl_sections() {
   local shared=(env "CUDA_VISIBLE_DEVICES=0" "LAUNCH=$program launch -n" "SHARING=$sharing")
-  local small_run=("${run[@]}" --set train.steps=3 --set parallel.deadline_seconds=30)
-  local count
+  local count start
   for count in 2 4; do
+    read -ra start <<<"$(mpirun_of "$count")"
     if [ -n "$small" ]; then
       skip "NCCL on one device, $count ranks, bench comm" "NCCL on the host joins threads only"
     else
-      lines=60 on_devices 1 "NCCL on one device, $count ranks, bench comm" 20 "${shared[@]}" "${launch[@]}" "$count" -- \
+      lines=60 on_devices 1 "NCCL on one device, $count ranks, bench comm" 20 "${shared[@]}" "${start[@]}" "$program" \
         bench comm --device cuda --share-devices --max-bytes 1048576 --iterations 5
     fi
   done
-  on_devices 1 "NCCL on one device, tp2" 15 "${shared[@]}" "LAYOUT=--set parallel.tensor_parallel=2" \
-    bash "$work/layout.sh" "$work" tp2 2 "${small_run[@]}"
-  on_devices 1 "NCCL on one device, pp2" 15 "${shared[@]}" "LAYOUT=--set parallel.pipeline_stages=2" \
-    bash "$work/layout.sh" "$work" pp2 2 "${small_run[@]}"
-  on_devices 1 "NCCL on one device, dp2+zero2" 15 "${shared[@]}" \
-    "LAYOUT=--set parallel.parallel_optimizer.enable=true --set parallel.parallel_optimizer.optimizer_level=level2" \
-    bash "$work/layout.sh" "$work" dp2 2 "${small_run[@]}"
+  read -ra start <<<"$(mpirun_of 2)"
+  on_devices 1 "NCCL on one device, verify" 45 "${shared[@]}" "${start[@]}" "$program" verify \
+    --config "$work/model.yaml" --steps 3 --set "parallel.share_devices=$sharing" --layouts tp2,pp2,dp2+zero2
   on_devices 1 "NCCL on one device, a rank is killed" 45 "${shared[@]}" \
     bash "$work/killed.sh" "$work" "${run[@]}"
 }
