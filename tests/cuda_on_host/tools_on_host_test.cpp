@@ -225,7 +225,7 @@ Outcome gpu_check(const TempDir& dir, const std::string& only, std::vector<std::
   environment.emplace_back("TRAINCTL_GPU_CHECK_SMALL=1");
   Outcome outcome = run_program(
       "bash",
-      {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--profile", profile, "--seconds", "900",
+      {TRAINCTL_SOURCE_DIR "/scripts/gpu_check.sh", "--profile", profile, "--seconds", "1800",
        "--output", dir / "report", "--json", dir / "figures.json", "--only", only},
       environment);
   outcome.out = read_file(dir / "report");
