@@ -210,9 +210,10 @@ TEST_CASE("bench step times the products that its steps make") {
   CHECK(times(timed));
   CHECK(nlohmann::json::parse(timed.out)["product_algorithms"] == "timed");
   const auto [first, none, fastest, slowest] = counts_of(timed, 0);
-  CHECK(first > 0);
+  // Each proposal is timed as often as the others; steps take the fastest, but for the first one.
+  CHECK(none == slowest);
+  CHECK(first > slowest);
   CHECK(fastest > 2 * first);
-  CHECK(slowest == 0);
   const std::string proposals = "parallel.product_algorithms=proposed";
   const Outcome proposed = bench({"--set", proposals});
   CHECK(!times(proposed));
@@ -222,6 +223,6 @@ TEST_CASE("bench step times the products that its steps make") {
   CHECK(bench({"--set", proposals, "--against", change}).exit_code == 0);
   const Outcome refused =
       bench({"--set", proposals, "--set", "parallel.cuda_graphs=false", "--against", change});
-  CHECK(refused.exit_code == 64);
+  CHECK(refused.exit_code == exits::usage);
   CHECK(contains(refused.err, "both sides would have the products of one"));
 }
