@@ -5,7 +5,10 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
+#include "config/devices/known_files.h"
+#include "config/devices/read_figures.h"
 #include "device/cuda_device.h"
+#include "formats/print/text.h"
 #include "output.h"
 
 namespace trainctl {
@@ -14,7 +17,8 @@ namespace {
 
 constexpr const char* devices_examples =
     "  trainctl devices\n"
-    "  trainctl devices --format json\n";
+    "  trainctl devices --format json\n"
+    "  trainctl devices --known\n";
 
 std::string capability_text(int capability) {
   return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
@@ -31,6 +35,50 @@ bool has_devices() {
   }
 }
 
+/// The files that are part of the program.
+int list_known(bool json) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::string text = "devices for cluster.device\n";
+  for (const KnownFile& file : known_devices()) {
+    Diagnostics mistakes;
+    const DeviceFigures device = read_device(file.text, std::string(file.name), mistakes);
+    require(!mistakes.has_errors(), ExitCode::internal,
+            "the file of " + std::string(file.name) + " is wrong: " + render_text(mistakes, false));
+    const auto bf16 = device.products.find("bf16");
+    const double peak =
+        (bf16 == device.products.end() ? device.products.begin() : bf16)->second.peak;
+    nlohmann::ordered_json sources = nlohmann::ordered_json::object();
+    for (const auto& [key, source] : device.sources) sources[key] = source;
+    list.push_back({{"name", file.name},
+                    {"device", device.name},
+                    {"trust", name_of(device.trust)},
+                    {"expected_error", expected_error(device.trust)},
+                    {"peak_flops", peak},
+                    {"memory_gib", device.memory_gib},
+                    {"memory_bandwidth", device.memory_bandwidth},
+                    {"link_bandwidth", device.link},
+                    {"network_bandwidth", device.network.bandwidth},
+                    {"sources", sources}});
+    text += "  " + padded(std::string(file.name), 14) + device.name + ", " + printed("%.4g", peak / 1e12) +
+            " TFLOP/s, " + printed("%.4g", device.memory_gib) + " GiB at " +
+            printed("%.3g", device.memory_bandwidth / 1e12) + " TB/s; " + name_of(device.trust) +
+            ", expect an error of " + printed("%.0f", expected_error(device.trust) * 100) + " %\n";
+  }
+  text += "software for cluster.software\n";
+  nlohmann::ordered_json software = nlohmann::ordered_json::array();
+  for (const KnownFile& file : known_software()) {
+    Diagnostics mistakes;
+    const SoftwareFigures figures = read_software(file.text, std::string(file.name), mistakes);
+    require(!mistakes.has_errors(), ExitCode::internal,
+            "the file of " + std::string(file.name) + " is wrong: " + render_text(mistakes, false));
+    software.push_back({{"name", file.name}, {"software", figures.name}});
+    text += "  " + padded(std::string(file.name), 14) + figures.name + "\n";
+  }
+  const nlohmann::ordered_json all = {{"devices", list}, {"software", software}};
+  print(json ? all.dump() + "\n" : text);
+  return 0;
+}
+
 }  // namespace
 
 int run_devices(const Arguments& arguments) {
@@ -38,7 +86,11 @@ int run_devices(const Arguments& arguments) {
                    "trainctl devices");
   std::string format = "table";
   line.add_format(format, {"table", "json"});
+  bool known = false;
+  line.add_flag("--known", known,
+                "List the devices and the software whose figures the program has, for plans");
   if (!line.parse(arguments, devices_examples)) return 0;
+  if (known) return list_known(format == "json");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   if (format == "json" && !has_devices()) {
     print(list.dump() + "\n");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/devices/read_figures.h"
 #include "config/schema/most_ranks.h"
 #include "output.h"
 #include "plan/rules/resolve.h"
@@ -21,6 +22,19 @@ void add_plan_options(CommandLine& line, PlanRequest& request) {
   line.add_flag("--search-again", request.search_again, search_again_text);
 }
 
+namespace {
+
+/// A plan for a device that the file names is for machines that have it, whatever is here.
+void plan_for_device(const ClusterConfig& cluster, Site& site) {
+  Diagnostics mistakes;  // the rules tell them
+  const DeviceFigures device = read_device(device_text(cluster), *cluster.device, mistakes);
+  if (mistakes.has_errors()) return;
+  site.device = device.cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  site.cudnn = device.cuda;
+}
+
+}  // namespace
+
 Planned plan_config(const PlanRequest& request, Purpose purpose) {
   Planned planned;
   planned.read = read_config(request.config, request.set_options);
@@ -31,12 +45,21 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   site.ranks_per_host = request.ranks_per_host > 0 ? request.ranks_per_host
                                                    : std::min<std::int64_t>(site.world_size, 8);
   site.cores_per_host = usable_cores();
+  NetworkLevels& levels = read.config.cluster.levels;
+  if (request.ranks_per_host > 1 && read.config.cluster.device && levels.list.empty()) {
+    levels.list.resize(2);
+    levels.list[0].name = "host";
+    levels.list[0].ranks = request.ranks_per_host;
+    levels.list[1].name = "network";
+  }
   const ParallelConfig& parallel = read.config.parallel;
   const std::int64_t here = std::min(site.ranks_per_host, site.world_size);
   const DeviceChoice choice = device_here(parallel, here);
   site.device = choice.device;
   site.cudnn = cudnn_here(parallel.attention_backend, choice.device).taken;
-  if (parallel.device == "auto") {
+  if (parallel.device == "auto" && read.config.cluster.device) {
+    plan_for_device(read.config.cluster, site);
+  } else if (parallel.device == "auto") {
     print_message("parallel.device auto, seen from here: " + choice.why + "\n");
   }
   const TrainConfig& train = read.config.train;

@@ -105,7 +105,8 @@ struct Plan {
   std::vector<StagePlan> stages;
   double bubble_fraction = 0;  // idle share of the step, F : B : W = 1 : 1 : 1 per layer, no wire
   FlopsEstimate flops;
-  std::optional<TimeEstimate> time;  // where the config has the rates of section cluster
+  std::optional<TimeEstimate> time;  // where section cluster has a device, or rates
+  std::optional<double> device_gib;  // memory of cluster.device
   std::int64_t steps = 0;
   RunLength length;              // of which the steps are
   std::vector<RatePoint> rates;  // at the corners of the schedule and between them

@@ -37,11 +37,11 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
 /// files.
 const std::map<std::string, std::vector<std::string>> rooms = {
     {"config",
-     {"report", "yaml", "schema", "support", "upstream", "mindformers", "read", "explain",
+     {"report", "yaml", "schema", "devices", "support", "upstream", "mindformers", "read", "explain",
       "migrate"}},
     {"plan",
      {"splits", "tables", "model", "rules", "remedies", "search", "gradients", "schedule",
-      "generators", "", "ownership", "cost", "prepare"}},
+      "generators", "", "ownership", "prices", "cost", "prepare"}},
     {"ops",
      {"", "plain", "cpu/vector", "cpu/attention", "cpu/matmul", "cpu", "cuda/cublas", "cuda",
       "cuda/cudnn"}},

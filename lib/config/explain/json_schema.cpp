@@ -58,6 +58,20 @@ Json with_units(Json number, Unit unit) {
 
 Json whole_from(std::int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
 
+Json levels_schema() {
+  const Json level = {{"type", "object"},
+                      {"additionalProperties", false},
+                      {"required", {"name"}},
+                      {"properties",
+                       {{"name", {{"type", {"string", "number", "boolean"}}, {"minLength", 1}}},
+                        {"ranks", whole_from(2)},
+                        {"bandwidth", {{"type", "number"}, {"exclusiveMinimum", 0}}},
+                        {"latency", {{"type", "number"}, {"minimum", 0}}},
+                        {"oversubscription", {{"type", "number"}, {"minimum", 1}}},
+                        {"links", whole_from(1)}}}};
+  return {{"type", "array"}, {"items", level}};
+}
+
 template <class Value>
 Json list_schema(const Field& field) {
   if constexpr (std::is_same_v<Value, IntList>) {
@@ -82,6 +96,8 @@ Json list_schema(const Field& field) {
       return Json{{"type", "string"}, {"pattern", "^" + pattern + "$"}};
     };
     return {{"anyOf", {text(entry + "( *, *" + entry + ")*,?"), list_of(text(entry))}}};
+  } else if constexpr (std::is_same_v<Value, NetworkLevels>) {
+    return levels_schema();
   } else {
     const Json nothing = {{"type", "null"}};
     return {{"anyOf", {nothing, whole_from(1), list_of(whole_from(0))}}};
@@ -157,6 +173,8 @@ class SchemaWriter {
         schema["default"] = nullptr;
       } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
         schema["default"] = write_value(value);
+      } else if constexpr (std::is_same_v<Value, NetworkLevels>) {
+        schema["default"] = Json::array();
       } else {
         schema["default"] = value;
       }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "config/devices/read_figures.h"
 #include "config/read/compose.h"
 #include "config/read/model_values.h"
 #include "config/read/section_reader.h"
@@ -66,6 +67,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
   read_section(reading, root, "", file, reading.result.config);
   fill_optimizer(reading.result.sources, reading.result.config.optimizer);
   if (start) check_model_against(reading, *start);
+  load_figures(reading.result.config.cluster, around);
   reading.result.complete = reading.model_complete;
 }
 

@@ -64,6 +64,21 @@ constexpr CodeNote training_notes[] = {
      "if none is given, and writes them to measured.json.",
      "cluster: {matmul_flops: 1e12}",
      "cluster: {matmul_flops: 1e12, memory_bandwidth: 1e11, latency: 2e-6, bandwidth: 1e10}"},
+    {"cluster-device", "A device and the rates of a rank are both given",
+     "Times come from cluster.device, or from the four rates of section cluster.",
+     "cluster: {device: h100-sxm, matmul_flops: 1e12, memory_bandwidth: 1e11, latency: 2e-6, "
+     "bandwidth: 1e10}",
+     "cluster: {device: h100-sxm}"},
+    {"cluster-levels", "The levels of the network do not contain each other",
+     "Each level of cluster.levels joins a whole number of the level before it, and the last one "
+     "joins all ranks.",
+     "cluster: {device: h100-sxm, levels: [{name: a, ranks: 8}, {name: b, ranks: 12}]}",
+     "cluster: {device: h100-sxm, levels: [{name: a, ranks: 8}, {name: b}]}"},
+    {"device-file", "Figures of a device or of software are not known, or wrong",
+     "cluster.device and cluster.software are names that `trainctl devices --known` lists, or "
+     "files "
+     "of the same form (docs/planning.md).",
+     "cluster: {device: h100}", "cluster: {device: h100-sxm}"},
     {"device-memory", "The plan needs more memory than a CUDA device has",
      "cluster.device_memory says how much each device has. The plan counts the tensors of a rank "
      "and allows for the CUDA context and NCCL's buffers; `train` refuses it where the tensors "

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/schema/choices.h"
 #include "config/schema/data_config.h"
@@ -83,12 +84,37 @@ struct PrecisionConfig {
   bool operator==(const PrecisionConfig&) const = default;
 };
 
-struct ClusterConfig {                     // rates of one rank while all are busy; all four or none
+/// One level of the network. The first joins neighbouring ranks, each further one what the level
+/// before it joins.
+struct NetworkLevel {
+  std::string name;
+  std::int64_t ranks = 0;           // that the level joins; 0: all, only in the last one
+  std::optional<double> bandwidth;  // bytes/s of a link in one direction; none: the device's
+  std::optional<double> latency;    // seconds; none: the device's
+  double oversubscription = 1;      // share of the bandwidth that is missing above the links
+  std::optional<std::int64_t> links;  // of one host; none: the device's
+  bool operator==(const NetworkLevel&) const = default;
+};
+
+struct NetworkLevels {
+  std::vector<NetworkLevel> list;  // empty: the ranks of a host, then the device's network
+  bool operator==(const NetworkLevels&) const = default;
+};
+
+/// A device with its software and network, or the rates of one rank while all are busy: all four or
+/// none.
+struct ClusterConfig {
   std::optional<double> matmul_flops;      // FLOP/s of products in precision.compute
   std::optional<double> memory_bandwidth;  // bytes/s, read and written
   std::optional<double> latency;           // seconds of a message between ranks
   std::optional<double> bandwidth;         // bytes/s of a rank's messages
   std::optional<double> device_memory{};   // GiB of a CUDA device; not one of the four
+  std::optional<std::string> device{};     // a name of config/devices/known_files.h, or a file
+  std::string software = "trainctl";       // the same
+  NetworkLevels levels{};
+  std::optional<double> price_per_hour{};  // of one device
+  // The texts of `device` and `software` where these are files, read with the configuration.
+  std::string device_text{}, software_text{};
   bool operator==(const ClusterConfig&) const = default;
 };
 

@@ -48,6 +48,7 @@ std::string type_of(const Field& field) {
   if constexpr (std::is_same_v<Value, DatasetSplit>) return "word or list of lists";
   if constexpr (std::is_same_v<Value, FusionValue>) return "null, whole number or list";
   if constexpr (std::is_same_v<Value, CpCommTypes>) return "word or list of words";
+  if constexpr (std::is_same_v<Value, NetworkLevels>) return "list of maps";
   return field.string_words.empty() ? "string" : "word";
 }
 
@@ -74,6 +75,7 @@ std::string range_of(const Field& field) {
     return "`data_parallel`, `full_batch`, or one list for each input";
   }
   if constexpr (std::is_same_v<Value, FusionValue>) return "at least 1, or rising from 0";
+  if constexpr (std::is_same_v<Value, NetworkLevels>) return "";
   if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
   return field.range.to_string();
 }

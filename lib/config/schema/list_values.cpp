@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "config/report/diagnostics.h"
 
@@ -96,6 +97,45 @@ Problem not_rising(const IntList& index, std::size_t at) {
           "the indices must be in ascending order, found " + std::to_string(index[at]) + " after " +
               std::to_string(index[at - 1]),
           "each index is the last gradient of its block"};
+}
+
+constexpr const char* levels_form =
+    "a list of levels like [{name: nvlink, ranks: 8}, {name: ib, bandwidth: 50e9, latency: 14e-6}]";
+
+constexpr Field level_name = field("name", "").from(1);
+constexpr Field level_ranks = field("ranks", "").from(2).to(1 << 24);
+constexpr Field level_bandwidth = field("bandwidth", "").above(0);
+constexpr Field level_latency = field("latency", "").from(0);
+constexpr Field level_oversubscription = field("oversubscription", "").from(1);
+constexpr Field level_links = field("links", "").from(1).to(1 << 20);
+
+std::optional<Problem> read_key(const YamlNode& node, const std::string& key, NetworkLevel& level) {
+  const auto optional = [&node](const Field& field, auto& value) {
+    return read_value(node, field, value.emplace());
+  };
+  if (key == "name") return read_value(node, level_name, level.name);
+  if (key == "ranks") return read_value(node, level_ranks, level.ranks);
+  if (key == "bandwidth") return optional(level_bandwidth, level.bandwidth);
+  if (key == "latency") return optional(level_latency, level.latency);
+  if (key == "oversubscription") {
+    return read_value(node, level_oversubscription, level.oversubscription);
+  }
+  if (key == "links") return optional(level_links, level.links);
+  return Problem{"unknown-key", "unknown key \"" + shown(key) + "\"",
+                 "a level has name, ranks, bandwidth, latency, oversubscription and links"};
+}
+
+std::optional<Problem> read_level(const YamlTree& tree, int node, NetworkLevel& level) {
+  const YamlNode& given = tree.node(node);
+  if (given.kind != YamlNode::Kind::map) return wrong_type(given, levels_form);
+  for (const YamlEntry& entry : given.entries) {
+    if (auto problem = read_key(tree.node(entry.value), entry.key, level)) {
+      if (problem->code != "unknown-key") problem->message = entry.key + ": " + problem->message;
+      return problem;
+    }
+  }
+  if (level.name.empty()) return Problem{"missing-key", "the level has no name", "add name"};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -197,6 +237,22 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, C
   return std::nullopt;
 }
 
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
+                                 NetworkLevels& value) {
+  const YamlNode& given = tree.node(node);
+  if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, levels_form);
+  NetworkLevels result;
+  for (const int item : given.items) {
+    if (auto problem = read_level(tree, item, result.list.emplace_back())) {
+      problem->message =
+          "level " + std::to_string(result.list.size()) + ": " + problem->message;
+      return problem;
+    }
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
 std::string write_value(const IntList& value) {
   std::string text;
   for (const std::int64_t number : value) {
@@ -226,6 +282,23 @@ std::string write_value(const CpCommTypes& value) {
     text += (text.empty() ? "" : ", ") + std::string(word_of(*first));
     if (next - first > 1) text += "*" + std::to_string(next - first);
     first = next;
+  }
+  return "[" + text + "]";
+}
+
+std::string write_value(const NetworkLevels& value) {
+  std::string text;
+  for (const NetworkLevel& level : value.list) {
+    std::string one = "{name: " + write_value(level.name);
+    const auto add = [&one](const char* key, const auto& number) {
+      one += std::string(", ") + key + ": " + write_value(number);
+    };
+    if (level.ranks > 0) add("ranks", level.ranks);
+    if (level.bandwidth) add("bandwidth", *level.bandwidth);
+    if (level.latency) add("latency", *level.latency);
+    if (level.oversubscription != 1) add("oversubscription", level.oversubscription);
+    if (level.links) add("links", *level.links);
+    text += (text.empty() ? "" : ", ") + one + "}";
   }
   return "[" + text + "]";
 }

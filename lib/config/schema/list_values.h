@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "config/schema/config.h"
 #include "config/schema/field.h"
 #include "config/schema/parallel_config.h"
 #include "config/schema/values.h"
@@ -15,7 +16,8 @@ namespace trainctl {
 /// The list types of this header.
 template <class Value>
 concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, DatasetSplit> ||
-    std::same_as<Value, FusionValue> || std::same_as<Value, CpCommTypes>;
+    std::same_as<Value, FusionValue> || std::same_as<Value, CpCommTypes> ||
+    std::same_as<Value, NetworkLevels>;
 
 /// Each stores the value and returns nothing, or leaves it unchanged and returns the problem. The
 /// field's range applies to each number of a list; a list must not be empty.
@@ -30,11 +32,16 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
 /// A word, or one for each layer as a list or a text: [p2p, a2a*3], "p2p, a2a*3".
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  CpCommTypes& value);
+/// A list of maps {name, ranks, bandwidth, latency, oversubscription, links}.
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 NetworkLevels& value);
 
 /// "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null", "p2p", "[p2p, a2a*3]"
 std::string write_value(const IntList& value);
 std::string write_value(const DatasetSplit& value);
 std::string write_value(const FusionValue& value);
 std::string write_value(const CpCommTypes& value);
+/// "[{name: ib, bandwidth: 5.0e+10}]"
+std::string write_value(const NetworkLevels& value);
 
 }  // namespace trainctl

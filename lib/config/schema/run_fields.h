@@ -63,7 +63,27 @@ void fields(Visitor& visit, Is<ClusterConfig> auto& cluster) {
         field("device_memory",
               "GiB of memory of each CUDA device; a plan that needs more gets a warning")
             .gib()
-            .unset("not checked before a run"));
+            .unset("that of device, else not checked before a run"));
+  visit(cluster.device,
+        field("device",
+              "Device to estimate times for: a name that `trainctl devices --known` lists, or a "
+              "file; in place of the four rates")
+            .from(1)
+            .unset("none: times from the four rates"));
+  visit(cluster.software,
+        field("software",
+              "What executes the layout on device: trainctl, or to compare, another name of "
+              "`trainctl devices --known`, or a file")
+            .from(1));
+  visit(cluster.levels,
+        field("levels",
+              "Levels of the network from the inside out, each {name, ranks, bandwidth, latency, "
+              "oversubscription, links}; the last one holds all ranks. Empty: the ranks of a host, "
+              "then the network of device"));
+  visit(cluster.price_per_hour,
+        field("price_per_hour", "Price of one device for an hour, in any currency")
+            .from(0)
+            .unset("no cost is shown"));
 }
 
 template <class Visitor>

@@ -108,7 +108,8 @@ std::string facts_html(const PrintInput& input) {
          fact("Schedule", plan.schedule, "bubble " + percent(plan.bubble_fraction)) +
          fact("Work", operations_text(plan.flops.total()), "per step over all ranks") +
          (plan.time ? fact("Time", format_seconds(plan.time->step()),
-                           "per step at the rates of section cluster")
+                           plan.time->on_device ? "per step on " + plan.time->on_device->device
+                                                   : "per step at the rates of section cluster")
                     : "") +
          "</div>\n";
 }

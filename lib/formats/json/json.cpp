@@ -86,6 +86,20 @@ void write_flops(JsonText& json, const FlopsEstimate& flops) {
   json.close();
 }
 
+void write_device_time(JsonText& json, const DeviceTime& time) {
+  json.member("device", time.device);
+  json.member("software", time.software);
+  json.member("trust", time.trust);
+  json.member("expected_error", time.expected_error);
+  json.member("goodput", time.goodput);
+  json.member("best_checkpoint_steps", time.best_checkpoint_steps);
+  json.member("tokens_per_day", time.tokens_per_day);
+  json.member("device_hours_per_billion_tokens", time.device_hours_per_billion_tokens);
+  write_optional(json, "days", time.days);
+  write_optional(json, "cost_per_billion_tokens", time.cost_per_billion_tokens);
+  write_optional(json, "cost", time.cost);
+}
+
 /// Null where the config has no rates to take it from.
 void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
   json.key("time");
@@ -97,6 +111,7 @@ void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
   json.member("hidden_seconds", time->hidden);
   json.member("optimizer_seconds", time->optimizer);
   json.member("bubble_fraction", time->bubble_fraction);
+  if (time->on_device) write_device_time(json, *time->on_device);
   json.close();
 }
 

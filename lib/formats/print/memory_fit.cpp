@@ -35,6 +35,9 @@ MemoryFit memory_fit(const PrintInput& input) {
              input.plan.device == DeviceKind::cuda) {
     fit.gibibytes = *input.config->cluster.device_memory;
     fit.source = "cluster.device_memory";
+  } else if (input.plan.device_gib && input.plan.device == DeviceKind::cuda) {
+    fit.gibibytes = *input.plan.device_gib;
+    fit.source = "cluster.device";
   } else {
     fit.gibibytes = usual_size(needed / gibibyte);
   }

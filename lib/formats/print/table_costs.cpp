@@ -199,11 +199,41 @@ std::string work_section(const Plan& plan) {
                                       operations_text(flops.total() / tokens) + " per token");
 }
 
+namespace {
+
+std::string run_lines(const DeviceTime& time) {
+  std::string text = labelled(
+      "over days", format_count(time.tokens_per_day) + " tokens a day at a goodput of " +
+                       percent(time.goodput) +
+                       (time.best_checkpoint_steps > 0
+                            ? ", best with a checkpoint every " +
+                                  printed("%.0f", time.best_checkpoint_steps) + " steps"
+                            : "") +
+                       (time.days ? "; " + printed("%.3g", *time.days) + " days for all steps"
+                                  : ""));
+  text += labelled("a billion tokens",
+                   printed("%.4g", time.device_hours_per_billion_tokens) + " device hours" +
+                       (time.cost_per_billion_tokens
+                            ? ", cost " + printed("%.4g", *time.cost_per_billion_tokens)
+                            : "") +
+                       (time.cost ? "; all steps cost " + printed("%.4g", *time.cost) : ""));
+  return text;
+}
+
+std::string basis_of(const TimeEstimate& time) {
+  if (!time.on_device) return "at the rates of section cluster";
+  const DeviceTime& on = *time.on_device;
+  return "on " + on.device + " with " + on.software + "; " + on.trust + ": expect an error of " +
+         printed("%.0f", on.expected_error * 100) + " %";
+}
+
+}  // namespace
+
 std::string time_section(const Plan& plan) {
   if (!plan.time) return "time per step  not estimated: the config has no section cluster\n";
   const TimeEstimate& time = *plan.time;
   const double tokens = static_cast<double>(plan.tokens_per_step()) / time.step();
-  return "time per step  (at the rates of section cluster)\n" +
+  return "time per step  (" + basis_of(time) + ")\n" +
          labelled("forward, backward", format_seconds(time.forward_backward) + ", of which " +
                                            format_seconds(time.exposed) +
                                            " exposed communication, bubble " +
@@ -214,7 +244,8 @@ std::string time_section(const Plan& plan) {
               : "") +
          labelled("optimizer", format_seconds(time.optimizer)) +
          labelled("total",
-                  format_seconds(time.step()) + ", " + format_count(tokens) + " tokens per second");
+                  format_seconds(time.step()) + ", " + format_count(tokens) + " tokens per second") +
+         (time.on_device ? run_lines(*time.on_device) : "");
 }
 
 }  // namespace trainctl

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "base/at.h"
+#include "plan/cost/device_prices.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/recompute_cost.h"
 
@@ -87,7 +88,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Move
   for (const BlockKind& kind : kinds) {
     for (const std::uint8_t parts : kind.in_use) add(parts);
   }
-  const auto rates = given_rates(cluster);
+  const auto rates = rates_for(plan, cluster);
   std::vector<RecomputeCost> costs;
   for (const BlockForm& form : forms) {
     if (kinds.empty()) break;

@@ -24,7 +24,9 @@ double product_flops(const Plan& plan, const std::vector<UnitRange>& units) {
   return flops;
 }
 
-double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+}  // namespace
+
+double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   double flops = product_flops(plan, stage.units);
   for (const Action& row : stage.actions) {
     if (row.kind != ActionKind::repeat) continue;
@@ -45,7 +47,7 @@ double products(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   return flops / rates.matmul_flops;
 }
 
-double in_layers(const Plan& plan, const StagePlan& stage, const Rates& rates) {
+double layer_wire_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   double seconds = 0;
   for (const CollectiveUse& use : stage.communication) {
     if (waits_in_layers(use)) seconds += wire_seconds(use, rates);
@@ -61,6 +63,8 @@ double in_layers(const Plan& plan, const StagePlan& stage, const Rates& rates) {
   return seconds - hidden_seconds(plan, stage, rates) + waits;
 }
 
+namespace {
+
 double idle(const Simulation& simulation, std::size_t rank) {
   const QueueTimes& times = at(simulation.queues, static_cast<std::int64_t>(rank));
   return simulation.seconds - times.busy - times.exposed();
@@ -75,8 +79,12 @@ double Ledger::total() const {
 }
 
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
+  return estimate_ledgers(plan, *rate_prices(plan, rates));
+}
+
+std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& list) {
   SimulationInput input = simulation_input(plan);
-  set_seconds(plan, rates, input);
+  set_seconds(plan, list, input);
   const auto cost = input.cost;
   const Simulation all = simulate(input);
   input.cost = [&](const RankRows& rank, const Action& row) {
@@ -86,18 +94,18 @@ std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
   std::vector<Ledger> ledgers(plan.stages.size());
   for (std::size_t rank = input.ranks.size(); rank-- > 0;) {  // the first rank of a stage stands
     const int index = input.ranks[rank].input.stage;
-    const StagePlan& stage = at(plan.stages, index);
+    const StagePrices& prices = *at(list, index);
     Ledger& ledger = at(ledgers, index);
     const QueueTimes& times = all.queues[rank];
-    ledger.products = products(plan, stage, rates);
-    ledger.tp = in_layers(plan, stage, rates) - times.hidden_rows();
+    ledger.products = prices.products();
+    ledger.tp = prices.in_layers() - times.hidden_rows();
     ledger.kernels = std::max(0.0, times.busy + times.waited_rows - ledger.products - ledger.tp);
     ledger.dp = times.waited_sums;
     ledger.gather = times.waited_gathers;
     ledger.host = times.waited_copies;
     ledger.bubble = std::max(0.0, std::min(idle(prompt, rank), idle(all, rank)));
     ledger.p2p = std::max(0.0, idle(all, rank) - ledger.bubble);
-    ledger.optimizer = optimizer_seconds(stage, rates);
+    ledger.optimizer = prices.optimizer();
   }
   return ledgers;
 }

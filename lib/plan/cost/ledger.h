@@ -46,5 +46,6 @@ inline constexpr std::array<LedgerEntry, 10> ledger_entries{{
 /// For each stage, what a rank of it is planned to spend (step_time.h). bubble: the idle time of
 /// the same rows if messages took no time; p2p: what they add to it.
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates);
+std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& prices);
 
 }  // namespace trainctl

@@ -25,14 +25,7 @@ RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form);
 /// Seconds of that row, without its collectives.
 double repeat_seconds(const RepeatCost& cost, const Rates& rates);
 
-/// Seconds of that row on a rank of stage number `stage`.
-struct RepeatPrice {
-  double work = 0;    // repeat_seconds
-  double waits = 0;   // for collectives, and for keys that go around a ring
-  double rows = 0;    // of what it sends to experts of other ranks
-  double hidden = 0;  // of `rows`, beside products of the same row where it runs as a whole
-  double whole() const { return work + waits + rows - hidden; }
-};
+/// What the row takes on a rank of stage number `stage`.
 RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,
                          const Rates& rates);
 

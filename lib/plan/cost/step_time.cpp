@@ -162,24 +162,23 @@ class UnitCosts {
 /// What the rows of one stage take.
 class RowCosts {
  public:
-  RowCosts(const Plan& plan, int stage, const Rates& rates)
-      : plan_(plan), rows_(at(plan.stages, stage)), rates_(rates) {
-    const UnitCosts costs(plan, stage, rates);
-    times_[0] = costs.times(first_block(rows_, plan));
+  /// Needs `prices` while it is made and after.
+  RowCosts(const Plan& plan, int stage, const StagePrices& prices)
+      : plan_(plan), rows_(at(plan.stages, stage)), prices_(prices) {
+    times_[0] = prices.units(first_block(rows_, plan));
     for (const UnitRange& range : rows_.units) {
       for (int unit = range.begin; unit < range.end; ++unit) {
         const int like = block_like(rows_, plan, unit);
         like_[unit] = like;
-        if (!times_.contains(like)) times_[like] = costs.times(like);
+        if (!times_.contains(like)) times_[like] = prices.units(like);
         if (unit < 1 || unit > plan.model.layers) continue;
         for (const bool partial : {false, true}) {
-          repeats_[{unit, partial}] =
-              price_repeat(plan, stage, unit, rows_.forms.of(unit, partial), rates);
+          repeats_[{unit, partial}] = prices.repeat(unit, rows_.forms.of(unit, partial));
         }
       }
     }
     for (const CollectiveUse& use : rows_.communication) {
-      const double seconds = wire_seconds(use, rates);
+      const double seconds = prices.wire(use);
       if (use.cargo == Cargo::tied_embedding) {
         embedding_sum_ += seconds;
       } else if (use.purpose == TrafficPurpose::gradients) {
@@ -236,7 +235,7 @@ class RowCosts {
     if (row.kind == ActionKind::backward_weight) return 0;
     const BlockForm form = rows_.forms.of(row.begin, row.chunk, row.microbatch);
     return 2 * times_.at(like_.at(row.begin)).exchanged -
-           hidden_exchange(plan_, row.begin, row.kind, form, rates_);
+           prices_.hidden(row.begin, row.kind, form);
   }
   /// A leg of a pass that takes `seconds`: what is not a product of experts comes before those in F
   /// and R, after them in B.
@@ -261,17 +260,17 @@ class RowCosts {
       const RepeatPrice& price = repeated(row, unit);
       seconds += row.leg == Leg::whole ? price.whole()
                                        : leg_of(row, price.work + price.waits,
-                                                expert_products(plan_, unit, false, rates_));
+                                                prices_.expert_work(unit, false));
     }
     return seconds;
   }
   double copy_of(const Action& row) const {
     const bool partial = rows_.forms.in_partial(row.chunk, row.microbatch);
-    return 2 * host_bytes(rows_, row.begin, partial) / rates_.memory_bandwidth;
+    return prices_.copy(host_bytes(rows_, row.begin, partial));
   }
   double gather_of(const GatherBlock& block) const {
     if (!block.from_host) return parameters_ * elements_of(block) / gathered_elements_;
-    return 2 * elements_of(block) * real(size_of(plan_.compute)) / rates_.memory_bandwidth;
+    return prices_.copy(elements_of(block) * real(size_of(plan_.compute)));
   }
   const Bucket& bucket_of(int index) const { return at(rows_.flat.buckets, index); }
   double elements_of(const GatherBlock& block) const {
@@ -285,7 +284,7 @@ class RowCosts {
 
   const Plan& plan_;
   const StagePlan& rows_;
-  Rates rates_;
+  const StagePrices& prices_;
   std::map<int, UnitTimes> times_;  // by the block that stands for others; 0: the stage's first
   std::map<int, int> like_;         // by unit: the block that stands for it
   std::map<std::pair<int, bool>, RepeatPrice> repeats_;  // by block, and whether it keeps more
@@ -297,7 +296,47 @@ class RowCosts {
   double gathered_elements_ = 0;
 };
 
+/// The prices of a rank's rates.
+class RatePrices : public StagePrices {
+ public:
+  RatePrices(const Plan& plan, int stage, const Rates& rates)
+      : plan_(plan), stage_(stage), rows_(at(plan.stages, stage)), rates_(rates) {}
+
+  UnitTimes units(int block) const override {
+    return UnitCosts(plan_, stage_, rates_).times(block);
+  }
+  RepeatPrice repeat(int unit, const BlockForm& form) const override {
+    return price_repeat(plan_, stage_, unit, form, rates_);
+  }
+  double wire(const CollectiveUse& use) const override { return wire_seconds(use, rates_); }
+  double copy(double bytes) const override { return 2 * bytes / rates_.memory_bandwidth; }
+  double hidden(int unit, ActionKind kind, const BlockForm& form) const override {
+    return hidden_exchange(plan_, unit, kind, form, rates_);
+  }
+  double expert_work(int unit, bool all) const override {
+    return expert_products(plan_, unit, all, rates_);
+  }
+  double products() const override { return product_seconds(plan_, rows_, rates_); }
+  double in_layers() const override { return layer_wire_seconds(plan_, rows_, rates_); }
+  double beside_work() const override { return hidden_seconds(plan_, rows_, rates_); }
+  double optimizer() const override { return optimizer_seconds(rows_, rates_); }
+
+ private:
+  const Plan& plan_;
+  int stage_;
+  const StagePlan& rows_;
+  Rates rates_;
+};
+
 }  // namespace
+
+std::shared_ptr<const StagePricesList> rate_prices(const Plan& plan, const Rates& rates) {
+  auto prices = std::make_shared<StagePricesList>();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    prices->push_back(std::make_unique<RatePrices>(plan, stage, rates));
+  }
+  return prices;
+}
 
 bool cost_alike(const Plan& plan, int block, int other) {
   return plan.model.has_experts(block - 1) == plan.model.has_experts(other - 1) &&
@@ -355,14 +394,28 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
   return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
 }
 
-void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input) {
+void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInput& input) {
   const auto costs = std::make_shared<std::vector<RowCosts>>();
-  for (int stage = 0; stage < plan.map.stages; ++stage) costs->emplace_back(plan, stage, rates);
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    costs->emplace_back(plan, stage, *at(prices, stage));
+  }
   input.cost = [costs](const RankRows& rank, const Action& row) {
     return at(*costs, rank.input.stage).of(row);
   };
   input.sent = [costs](const RankRows& rank, const Action& row) {
     return at(*costs, rank.input.stage).sent_by(row);
+  };
+}
+
+void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input) {
+  const auto prices = rate_prices(plan, rates);
+  set_seconds(plan, *prices, input);
+  // The rows keep what prices them.
+  input.cost = [prices, cost = input.cost](const RankRows& rank, const Action& row) {
+    return cost(rank, row);
+  };
+  input.sent = [prices, sent = input.sent](const RankRows& rank, const Action& row) {
+    return sent(rank, row);
   };
 }
 
@@ -373,23 +426,25 @@ std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& pl
   return input.cost;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
+TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput input,
+                           Simulation* simulation) {
   TimeEstimate time;
-  for (const StagePlan& stage : plan.stages) {
-    time.optimizer = std::max(time.optimizer, optimizer_seconds(stage, rates));
-  }
-  SimulationInput input = simulation_input(plan);
-  set_seconds(plan, rates, input);
-  const Simulation simulation = simulate(input);
+  for (const auto& stage : prices) time.optimizer = std::max(time.optimizer, stage->optimizer());
+  set_seconds(plan, prices, input);
+  Simulation played = simulate(input);
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
-    const double beside =
-        hidden_seconds(plan, at(plan.stages, input.ranks[rank].input.stage), rates);
-    time.hidden = std::max(time.hidden, beside + simulation.queues[rank].hidden_rows());
+    const double beside = at(prices, input.ranks[rank].input.stage)->beside_work();
+    time.hidden = std::max(time.hidden, beside + played.queues[rank].hidden_rows());
   }
-  time.forward_backward = simulation.seconds;
-  time.exposed = simulation.exposed_communication;
-  time.bubble_fraction = simulation.bubble_fraction;
+  time.forward_backward = played.seconds;
+  time.exposed = played.exposed_communication;
+  time.bubble_fraction = played.bubble_fraction;
+  if (simulation != nullptr) *simulation = std::move(played);
   return time;
+}
+
+TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
+  return estimate_time(plan, *rate_prices(plan, rates), simulation_input(plan));
 }
 
 }  // namespace trainctl

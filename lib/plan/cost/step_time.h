@@ -4,7 +4,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "config/schema/config.h"
 #include "plan/costs.h"
@@ -50,6 +52,41 @@ struct UnitTimes {
   double of(const Action& row, std::int64_t layers) const;
 };
 
+/// Seconds of an R row of one block and micro-batch (plan/cost/recompute_cost.h).
+struct RepeatPrice {
+  double work = 0;    // of its products and bytes
+  double waits = 0;   // for collectives, and for keys that go around a ring
+  double rows = 0;    // of what it sends to experts of other ranks
+  double hidden = 0;  // of `rows`, beside products of the same row where it runs as a whole
+  double whole() const { return work + waits + rows - hidden; }
+};
+/// What the rows of one stage cost: with the rates of a rank (rate_prices), or with those of a
+/// device (plan/prices/device_prices.h). Seconds, of one rank.
+class StagePrices {
+ public:
+  virtual ~StagePrices() = default;
+  /// Of blocks like `block`; 0: the stage has none.
+  virtual UnitTimes units(int block) const = 0;
+  /// R of a block with one micro-batch.
+  virtual RepeatPrice repeat(int unit, const BlockForm& form) const = 0;
+  /// All calls of the use.
+  virtual double wire(const CollectiveUse& use) const = 0;
+  /// Of so many bytes between the device and its host.
+  virtual double copy(double bytes) const = 0;
+  /// As the functions of these names in plan/cost/expert_overlap.h.
+  virtual double hidden(int unit, ActionKind kind, const BlockForm& form) const = 0;
+  virtual double expert_work(int unit, bool all) const = 0;
+  // Of a step.
+  virtual double products() const = 0;
+  virtual double in_layers() const = 0;     // collectives of layers that are waited for
+  virtual double beside_work() const = 0;   // and those that go on beside products
+  virtual double optimizer() const = 0;     // the update, with the collectives over all ranks
+};
+using StagePricesList = std::vector<std::unique_ptr<const StagePrices>>;
+
+/// One for each stage. `plan` must outlive them.
+std::shared_ptr<const StagePricesList> rate_prices(const Plan& plan, const Rates& rates);
+
 /// Whether blocks cost alike: their operators are split alike, and so are their tokens, and both
 /// have experts or none.
 bool cost_alike(const Plan& plan, int block, int other);
@@ -57,10 +94,16 @@ bool cost_alike(const Plan& plan, int block, int other);
 /// Sets SimulationInput::cost, seconds of a row: a pass, a message (of its receive), a sum, a
 /// gather or a host copy, which reads and writes its bytes; and SimulationInput::sent. `plan` must
 /// outlive them.
+void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInput& input);
 void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input);
 /// The first of them.
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates);
+
+/// The matrix products of a rank of `stage` in a step, and the collectives of its layers that it
+/// waits for (ledger.cpp).
+double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
+double layer_wire_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
 
 /// The update of a rank of `stage`, with the collectives over all ranks.
 double optimizer_seconds(const StagePlan& stage, const Rates& rates);
@@ -73,5 +116,9 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 /// The head computes its gradients in F and touches its logits four times. The update reads and
 /// writes once everything that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
+/// The same by other prices, of ranks without their costs (simulation_input); `simulation`, if
+/// given, becomes what was played.
+TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput ranks,
+                           Simulation* simulation = nullptr);
 
 }  // namespace trainctl

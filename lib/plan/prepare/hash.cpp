@@ -48,6 +48,7 @@ class Digest {
   }
   void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
   void add(const CpCommTypes& types) { add(types.layers); }
+  void add(const NetworkLevels& levels) { add(levels.list.size()); }
   void add(const FusionValue& value) { add(value.size, value.index); }
   template <class... T>
   requires(sizeof...(T) > 1) void add(const T&... values) { (add(values), ...); }
@@ -168,6 +169,10 @@ constexpr Exception exceptions[] = {
      "it takes effect before the ranks compare plans"},
     {"parallel.strategy_ckpt_config", Exception::Hashed::nothing, "files that no rank waits for"},
     {"parallel.group_ckpt_save_file", Exception::Hashed::nothing, "a file that no rank waits for"},
+    {"cluster.device", Exception::Hashed::nothing, "it only predicts times"},
+    {"cluster.software", Exception::Hashed::nothing, "it only predicts times"},
+    {"cluster.levels", Exception::Hashed::nothing, "they only predict times"},
+    {"cluster.price_per_hour", Exception::Hashed::nothing, "it only predicts a cost"},
     {"cluster", Exception::Hashed::given,
      "the rates only predict times; whether they are given decides what all ranks measure"},
     {"log.level", Exception::Hashed::nothing, "each rank writes its own messages"},

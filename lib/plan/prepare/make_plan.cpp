@@ -5,6 +5,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/step_time.h"
@@ -222,7 +223,10 @@ void estimate(Plan& plan, const Config& config) {
     rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
-  if (const auto rates = given_rates(config.cluster)) {
+  if (const auto machine = machine_of(config.cluster, plan.mesh.world_size())) {
+    plan.time = estimate_time(plan, *machine, config);
+    plan.device_gib = machine->device.memory_gib;
+  } else if (const auto rates = given_rates(config.cluster)) {
     plan.time = estimate_time(plan, *rates);
   }
 }

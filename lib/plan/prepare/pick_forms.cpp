@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/at.h"
+#include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/recompute_cost.h"
@@ -333,7 +334,7 @@ std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB
 
 void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
                 Diagnostics& diagnostics) {
-  const auto rates = given_rates(config.cluster);
+  const auto rates = rates_for(plan, config.cluster);
   const auto limit = static_cast<std::int64_t>(*config.recompute.memory_limit * (1 << 30));
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);

@@ -40,8 +40,11 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
 
 void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
                          Diagnostics& diagnostics) {
-  if (plan.device != DeviceKind::cuda || !config.cluster.device_memory) return;
-  const double limit = *config.cluster.device_memory * 1024 * 1024 * 1024;
+  const bool given = config.cluster.device_memory.has_value();
+  const std::optional<double> gib = given ? config.cluster.device_memory : plan.device_gib;
+  if (plan.device != DeviceKind::cuda || !gib) return;
+  const double limit = *gib * 1024 * 1024 * 1024;
+  const std::string path = given ? "cluster.device_memory" : "cluster.device";
   const MemoryEstimate& memory = plan.most_memory();
   if (static_cast<double>(memory.device()) <= limit) return;
   const std::pair<const char*, std::int64_t> parts[] = {
@@ -54,12 +57,12 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
     if (bytes == 0) continue;
     list += (list.empty() ? "" : ", ") + std::string(name) + " " + format_bytes(bytes);
   }
-  diagnostics.add({Severity::warning, "device-memory", "cluster.device_memory",
+  diagnostics.add({Severity::warning, "device-memory", path,
                    "the fullest rank needs " + format_bytes(memory.device()) +
                        " of its device, which has " +
                        format_bytes(static_cast<std::int64_t>(limit)) + ": " + list,
                    "use recompute, smaller micro-batches, more ranks or a parallel optimizer",
-                   sources.find("cluster.device_memory")});
+                   sources.find(path)});
 }
 
 void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {

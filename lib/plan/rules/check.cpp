@@ -199,7 +199,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
   const std::int64_t end = facts.site.length.pace.end;
   check_schedule(config.lr_schedule, end > 0 ? end : config.train.steps, check);
   check_data(config, check);
-  check_cluster(config, check);
+  check_cluster(facts, check);
   check.standing(config);
   return map;
 }

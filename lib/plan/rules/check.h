@@ -123,7 +123,7 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
 // `steps`: of the whole schedule.
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
 void check_data(const Config& config, Check& check);
-void check_cluster(const Config& config, Check& check);
+void check_cluster(const Facts& facts, Check& check);
 void check_attention(const Facts& facts, Check& check);  // its backend
 
 /// Why cuDNN's attention is not for this configuration, wherever it runs: one line, empty if it is.

@@ -1,4 +1,4 @@
-// Devices and what is known of the cluster.
+// Devices.
 #include <algorithm>
 #include <utility>
 
@@ -133,32 +133,6 @@ void check_attention(const Facts& facts, Check& check) {
   if (reason.empty()) return;
   check.error("attention-backend", path, "attention_backend is cudnn, but " + reason,
               "set attention_backend to auto, which takes cuDNN where it can, or to own");
-}
-
-void check_cluster(const Config& config, Check& check) {
-  const ClusterConfig& cluster = config.cluster;
-  check.no_effect("cluster.device_memory", cluster.device_memory && config.parallel.device == "cpu",
-                  "parallel.device is cpu");
-  const std::pair<const char*, bool> rates[] = {
-      {"matmul_flops", cluster.matmul_flops.has_value()},
-      {"memory_bandwidth", cluster.memory_bandwidth.has_value()},
-      {"latency", cluster.latency.has_value()},
-      {"bandwidth", cluster.bandwidth.has_value()}};
-  std::string first;
-  std::vector<std::string> missing;
-  for (const auto& [name, given] : rates) {
-    if (!given) missing.emplace_back(name);
-    if (given && first.empty()) first = name;
-  }
-  const bool clean = check.clean(
-      {"cluster.matmul_flops", "cluster.memory_bandwidth", "cluster.latency", "cluster.bandwidth"});
-  if (first.empty() || missing.empty() || !clean) return;
-  std::string names;
-  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
-  check.error("cluster-rates", "cluster." + first,
-              "the estimate of the step time needs all four rates; missing: " + names,
-              "train once without this section: the run measures all four rates and writes them to "
-              "measured.json");
 }
 
 }  // namespace trainctl

@@ -1,0 +1,391 @@
+#include "config/devices/read_figures.h"
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "config/devices/known_files.h"
+#include "config/schema/values.h"
+#include "config/yaml/tree.h"
+
+namespace trainctl {
+
+const char* name_of(Trust trust) {
+  switch (trust) {
+    case Trust::measured_here: return "measured here";
+    case Trust::device_table: return "device table";
+    case Trust::data_sheet: break;
+  }
+  return "data sheet";
+}
+
+double expected_error(Trust trust) {
+  switch (trust) {
+    case Trust::measured_here: return 0.03;
+    case Trust::device_table: return 0.08;
+    case Trust::data_sheet: break;
+  }
+  return 0.30;
+}
+
+namespace {
+
+constexpr Field above_zero = field("", "").above(0);
+constexpr Field from_zero = field("", "").from(0);
+constexpr Field share_of_one = field("", "").above(0).to(1);
+constexpr Field counted = field("", "").from(1).to(1 << 24);
+constexpr Field any_text = field("", "").from(1);
+
+/// A map of the file. Every key is asked for once; `finish` reports those that nobody asked for.
+class FigureMap {
+ public:
+  FigureMap(const YamlTree& tree, int node, std::string path, Diagnostics& diagnostics)
+      : tree_(tree), node_(node), path_(std::move(path)), diagnostics_(diagnostics) {}
+
+  /// Leaves `value` as it is where the key is absent.
+  template <class Value>
+  void read(const char* key, const Field& field, Value& value) {
+    const YamlEntry* entry = find(key);
+    if (entry == nullptr) return;
+    Value given{};
+    if (auto problem = read_value(tree_.node(entry->value), field, given)) {
+      report(*problem, path_of(key), tree_.node(entry->value).span);
+    } else {
+      value = std::move(given);
+    }
+  }
+  template <class Value>
+  void require(const char* key, const Field& field, Value& value) {
+    if (has(key)) return read(key, field, value);
+    known_.insert(key);
+    missing(key);
+  }
+  /// A map inside; empty where it is absent.
+  FigureMap map(const char* key) {
+    const YamlEntry* entry = find(key);
+    int node = -1;
+    if (entry != nullptr && tree_.node(entry->value).kind != YamlNode::Kind::map) {
+      report(wrong_type(tree_.node(entry->value), "a map"), path_of(key),
+             tree_.node(entry->value).span);
+    } else if (entry != nullptr) {
+      node = entry->value;
+    }
+    return {tree_, node, path_of(key), diagnostics_};
+  }
+  FigureMap required_map(const char* key) {
+    if (!has(key)) missing(key);
+    return map(key);
+  }
+  /// Calls `each(key, value)` for every entry; all keys are known then.
+  template <class Each>
+  void each(const Each& each) {
+    if (node_ < 0) return;
+    for (const YamlEntry& entry : tree_.node(node_).entries) {
+      known_.insert(entry.key);
+      each(entry.key);
+    }
+  }
+  /// A list of numbers.
+  std::vector<double> numbers(const char* key) {
+    std::vector<double> list;
+    const YamlEntry* entry = find(key);
+    if (entry == nullptr) return list;
+    const YamlNode& node = tree_.node(entry->value);
+    if (node.kind != YamlNode::Kind::sequence) {
+      report(wrong_type(node, "a list of numbers"), path_of(key), node.span);
+      return list;
+    }
+    for (const int item : node.items) {
+      if (auto problem = read_value(tree_.node(item), above_zero, list.emplace_back())) {
+        report(*problem, path_of(key), tree_.node(item).span);
+      }
+    }
+    return list;
+  }
+  void finish() {
+    if (node_ < 0) return;
+    for (const YamlEntry& entry : tree_.node(node_).entries) {
+      if (known_.contains(entry.key)) continue;
+      report({"device-file", "unknown key \"" + shown(entry.key) + "\"",
+              "docs/planning.md lists the keys of such a file"},
+             path_of(entry.key), entry.key_span);
+    }
+  }
+  bool has(const std::string& key) const { return node_ >= 0 && tree_.find(node_, key) != nullptr; }
+  void missing(const std::string& key) {
+    report({"device-file", "the figure is missing", "add it with its source"}, path_of(key),
+           node_ >= 0 ? tree_.node(node_).span : Span{});
+  }
+  void refuse(const std::string& key, const std::string& message, const std::string& help) {
+    const YamlEntry* entry = node_ < 0 ? nullptr : tree_.find(node_, key);
+    report({"device-file", message, help}, path_of(key), entry != nullptr ? entry->key_span : Span{});
+  }
+
+ private:
+  const YamlEntry* find(const std::string& key) {
+    known_.insert(key);
+    return node_ < 0 ? nullptr : tree_.find(node_, key);
+  }
+  std::string path_of(const std::string& key) const {
+    return path_.empty() ? key : path_ + "." + key;
+  }
+  void report(const Problem& problem, const std::string& path, const Span& span) {
+    diagnostics_.add({Severity::error, "device-file", path, problem.message, problem.help,
+                      tree_.place(span)});
+  }
+
+  const YamlTree& tree_;
+  int node_;
+  std::string path_;
+  Diagnostics& diagnostics_;
+  std::set<std::string> known_;
+};
+
+/// The root of the file, or -1 where it is not a map of figures.
+int parse_figures(YamlTree& tree, std::string_view text, const std::string& name,
+                  Diagnostics& diagnostics) {
+  const std::string normal = normalise_text(text);
+  const int number = tree.add_text(Place::Origin::file, name);
+  diagnostics.add_source(name, normal);
+  const YamlTree::Text source{Place::Origin::file, name};
+  if (!check_text(normal, source, diagnostics)) return -1;
+  const int root = parse_yaml(tree, normal, number, diagnostics);
+  if (root < 0) return -1;
+  if (tree.node(root).kind == YamlNode::Kind::map) return root;
+  const Problem problem = wrong_type(tree.node(root), "a map of figures");
+  diagnostics.add({Severity::error, "device-file", "", problem.message, problem.help,
+                   tree.place(tree.node(root).span)});
+  return -1;
+}
+
+/// "128x256"
+ProductTile tile_of(FigureMap& tiles, const std::string& key) {
+  ProductTile tile;
+  const std::size_t cross = key.find('x');
+  const auto side = [&](const std::string& text, std::int64_t& value) {
+    return cross != std::string::npos && !parse_number(text, value) && value >= 1 &&
+           value <= 4096;
+  };
+  const bool good = side(key.substr(0, cross), tile.rows) &&
+                    side(cross == std::string::npos ? "" : key.substr(cross + 1), tile.columns);
+  if (!good) tiles.refuse(key, "a tile is ROWSxCOLUMNS", "write for example 128x256: 1.0");
+  tiles.read(key.c_str(), above_zero, tile.quality);
+  return tile;
+}
+
+void read_products(FigureMap root, DeviceFigures& device) {
+  std::vector<std::string> types;
+  root.each([&](const std::string& type) { types.push_back(type); });
+  for (const std::string& type : types) {
+    if (type != "bf16" && type != "fp32") {
+      root.refuse(type, "products are of bf16 (which stands for fp16) or fp32", "");
+      continue;
+    }
+    FigureMap map = root.map(type.c_str());
+    ProductFigures& figures = device.products[type];
+    map.require("peak", above_zero, figures.peak);
+    map.read("reached", share_of_one, figures.reached);
+    map.read("wave", field("", "").from(0).to(1), figures.wave);
+    map.read("half", from_zero, figures.half);
+    map.read("launch", from_zero, figures.launch);
+    FigureMap tiles = map.map("tiles");
+    std::vector<std::string> keys;
+    tiles.each([&](const std::string& key) { keys.push_back(key); });
+    for (const std::string& key : keys) figures.tiles.push_back(tile_of(tiles, key));
+    if (figures.tiles.empty()) figures.tiles.push_back({1, 1, 1});
+    map.finish();
+  }
+  if (types.empty()) root.missing("bf16");
+}
+
+void read_attention(FigureMap root, DeviceFigures& device) {
+  std::vector<std::string> kernels;
+  root.each([&](const std::string& kernel) { kernels.push_back(kernel); });
+  for (const std::string& kernel : kernels) {
+    FigureMap map = root.map(kernel.c_str());
+    AttentionFigures& figures = device.attention[kernel];
+    map.require("forward", share_of_one, figures.forward);
+    map.read("half_length", from_zero, figures.half_length);
+    map.read("head_64", above_zero, figures.head_64);
+    map.read("launch", from_zero, figures.launch);
+    map.read("backward", above_zero, figures.backward);
+    map.finish();
+  }
+}
+
+std::optional<GroupOperation> operation_named(const std::string& name) {
+  for (int number = 0; number < operation_count; ++number) {
+    const auto operation = static_cast<GroupOperation>(number);
+    if (name == name_of(operation)) return operation;
+  }
+  return std::nullopt;
+}
+
+/// {bytes: [...], all_reduce: {2: [microseconds, ...], 8: [...]}}
+void read_collectives(FigureMap root, DeviceFigures& device) {
+  root.require("link", above_zero, device.link);
+  root.require("latency", from_zero, device.link_latency);
+  FigureMap tables = root.map("microseconds");
+  const std::vector<double> bytes = root.numbers("bytes");
+  std::vector<std::string> names;
+  tables.each([&](const std::string& name) { names.push_back(name); });
+  for (const std::string& name : names) {
+    const std::optional<GroupOperation> operation = operation_named(name);
+    if (!operation) {
+      tables.refuse(name, "\"" + shown(name) + "\" is no collective",
+                    "use all_reduce, reduce_scatter, all_gather or all_to_all");
+      continue;
+    }
+    FigureMap by_ranks = tables.map(name.c_str());
+    std::vector<std::string> sizes;
+    by_ranks.each([&](const std::string& ranks) { sizes.push_back(ranks); });
+    for (const std::string& text : sizes) {
+      std::int64_t ranks = 0;
+      if (parse_number(text, ranks) || ranks < 2) {
+        by_ranks.refuse(text, "a number of ranks is at least 2", "");
+        continue;
+      }
+      CollectiveTable table{bytes, by_ranks.numbers(text.c_str())};
+      if (table.seconds.size() != bytes.size() || bytes.size() < 2) {
+        by_ranks.refuse(text,
+                        std::to_string(table.seconds.size()) + " times for " +
+                            std::to_string(bytes.size()) + " sizes in bytes; both are at least 2",
+                        "");
+        continue;
+      }
+      for (double& seconds : table.seconds) seconds *= 1e-6;
+      device.collectives[*operation][ranks] = std::move(table);
+    }
+  }
+  root.finish();
+}
+
+/// Each key of the file with figures needs a sentence about where they are from.
+void read_sources(FigureMap& root, const std::vector<const char*>& figures,
+                  std::map<std::string, std::string>& sources) {
+  FigureMap map = root.required_map("sources");
+  for (const char* key : figures) {
+    if (root.has(key)) map.require(key, any_text, sources[key]);
+  }
+  map.finish();
+}
+
+}  // namespace
+
+DeviceFigures read_device(std::string_view text, const std::string& name,
+                          Diagnostics& diagnostics) {
+  DeviceFigures device;
+  YamlTree tree;
+  const int node = parse_figures(tree, text, name, diagnostics);
+  if (node < 0) return device;
+  FigureMap root(tree, node, "", diagnostics);
+  root.require("name", any_text, device.name);
+  std::string kind = "cuda";
+  root.read("kind", field("", "").one_of("cuda|cpu"), kind);
+  device.cuda = kind == "cuda";
+  std::string trust = name_of(Trust::device_table);
+  root.require("trust", field("", "").one_of("measured here|device table|data sheet"), trust);
+  for (const Trust one : {Trust::measured_here, Trust::device_table, Trust::data_sheet}) {
+    if (trust == name_of(one)) device.trust = one;
+  }
+  FigureMap memory = root.required_map("memory");
+  memory.require("gib", above_zero, device.memory_gib);
+  memory.require("bandwidth", above_zero, device.memory_bandwidth);
+  memory.read("reached", share_of_one, device.memory_reached);
+  memory.finish();
+  root.read("processors", counted, device.processors);
+  read_products(root.required_map("products"), device);
+  read_attention(root.map("attention"), device);
+  root.read("sustained", share_of_one, device.sustained);
+  root.read("contention", field("", "").from(0).to(1), device.contention);
+  read_collectives(root.required_map("collectives"), device);
+  FigureMap network = root.required_map("network");
+  network.require("bandwidth", above_zero, device.network.bandwidth);
+  network.require("latency", from_zero, device.network.latency);
+  network.read("links", counted, device.network.links);
+  network.finish();
+  FigureMap host = root.required_map("host");
+  host.require("ranks", counted, device.host_ranks);
+  host.require("bandwidth", above_zero, device.host_bandwidth);
+  host.finish();
+  if (root.has("hours_between_failures")) {
+    root.read("hours_between_failures", above_zero, device.hours_between_failures.emplace());
+  }
+  read_sources(root,
+               {"memory", "processors", "products", "attention", "sustained", "contention",
+                "collectives", "network", "host", "hours_between_failures"},
+               device.sources);
+  root.finish();
+  return device;
+}
+
+SoftwareFigures read_software(std::string_view text, const std::string& name,
+                              Diagnostics& diagnostics) {
+  SoftwareFigures software;
+  YamlTree tree;
+  const int node = parse_figures(tree, text, name, diagnostics);
+  if (node < 0) return software;
+  FigureMap root(tree, node, "", diagnostics);
+  std::string base;
+  root.read("extends", field("", "").one_of("shared"), base);
+  if (!base.empty()) {
+    const KnownFile shared = shared_software();
+    software = read_software(shared.text, std::string(shared.name), diagnostics);
+  }
+  root.require("name", any_text, software.name);
+  root.require("attention", any_text, software.attention);
+  root.read("attention_speed", above_zero, software.attention_speed);
+  root.read("overhead", from_zero, software.overhead);
+  root.read("elements", above_zero, software.elements);
+  root.read("launch", from_zero, software.launch);
+  root.read("logit_bytes", from_zero, software.logit_bytes);
+  root.read("score_bytes", from_zero, software.score_bytes);
+  root.read("tensor_rest", field("", "").from(0).to(1), software.tensor_rest);
+  root.read("sums_rest", field("", "").from(0).to(1), software.sums_rest);
+  root.read("network_share", share_of_one, software.network_share);
+  root.read("network_latency", from_zero, software.network_latency);
+  root.read("jitter", field("", "").from(0).below(1), software.jitter);
+  root.read("fixed", from_zero, software.fixed);
+  root.read("fuses_inputs", Field{}, software.fuses_inputs);
+  root.read("overlaps_sums", Field{}, software.overlaps_sums);
+  read_sources(root, {"attention", "attention_speed", "overhead", "elements", "launch",
+                      "logit_bytes", "score_bytes", "tensor_rest", "sums_rest", "network_share",
+                      "network_latency", "jitter", "fixed", "fuses_inputs", "overlaps_sums"},
+               software.sources);
+  root.finish();
+  return software;
+}
+
+namespace {
+
+std::string_view text_named(std::span<const KnownFile> files, const std::string& name,
+                            const std::string& file_text) {
+  const KnownFile* known = find_known(files, name);
+  return known != nullptr ? known->text : std::string_view(file_text);
+}
+
+void load_named(std::span<const KnownFile> files, const std::string& name,
+                const Surroundings& around, std::string& text) {
+  if (find_known(files, name) != nullptr || !around.load) return;
+  text = around.load(name).text.value_or("");
+}
+
+}  // namespace
+
+std::string_view device_text(const ClusterConfig& cluster) {
+  if (!cluster.device) return "";
+  return text_named(known_devices(), *cluster.device, cluster.device_text);
+}
+
+std::string_view software_text(const ClusterConfig& cluster) {
+  return text_named(known_software(), cluster.software, cluster.software_text);
+}
+
+void load_figures(ClusterConfig& cluster, const Surroundings& around) {
+  if (!cluster.device) return;
+  load_named(known_devices(), *cluster.device, around, cluster.device_text);
+  load_named(known_software(), cluster.software, around, cluster.software_text);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,365 @@
+#include "plan/cost/device_prices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/at.h"
+#include "plan/cost/block_prices.h"
+#include "plan/cost/communication.h"
+#include "plan/cost/estimate.h"
+#include "plan/cost/expert_overlap.h"
+#include "plan/cost/real.h"
+#include "plan/cost/recompute_cost.h"
+#include "plan/cost/run_estimate.h"
+#include "plan/cost/tensor_overlap.h"
+#include "plan/tables/groups.h"
+
+namespace trainctl {
+
+namespace {
+
+/// Seconds of the calls in layers, apart for rows of experts.
+struct LayerWire {
+  double waits = 0, rows = 0;
+};
+
+class DevicePrices : public StagePrices {
+ public:
+  DevicePrices(const Plan& plan, int stage, std::shared_ptr<const PriceList> list)
+      : plan_(plan),
+        rows_(at(plan.stages, stage)),
+        first_rank_(stage * plan.mesh.stride(Axis::pp)),
+        list_(std::move(list)),
+        slower_(1 + list_->machine().software.overhead) {}
+
+  UnitTimes units(int block) const override {
+    UnitTimes times;
+    add_embedding(times);
+    if (block > 0) add_block(times, block);
+    add_head(times);
+    return times;
+  }
+
+  RepeatPrice repeat(int unit, const BlockForm& form) const override {
+    BlockPasses passes;
+    passes.add_repeats(form, 1);
+    const LayerWire wire = wire_of(unit, passes);
+    RepeatPrice price;
+    price.waits = wire.waits - hidden_over_tp(ActionKind::repeat, unit, form);
+    price.rows = wire.rows;
+    price.work = slower_ * repeated_seconds(*list_, plan_, unit, form);
+    if (form.repeats(BlockPart::attention)) price.waits += ring(unit).forward;
+    if (plan_.model.has_experts(unit - 1)) price.hidden = hidden(unit, ActionKind::repeat, form);
+    return price;
+  }
+
+  double wire(const CollectiveUse& use) const override {
+    const auto count = static_cast<double>(std::max<std::int64_t>(1, use.count));
+    const double bytes = real(use.bytes) / count;
+    if (is_message(use.operation)) return count * list_->message(level_of(use), bytes);
+    const GroupSpan& span = list_->span(use.group, use.ranks, first_rank_);
+    return count * list_->collective(use.operation, span, bytes);
+  }
+
+  double copy(double bytes) const override { return list_->host_copy(bytes); }
+
+  double hidden(int unit, ActionKind kind, const BlockForm& form) const override {
+    return hidden_exchange(plan_, unit, kind, form, rates_over(experts_group, plan_.mesh.ep, unit));
+  }
+  double expert_work(int unit, bool all) const override {
+    return slower_ * expert_seconds(*list_, plan_, unit, all);
+  }
+
+  double products() const override {
+    double seconds = 0;
+    for (const UnitRange& range : rows_.units) {
+      for (int unit = range.begin; unit < range.end; ++unit) {
+        seconds += real(plan_.microbatches) * slower_ * product_part(unit);
+      }
+    }
+    for (const Action& row : rows_.actions) {
+      if (row.kind != ActionKind::repeat) continue;
+      for (int unit = row.begin; unit < row.end; ++unit) {
+        const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
+        seconds += slower_ * repeated_products(*list_, plan_, unit, form);
+      }
+    }
+    return seconds;
+  }
+
+  double in_layers() const override {
+    double seconds = 0;
+    for (const CollectiveUse& use : rows_.communication) {
+      if (waits_in_layers(use)) seconds += wire(use);
+    }
+    any_block(rows_.units, plan_.model.layers, [&](int unit) {
+      const RingWait waits = ring(unit);
+      const BlockPasses passes = passes_of(plan_, rows_, unit);
+      seconds += real(passes.of(BlockPart::attention)) * waits.forward +
+                 real(passes.once) * waits.backward;
+      return false;
+    });
+    return seconds - beside_work();
+  }
+
+  double beside_work() const override {
+    const bool tensor = plan_.overlap.any;
+    if (!tensor && plan_.exchange.chunks == 1) return 0;
+    double seconds = 0;
+    for (const Action& row : rows_.actions) {
+      if (!is_pass(row.kind)) continue;
+      const int end = std::min(row.end, static_cast<int>(plan_.model.layers) + 1);
+      for (int unit = std::max(1, row.begin); unit < end; ++unit) {
+        const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
+        seconds += hidden_over_tp(row.kind, unit, form);
+        const bool exchanges = plan_.exchange.chunks > 1 && plan_.model.has_experts(unit - 1);
+        if (exchanges && row.leg == Leg::whole) seconds += hidden(unit, row.kind, form);
+      }
+    }
+    return seconds;
+  }
+
+  double optimizer() const override {
+    const MemoryEstimate& memory = rows_.memory;
+    double seconds = list_->memory(2 * real(memory.parameters + memory.gradients +
+                                            memory.optimizer));
+    for (const CollectiveUse& use : rows_.communication) {
+      if (use.purpose == TrafficPurpose::scalars) seconds += wire(use);
+    }
+    return seconds;
+  }
+
+ private:
+  const BlockPrice& price_of(int unit) const {
+    const auto found = blocks_.find(unit);
+    if (found != blocks_.end()) return found->second;
+    return blocks_[unit] = block_price(*list_, plan_, unit);
+  }
+  std::size_t level_of(const CollectiveUse& use) const {
+    if (use.group == pipeline_group) {
+      const std::int64_t stride = plan_.mesh.stride(Axis::pp);
+      const std::int64_t world = plan_.mesh.world_size();
+      const std::int64_t next = first_rank_ + stride < world ? first_rank_ + stride
+                                                             : first_rank_ - stride;
+      return joining_level(list_->machine().levels, first_rank_, next);
+    }
+    const GroupSpan& span = list_->span(use.group, use.ranks, first_rank_);
+    std::size_t level = 0;
+    for (std::size_t index = 0; index < span.size(); ++index) {
+      if (span[index] > 1) level = index;
+    }
+    return level;
+  }
+
+  LayerWire wire_of(int unit, const BlockPasses& passes) const {
+    UseList list(plan_, rows_);
+    trainctl::add_block(list, unit, passes);
+    LayerWire found;
+    for (const CollectiveUse& use : list.take()) {
+      if (waits_in_layers(use)) (moves_rows(use) ? found.rows : found.waits) += wire(use);
+    }
+    return found;
+  }
+
+  /// Rates under which the functions that play collectives beside products take as long as by the
+  /// list: the products of the block, and a gather of its stream over a group.
+  Rates rates_over(GroupKind group, std::int64_t ranks, int unit) const {
+    const BlockPrice& price = price_of(unit);
+    Rates rates{.matmul_flops = price.flops / (slower_ * price.products.forward),
+                .memory_bandwidth = 1 / list_->memory(1),
+                .latency = 0,
+                .bandwidth = 1};
+    if (ranks < 2) return rates;
+    const double bytes = std::max(1.0, real(plan_.local.tokens * plan_.model.hidden *
+                                            size_of(plan_.compute)));
+    const GroupSpan& span = list_->span(group, ranks, first_rank_);
+    const GroupOperation operation = group.has(Axis::ep) ? GroupOperation::all_to_all
+                                                         : GroupOperation::all_gather;
+    constexpr double few = 1;  // bytes: the latency alone
+    const double latency = list_->collective(operation, span, few);
+    const double seconds = list_->collective(operation, span, bytes);
+    rates.latency = latency / real(ranks - 1);
+    rates.bandwidth = bytes * real(ranks - 1) / real(ranks) / std::max(1e-12, seconds - latency);
+    return rates;
+  }
+  Rates tensor_rates(int unit) const { return rates_over(tensor_group, plan_.mesh.tp, unit); }
+
+  double hidden_over_tp(ActionKind kind, int unit, const BlockForm& form) const {
+    if (!plan_.overlap.any) return 0;
+    return (1 - list_->machine().software.tensor_rest) *
+           trainctl::hidden_over_tp(plan_, kind, unit, form, tensor_rates(unit));
+  }
+
+  /// Attention around a ring, by what it takes here and the level of the ring.
+  RingWait ring(int unit) const {
+    const ContextSplit split = plan_.context.of_unit(unit);
+    if (split.ring == 1) return {};
+    CollectiveUse use;
+    use.operation = GroupOperation::send;
+    use.group = ring_kind(split);
+    use.ranks = split.ring;
+    const Level& level = at(list_->machine().levels, level_of(use));
+    const BlockPrice& price = price_of(unit);
+    return ring_wait(plan_, unit,
+                     {.matmul_flops = price.attention_flops /
+                                      std::max(1e-12, slower_ * price.attention.forward),
+                      .memory_bandwidth = 1 / list_->memory(1),
+                      .latency = level.latency,
+                      .bandwidth = level.bandwidth});
+  }
+
+  double stream_seconds(double passes) const {
+    return slower_ * list_->elements(passes * real(plan_.local.stream_rows) *
+                                     real(plan_.model.hidden * size_of(plan_.compute)));
+  }
+  /// Of one micro-batch, in both directions.
+  double unit_wire(UnitKind unit) const {
+    double seconds = 0;
+    for (const CollectiveUse& use : rows_.communication) {
+      if (use.unit == unit && waits_in_layers(use)) seconds += wire(use);
+    }
+    return seconds / real(plan_.microbatches);
+  }
+
+  void add_embedding(UnitTimes& times) const {
+    const double each_way = unit_wire(UnitKind::embedding) / 2;
+    times.forward.embedding = stream_seconds(2) + each_way;
+    times.weight.embedding = stream_seconds(2) + each_way;
+  }
+
+  void add_block(UnitTimes& times, int unit) const {
+    const BlockPrice& price = price_of(unit);
+    const BlockPasses passes = passes_of(plan_, rows_, unit).without_repeats();
+    const double all = real(plan_.microbatches);
+    const LayerWire wire = wire_of(unit, passes);
+    const double partial = real(count_partial(rows_, unit)) / all;
+    double waits = wire.waits / all;
+    for (const ActionKind kind :
+         {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight}) {
+      waits -= partial * hidden_over_tp(kind, unit, rows_.forms.of(unit, true)) +
+               (1 - partial) * hidden_over_tp(kind, unit, rows_.forms.of(unit, false));
+    }
+    const RingWait keys = ring(unit);
+    const double early =
+        plan_.overlap.any ? early_weight_seconds(plan_, unit, tensor_rates(unit)) : 0;
+    times.forward.layer =
+        slower_ * (price.products.forward + price.attention.forward + price.elements.forward) +
+        waits / 2 + keys.forward;
+    times.input.layer =
+        slower_ * (price.products.input + price.attention.input + price.elements.input) +
+        waits / 2 + keys.backward + early;
+    times.weight.layer = std::max(0.0, slower_ * price.products.weight - early);
+    if (!plan_.model.has_experts(unit - 1)) return;
+    constexpr double ways = 4;  // there and back, in F and in B
+    times.exchanged = wire.rows / all / ways;
+    times.experts = expert_work(unit, true);
+  }
+
+  /// Its gradients are made in F.
+  void add_head(UnitTimes& times) const {
+    const double each_way = unit_wire(UnitKind::head) / 2;
+    const PassPrice head = head_price(*list_, plan_);
+    times.forward.head = slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) +
+                         each_way;
+    times.input.head = stream_seconds(3) + each_way;
+    times.deferred = slower_ * head.weight;
+    times.again = slower_ * head.forward;
+  }
+
+  /// Products of one micro-batch.
+  double product_part(int unit) const {
+    if (unit == 0) return 0;
+    if (unit == head_unit(plan_.model.layers)) {
+      const PassPrice head = head_products(*list_, plan_);
+      return head.forward + head.input + head.weight;
+    }
+    const PassPrice& price = price_of(unit).products;
+    return price.forward + price.input + price.weight;
+  }
+
+  const Plan& plan_;
+  const StagePlan& rows_;
+  std::int64_t first_rank_;
+  std::shared_ptr<const PriceList> list_;
+  double slower_;  // by the overhead of the software
+  mutable std::map<int, BlockPrice> blocks_;  // by unit
+};
+
+/// Sums and gathers of a stage that go on beside its passes.
+double beside_passes(const StagePlan& stage, const StagePrices& prices) {
+  double seconds = prices.beside_work();
+  for (const CollectiveUse& use : stage.communication) {
+    const bool sums = use.purpose == TrafficPurpose::gradients;
+    if (sums || use.purpose == TrafficPurpose::parameters) seconds += prices.wire(use);
+  }
+  return seconds;
+}
+
+/// One rank for each stage: the others do the same in the same time.
+SimulationInput one_replica(const Plan& plan) {
+  SimulationInput input = simulation_input(plan);
+  std::erase_if(input.ranks,
+                [](const RankRows& rank) { return rank.replica > 0 || rank.inner > 0; });
+  return input;
+}
+
+}  // namespace
+
+std::shared_ptr<const PriceList> price_list(const Plan& plan, const Machine& machine) {
+  auto list = std::make_shared<PriceList>(machine, plan.mesh, plan.compute);
+  const auto& kernels = machine.device.attention;
+  const bool own = machine.software.attention == "own";
+  if (own && plan.cudnn && kernels.contains("cudnn")) list->use_attention("cudnn");
+  return list;
+}
+
+std::shared_ptr<const StagePricesList> device_prices(const Plan& plan,
+                                                     std::shared_ptr<const PriceList> list) {
+  auto prices = std::make_shared<StagePricesList>();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    prices->push_back(std::make_unique<DevicePrices>(plan, stage, list));
+  }
+  return prices;
+}
+
+TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const Config& config) {
+  const auto prices = device_prices(plan, price_list(plan, machine));
+  Simulation played;
+  const SimulationInput input = one_replica(plan);
+  TimeEstimate time = estimate_time(plan, *prices, input, &played);
+  const SoftwareFigures& software = machine.software;
+  double slowed = 0;
+  for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
+    const int stage = input.ranks[rank].input.stage;
+    const double beside = beside_passes(at(plan.stages, stage), *at(*prices, stage));
+    const double shared = std::min(beside, played.queues[rank].busy);
+    slowed = std::max(slowed, machine.device.contention * shared + software.sums_rest * beside);
+  }
+  const double hosts = real(machine.hosts(plan.mesh.world_size()));
+  const double apart = 1 + software.jitter * std::log2(std::max(1.0, hosts));
+  time.forward_backward = (time.forward_backward + slowed) * apart;
+  time.optimizer = time.optimizer * apart + software.fixed;
+  time.on_device = run_estimate(plan, machine, config, time.step());
+  return time;
+}
+
+Rates effective_rates(const Plan& plan, const Machine& machine) {
+  const auto list = price_list(plan, machine);
+  const BlockPrice block = block_price(*list, plan, 1);
+  const Level& level = machine.levels.front();
+  return {.matmul_flops = block.flops / block.products.forward,
+          .memory_bandwidth = 1 / list->memory(1),
+          .latency = level.latency,
+          .bandwidth = level.bandwidth};
+}
+
+std::optional<Rates> rates_for(const Plan& plan, const ClusterConfig& cluster) {
+  if (!cluster.device) return given_rates(cluster);
+  const auto machine = machine_of(cluster, plan.mesh.world_size());
+  if (!machine || products_of(machine->device, plan.compute) == nullptr) return std::nullopt;
+  return effective_rates(plan, *machine);
+}
+
+}  // namespace trainctl

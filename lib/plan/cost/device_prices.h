@@ -1,0 +1,34 @@
+// The prices of a stage's rows on the device of section cluster (plan/prices/price_list.h), and the
+// time of a step by them.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "config/schema/config.h"
+#include "plan/cost/step_time.h"
+#include "plan/plan.h"
+#include "plan/prices/price_list.h"
+
+namespace trainctl {
+
+/// The prices of `plan` on a machine that has products of its type. `plan` must outlive what takes
+/// them; its communication and memory must be filled in.
+std::shared_ptr<const PriceList> price_list(const Plan& plan, const Machine& machine);
+
+/// One for each stage.
+std::shared_ptr<const StagePricesList> device_prices(const Plan& plan,
+                                                     std::shared_ptr<const PriceList> list);
+
+/// The time of a step by the machine's prices: what was played, the contention of collectives with
+/// the work beside them, and what grows with the number of hosts.
+TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const Config& config);
+
+/// Rates that stand for the machine's prices where one number for each must do: products of a
+/// block's forward pass, and the network of its tensor-parallel ranks.
+Rates effective_rates(const Plan& plan, const Machine& machine);
+
+/// The rates of section cluster, or those that stand for its device; nothing where it has neither.
+std::optional<Rates> rates_for(const Plan& plan, const ClusterConfig& cluster);
+
+}  // namespace trainctl

@@ -1,0 +1,33 @@
+// The machine of section cluster, where it names a device: figures, and the levels of its network.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "config/devices/figures.h"
+#include "config/schema/config.h"
+
+namespace trainctl {
+
+/// One level of the network, with every default filled in.
+struct Level {
+  std::int64_t ranks = 0;  // that it joins
+  double bandwidth = 0;    // bytes/s of each rank in one direction, while all of a host send
+  double latency = 0;      // seconds
+};
+
+struct Machine {
+  DeviceFigures device;
+  SoftwareFigures software;
+  std::vector<Level> levels;  // from the inside out; the last one joins all ranks
+
+  std::int64_t hosts(std::int64_t ranks) const {
+    return (ranks + levels.front().ranks - 1) / levels.front().ranks;
+  }
+};
+
+/// Of `world` ranks. Nothing where section cluster names no device, or one that cannot be read
+/// (check_cluster in plan/rules/check.h tells why).
+std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t world);
+
+}  // namespace trainctl

@@ -1,0 +1,169 @@
+#include "plan/prices/price_list.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace trainctl {
+
+namespace {
+
+constexpr std::int64_t most_splits = 8;
+constexpr std::int64_t least_split = 256;  // sums of a split
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+double tiles_over(std::int64_t size, std::int64_t tile) {
+  return as_double((size + tile - 1) / tile);
+}
+
+/// Log-log between the sizes, with the slope of the last two beyond them, but never faster than the
+/// bytes of the last size; the time of the first below it.
+double interpolate(const CollectiveTable& table, double bytes) {
+  const auto& sizes = table.bytes;
+  if (bytes <= sizes.front()) return table.seconds.front();
+  if (bytes >= sizes.back()) return table.seconds.back() * bytes / sizes.back();
+  const auto next =
+      static_cast<std::size_t>(std::ranges::upper_bound(sizes, bytes) - sizes.begin());
+  const double part = std::log(bytes / sizes[next - 1]) / std::log(sizes[next] / sizes[next - 1]);
+  return table.seconds[next - 1] *
+         std::pow(table.seconds[next] / table.seconds[next - 1], part);
+}
+
+/// Of `bytes`, how often a rank of `ranks` sends them.
+double sent_share(GroupOperation operation, double ranks) {
+  const double share = (ranks - 1) / ranks;
+  if (operation == GroupOperation::all_reduce) return 2 * share;
+  return operation == GroupOperation::broadcast ? 1 : share;
+}
+
+}  // namespace
+
+double PricedAttention::flops() const {
+  return 4 * as_double(rows) * as_double(heads * head_dim) * (as_double(keys + 1) / 2);
+}
+
+const ProductFigures* products_of(const DeviceFigures& device, DType type) {
+  const auto found = device.products.find(type == DType::f32 ? "fp32" : "bf16");
+  return found == device.products.end() ? nullptr : &found->second;
+}
+
+PriceList::PriceList(Machine machine, const Mesh& mesh, DType type)
+    : machine_(std::move(machine)),
+      mesh_(mesh),
+      element_(size_of(type)),
+      products_(products_of(machine_.device, type)) {}
+
+double PriceList::product(const PricedProduct& one) const {
+  const DeviceFigures& device = machine_.device;
+  if (one.rows == 0 || one.columns == 0 || one.inner == 0) return 0;
+  const double made = as_double(one.rows) * as_double(one.columns) * as_double(one.groups);
+  const double rate = products_->peak * products_->reached * device.sustained;
+  const auto processors = as_double(device.processors);
+  double best = std::numeric_limits<double>::infinity();
+  for (const ProductTile& tile : products_->tiles) {
+    for (std::int64_t splits = 1; splits <= most_splits; splits *= 2) {
+      if (splits > 1 && one.inner / splits < least_split) break;
+      const double waves = tiles_over(one.rows, tile.rows) * tiles_over(one.columns, tile.columns) *
+                           as_double(splits * one.groups) / processors;
+      const double taken = products_->wave * std::ceil(waves) +
+                           (1 - products_->wave) * std::max(waves, 1.0);
+      double seconds = taken * processors * 2 * as_double(tile.rows * tile.columns) *
+                       (as_double(one.inner) / as_double(splits) + products_->half) /
+                       (rate * tile.quality);
+      if (splits > 1) seconds += memory(made * as_double(4 * splits + 4)) + products_->launch;
+      best = std::min(best, seconds);
+    }
+  }
+  const double read = as_double(one.rows) * as_double(one.inner) + as_double(one.inner) * as_double(one.columns);
+  const double bytes = as_double(element_ * one.groups) * read +
+                       made * (one.accumulates ? 8.0 : as_double(element_));
+  return std::max(best, memory(bytes)) + products_->launch;
+}
+
+double PriceList::scores(const PricedAttention& one, bool backward) const {
+  const std::int64_t groups =
+      std::max<std::int64_t>(1, one.rows * one.heads / std::max<std::int64_t>(1, one.keys));
+  const std::int64_t rows = std::min(one.rows, one.keys);
+  const double products = product({rows, one.keys, one.head_dim, groups}) +
+                          product({rows, one.head_dim, one.keys, groups});
+  const double bytes = as_double(one.rows) * as_double(one.heads) * as_double(one.keys) *
+                       machine_.software.score_bytes;
+  return (backward ? 2 : 1) * (products / machine_.software.attention_speed + memory(bytes));
+}
+
+double PriceList::attention(const PricedAttention& one, bool backward) const {
+  const auto kernel = machine_.device.attention.find(machine_.software.attention);
+  if (kernel == machine_.device.attention.end()) return scores(one, backward);
+  const AttentionFigures& figures = kernel->second;
+  const double length = as_double(one.block > 0 ? one.block : one.keys);
+  double rate = products_->peak * figures.forward * machine_.device.sustained *
+                machine_.software.attention_speed * length / (length + figures.half_length);
+  if (one.head_dim <= 64) rate *= figures.head_64;
+  constexpr double backward_work = 2.5;  // five products for two
+  if (backward) rate *= figures.backward / backward_work;
+  return one.flops() / rate + figures.launch;
+}
+
+double PriceList::memory(double bytes) const {
+  return bytes / (machine_.device.memory_bandwidth * machine_.device.memory_reached);
+}
+
+double PriceList::elements(double bytes) const {
+  return memory(bytes * machine_.software.elements) + machine_.software.launch;
+}
+
+double PriceList::inside(GroupOperation operation, double ranks, double bytes) const {
+  const Level& level = machine_.levels.front();
+  const auto found = machine_.device.collectives.find(operation);
+  if (found == machine_.device.collectives.end() || found->second.empty()) {
+    return level.latency * (operation == GroupOperation::all_reduce ? 2 : 1) +
+           bytes * sent_share(operation, ranks) / level.bandwidth;
+  }
+  const auto distance = [&](const auto& entry) {
+    return std::abs(std::log(as_double(entry.first) / ranks));
+  };
+  const auto nearest = std::ranges::min_element(
+      found->second, [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  // Another bandwidth than the table's device has, and another number of ranks.
+  const double as_many = sent_share(operation, ranks) /
+                         sent_share(operation, as_double(nearest->first));
+  return interpolate(nearest->second, bytes * as_many * machine_.device.link / level.bandwidth);
+}
+
+double PriceList::collective(GroupOperation operation, const GroupSpan& span, double bytes) const {
+  const bool shrinks = operation != GroupOperation::all_to_all &&
+                       operation != GroupOperation::broadcast;
+  double seconds = 0;
+  double below = 1;
+  for (std::size_t index = 0; index < span.size(); ++index) {
+    const double ranks = span[index];
+    if (ranks <= 1) continue;
+    const double part = shrinks ? bytes / below : bytes;
+    if (index == 0) {
+      seconds += inside(operation, ranks, part);
+    } else {
+      const Level& level = machine_.levels[index];
+      const double rounds = std::ceil(std::log2(ranks)) *
+                            (operation == GroupOperation::all_reduce ? 2 : 1);
+      seconds += rounds * level.latency + part * sent_share(operation, ranks) / level.bandwidth;
+    }
+    below *= ranks;
+  }
+  return seconds;
+}
+
+double PriceList::message(std::size_t level, double bytes) const {
+  const Level& joined = machine_.levels[level];
+  return joined.latency + bytes / joined.bandwidth;
+}
+
+const GroupSpan& PriceList::span(GroupKind kind, std::int64_t ranks, std::int64_t rank) const {
+  const auto key = std::tuple(kind, ranks, rank);
+  const auto found = spans_.find(key);
+  if (found != spans_.end()) return found->second;
+  return spans_[key] = span_of(mesh_, machine_.levels, kind, ranks, rank);
+}
+
+}  // namespace trainctl
