@@ -16,6 +16,7 @@
 #include "output.h"
 #include "plan/cost/forms.h"
 #include "planned.h"
+#include "run/calibration/calibrate.h"
 
 namespace trainctl {
 
@@ -29,7 +30,8 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --format html --memory-limit 16 -o plan.html\n"
     "  trainctl plan --config configs/gpt.yaml --world-size 8 --groups dp\n"
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
-    "  trainctl plan --diff configs/gpt.yaml other.yaml\n";
+    "  trainctl plan --diff configs/gpt.yaml other.yaml\n"
+    "  trainctl plan --calibrate tests/plan/published_steps.json\n";
 
 struct PlanCommand {
   PlanRequest request;
@@ -44,6 +46,8 @@ struct PlanCommand {
   double memory_limit = 0;   // GiB; 0: not given
   bool explain = false;      // the costs of the search
   std::string command_line;  // for the page
+  CalibrateRequest calibrate;
+  bool only_errors = false;  // of --calibrate
 };
 
 MemoryModels memory_models_of(const std::string& word) {
@@ -261,11 +265,32 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
                 "FILE");
   line.add_flag("--force", command.force, "Replace the output file if there is one");
+  line.add_text("--calibrate", command.calibrate.rows,
+                "Compare prices with measured steps, fit what is fitted, and show both errors",
+                "ROWS.json");
+  line.add_text("--device-out", command.calibrate.device_out,
+                "With --calibrate: write the devices' files with what was fitted to this folder",
+                "DIR");
+  line.add_text("--software-out", command.calibrate.software_out,
+                "With --calibrate: the same for the files of software", "DIR");
+  line.add_flag("--no-fit", command.only_errors,
+                "With --calibrate: only the errors of the figures in use");
   line.add_texts("--diff", command.diff, "Show the differences between two files", "FILE FILE", 2);
 }
 
 void check_together(const PlanCommand& command) {
   const bool diff = !command.diff.empty();
+  if (command.calibrate.rows.empty()) {
+    const CalibrateRequest& request = command.calibrate;
+    if (!request.device_out.empty() || !request.software_out.empty() || command.only_errors) {
+      refuse(plan_name, "--device-out, --software-out and --no-fit belong to --calibrate");
+    }
+  } else if (diff || !command.request.config.empty()) {
+    refuse(plan_name, "--calibrate takes its configurations from the rows; remove --config and "
+                      "--diff");
+  } else {
+    return;
+  }
   if (diff && !command.request.config.empty()) {
     refuse(plan_name, "--diff takes both files; remove --config");
   }
@@ -294,6 +319,11 @@ int run_plan(const Arguments& arguments) {
   check_together(command);
   if (line.given("--memory-limit") && command.memory_limit <= 0) {
     refuse(plan_name, "--memory-limit must be above 0");
+  }
+  if (!command.calibrate.rows.empty()) {
+    command.calibrate.fits = !command.only_errors;
+    print(calibrate(command.calibrate).text);
+    return 0;
   }
   command.command_line = plan_name + std::string(" ") + shell_line(arguments);
   if (!command.diff.empty()) return show_diff(command);

@@ -12,6 +12,7 @@
 #include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "ops/cpu_level.h"
+#include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "run/measured.h"
 #include "run/rates.h"
@@ -35,8 +36,9 @@ struct EndReport {
   const MeasuredLedgers& ledgers;
   const std::string& timeline;  // timeline_json
   const ProductPeak* peak;
-  const Rates& rates;  // what `time` was estimated from
+  const Rates& rates;  // what `time` was estimated from,
   const TimeEstimate& time;
+  const std::optional<Machine>& machine;  // unless section cluster names a device
 };
 
 struct Category {
@@ -52,7 +54,10 @@ constexpr std::array<Category, 6> categories{{{"parameters", &MemoryEstimate::pa
                                               {"communication", &MemoryEstimate::communication}}};
 /// One for each rank.
 std::vector<Ledger> planned_ledgers(const EndReport& report) {
-  const std::vector<Ledger> by_stage = estimate_ledgers(report.plan, report.rates);
+  const Plan& plan = report.plan;
+  const std::vector<Ledger> by_stage =
+      report.machine ? estimate_ledgers(plan, *device_prices(plan, price_list(plan, *report.machine)))
+                     : estimate_ledgers(plan, report.rates);
   std::vector<Ledger> ledgers;
   for (int rank = 0; rank < report.everyone.size(); ++rank) {
     ledgers.push_back(at(by_stage, report.plan.mesh.coordinate(rank, Axis::pp)));
@@ -147,6 +152,14 @@ std::string document(const EndReport& report, const std::vector<Ledger>& planned
   json.member("latency", report.rates.latency);
   json.member("bandwidth", report.rates.bandwidth);
   json.close();
+  if (report.time.on_device) {
+    json.key("prices").open_object(JsonText::Form::one_line);
+    json.member("device", report.time.on_device->device);
+    json.member("software", report.time.on_device->software);
+    json.member("trust", report.time.on_device->trust);
+    json.member("expected_error", report.time.on_device->expected_error);
+    json.close();
+  }
   json.key("mfu_peak").open_object(JsonText::Form::one_line);
   json.member("flops", report.peak->flops());
   json.member("source", report.peak->source());
@@ -259,6 +272,13 @@ std::string tell_measured(const EndReport& report) {
   for (const std::string& line : ledger_table(planned, report.ledgers, ledger_step(report))) {
     lines.push_back(line);
   }
+  const std::string apart = differences_text(mean_of(planned), mean_of(report.ledgers.by_rank));
+  // Who asked for the prices of a device wants to know whether they hold.
+  if (report.machine) {
+    log_info("planned on " + report.machine->device.name + ", beside measured: " + apart);
+  } else {
+    lines.push_back("planned beside measured: " + apart);
+  }
   add_memory(report.plan, all, lines);
   lines.push_back(traffic_line(rows, all));
   tell(lines, report.config.log.level);
@@ -296,9 +316,12 @@ std::string measure_step(const EndMeasures& measures) {
       measures.given ? measures.given
                      : measure_rates(source.everyone, measures.devices, measures.matmul_flops);
   if (!rates) return "";
-  const TimeEstimate time = estimate_time(source.plan, *rates);
-  return tell_measured({source.plan, measures.config, measures.world, source.everyone,
-                        measures.taken, step, ledgers, timeline, measures.peak, *rates, time});
+  const Plan& plan = source.plan;
+  const auto machine = machine_of(measures.config.cluster, plan.mesh.world_size());
+  const TimeEstimate time = machine ? estimate_time(plan, *machine, measures.config)
+                                    : estimate_time(plan, *rates);
+  return tell_measured({plan, measures.config, measures.world, source.everyone, measures.taken, step,
+                        ledgers, timeline, measures.peak, *rates, time, machine});
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "ops/kernels.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
+#include "plan/prices/machine.h"
 #include "plan/remedies/joint_layout.h"
 #include "plan/remedies/proven_values.h"
 #include "plan/rules/check.h"
@@ -109,6 +110,12 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
   check_built(config, sources, rules.not_built, diagnostics);
   if (diagnostics.has_errors()) return plan;
   if (rules.strategy_file) check_layout_file(config, plan, sources, diagnostics);
+  if (rules.not_built == Severity::error && compares_software(config.cluster)) {
+    diagnostics.add({Severity::error, "cluster-software", "cluster.software",
+                     "only plans compare other software (" + config.cluster.software +
+                         "): a run is this program's",
+                     "remove it, or set it to trainctl", sources.find("cluster.software")});
+  }
   // A plan that is only printed is for any machine.
   if (rules.not_built == Severity::error) check_kernels(plan, sources, diagnostics);
   const auto& missing = diagnostics.forgiven();

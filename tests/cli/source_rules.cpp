@@ -51,7 +51,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"nn", {"exchange", ""}},
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
-     {"directory", "records", "views", "preflight", "data", "products", "search", "", "models"}},
+     {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration", "models"}},
     {"verify", {"own", "switches", "", "selection"}},
     {"bench", {"", "ops", "comm"}},
 };

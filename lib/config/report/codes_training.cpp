@@ -74,6 +74,9 @@ constexpr CodeNote training_notes[] = {
      "joins all ranks.",
      "cluster: {device: h100-sxm, levels: [{name: a, ranks: 8}, {name: b, ranks: 12}]}",
      "cluster: {device: h100-sxm, levels: [{name: a, ranks: 8}, {name: b}]}"},
+    {"cluster-software", "A run with the prices of other software",
+     "cluster.software other than trainctl is for plans, which compare; what runs is this program.",
+     "cluster: {device: h100-sxm, software: nemo}", "cluster: {device: h100-sxm}"},
     {"device-file", "Figures of a device or of software are not known, or wrong",
      "cluster.device and cluster.software are names that `trainctl devices --known` lists, or "
      "files "

@@ -57,7 +57,7 @@ class DevicePrices : public StagePrices {
 
   double wire(const CollectiveUse& use) const override {
     const auto count = static_cast<double>(std::max<std::int64_t>(1, use.count));
-    const double bytes = real(use.bytes) / count;
+    const double bytes = real(use.bytes) / count * expected_share(use);
     if (is_message(use.operation)) return count * list_->message(level_of(use), bytes);
     const GroupSpan& span = list_->span(use.group, use.ranks, first_rank_);
     return count * list_->collective(use.operation, span, bytes);
@@ -132,6 +132,20 @@ class DevicePrices : public StagePrices {
   }
 
  private:
+  /// Of the bytes of calls that are planned for the most rows: those if experts are chosen equally
+  /// often.
+  double expected_share(const CollectiveUse& use) const {
+    if (!moves_rows(use)) return 1;
+    const LocalShape& local = plan_.local;
+    const double rows = real(local.sent_tokens * plan_.model.topk);
+    if (use.cargo == Cargo::part_rows) {
+      return std::min(1.0, rows * real(plan_.exchange.parts) /
+                               real(std::max<std::int64_t>(1, local.gathered_rows)));
+    }
+    // As many there and back, in F and in B.
+    return std::min(1.0, 2 * rows / real(std::max<std::int64_t>(1, local.routed_rows +
+                                                                       local.received_rows)));
+  }
   const BlockPrice& price_of(int unit) const {
     const auto found = blocks_.find(unit);
     if (found != blocks_.end()) return found->second;

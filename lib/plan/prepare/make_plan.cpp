@@ -287,7 +287,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   }
   check_finalizing(plan, config, sources, diagnostics);
   check_device_memory(plan, config, sources, diagnostics);
-  check_device_queues(plan, sources, diagnostics);
+  check_device_queues(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   plan.steps = config.train.steps;
   plan.length = site.length;

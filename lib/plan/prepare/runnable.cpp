@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "plan/cost/estimate.h"
+#include "plan/prices/machine.h"
 
 namespace trainctl {
 
@@ -65,7 +66,8 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
                    sources.find(path)});
 }
 
-void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
+void check_device_queues(const Plan& plan, const Config& config, const SourceMap& sources,
+                         Diagnostics& diagnostics) {
   // Where ranks share devices, nothing on a device waits for what is enqueued later.
   if (plan.device != DeviceKind::cuda) return;
   if (plan.share_devices == DeviceSharing::without_nccl) return;
@@ -79,8 +81,9 @@ void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics
   const std::string rings =
       most.rings > 0 ? " + " + std::to_string(most.rings) + " around rings of context_parallel"
                      : "";
+  const bool compares = compares_software(config.cluster);
   diagnostics.add(
-      {Severity::error, "device-queues", path,
+      {compares ? Severity::warning : Severity::error, "device-queues", path,
        "a rank needs " + std::to_string(most.engine) + " streams of the engine + " +
            std::to_string(most.stages) + " for messages between stages (up to 4 for each of " +
            std::to_string(plan.map.chunks) + " chunks)" + rings + " = " +

@@ -17,7 +17,9 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
                          Diagnostics& diagnostics);
 
 /// Error "device-queues" where a rank has more streams on its CUDA device than the device has
-/// queues: then a rank could wait for ever, unless ranks share devices.
-void check_device_queues(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics);
+/// queues: then a rank could wait for ever, unless ranks share devices. A warning where other
+/// software is compared.
+void check_device_queues(const Plan& plan, const Config& config, const SourceMap& sources,
+                         Diagnostics& diagnostics);
 
 }  // namespace trainctl

@@ -18,9 +18,13 @@ NetworkLevels usual_levels(const DeviceFigures& device) {
   return levels;
 }
 
-std::vector<Level> levels_of(const NetworkLevels& given, const Machine& machine,
+}  // namespace
+
+std::vector<Level> levels_of(const ClusterConfig& cluster, const Machine& machine,
                              std::int64_t world) {
   const DeviceFigures& device = machine.device;
+  const bool usual = cluster.levels.list.empty();
+  const NetworkLevels given = usual ? usual_levels(device) : cluster.levels;
   const SoftwareFigures& software = machine.software;
   std::vector<Level> levels;
   for (const NetworkLevel& one : given.list) {
@@ -43,8 +47,6 @@ std::vector<Level> levels_of(const NetworkLevels& given, const Machine& machine,
   return levels;
 }
 
-}  // namespace
-
 std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t world) {
   const std::string_view device = device_text(cluster);
   const std::string_view software = software_text(cluster);
@@ -54,9 +56,7 @@ std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t wor
   machine.device = read_device(device, *cluster.device, mistakes);
   machine.software = read_software(software, cluster.software, mistakes);
   if (mistakes.has_errors()) return std::nullopt;
-  const NetworkLevels& given = cluster.levels;
-  machine.levels =
-      levels_of(given.list.empty() ? usual_levels(machine.device) : given, machine, world);
+  machine.levels = levels_of(cluster, machine, world);
   return machine;
 }
 

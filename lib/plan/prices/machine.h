@@ -26,6 +26,15 @@ struct Machine {
   }
 };
 
+/// Whether times are those of other software than this program, which no run can have.
+inline bool compares_software(const ClusterConfig& cluster) {
+  return cluster.device && cluster.software != "trainctl";
+}
+
+/// The levels that section cluster gives to `world` ranks of the machine.
+std::vector<Level> levels_of(const ClusterConfig& cluster, const Machine& machine,
+                             std::int64_t world);
+
 /// Of `world` ranks. Nothing where section cluster names no device, or one that cannot be read
 /// (check_cluster in plan/rules/check.h tells why).
 std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t world);

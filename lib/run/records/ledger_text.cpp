@@ -1,6 +1,8 @@
 #include "run/records/ledger_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "base/units.h"
 #include "formats/print/text.h"
@@ -65,6 +67,30 @@ std::vector<std::string> ledger_table(const std::vector<Ledger>& planned,
   }
   add("together", plan.total(), mean.total(), "");
   return lines;
+}
+
+std::string differences_text(const Ledger& planned, const Ledger& measured) {
+  constexpr std::size_t most = 3;
+  constexpr double least = 0.01;  // of the step
+  const double step = measured.total();
+  std::vector<std::pair<double, std::string>> kinds;
+  for (const LedgerEntry& entry : ledger_entries) {
+    kinds.emplace_back(measured.*entry.seconds - planned.*entry.seconds, entry.text);
+  }
+  std::ranges::stable_sort(kinds, [](const auto& a, const auto& b) {
+    return std::abs(a.first) > std::abs(b.first);
+  });
+  std::string text = "step " + format_seconds(step) + ", planned " +
+                     format_seconds(planned.total());
+  if (step > 0) text += " (" + printed("%+.0f", 100 * (planned.total() / step - 1)) + " %)";
+  std::string list;
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto& [seconds, words] = kinds[i];
+    if (std::abs(seconds) < least * step) break;
+    list += (list.empty() ? "; " : ", ") + words + (seconds > 0 ? " +" : " -") +
+            format_seconds(std::abs(seconds));
+  }
+  return text + list;
 }
 
 }  // namespace trainctl

@@ -1,0 +1,373 @@
+#include "run/calibration/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/parallel_for.h"
+#include "base/units.h"
+#include "base/whole_file.h"
+#include "config/devices/known_files.h"
+#include "config/devices/read_figures.h"
+#include "formats/print/text.h"
+#include "plan/cost/device_prices.h"
+#include "run/calibration/constants.h"
+#include "run/calibration/fit.h"
+#include "run/calibration/published_steps.h"
+#include "run/preflight/machine.h"
+#include "run/prepare.h"
+
+namespace trainctl {
+
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr int folds = 8;
+
+/// A row with its plan.
+struct PlannedStep {
+  PublishedStep step;
+  Config config;
+  Plan plan;
+  Machine machine;
+  int fold = 0;
+  double predict(const std::vector<Constant>& constants, const Numbers& values) const {
+    Machine changed = machine;
+    for (std::size_t i = 0; i < constants.size(); ++i) {
+      double* place = constants[i].place(changed, config.cluster);
+      if (place != nullptr) *place = std::min(values[i], constants[i].most);
+    }
+    changed.levels = levels_of(config.cluster, changed, step.ranks);
+    return estimate_time(plan, changed, config).step();
+  }
+};
+
+/// Says in `step.unplanned` why there is none.
+std::optional<PlannedStep> plan_step(PublishedStep& step) {
+  ReadResult read = read_config_text(step.config, step.name, {});
+  Site site;
+  site.world_size = step.ranks;
+  site.ranks_per_host = std::min<std::int64_t>(8, step.ranks);
+  site.device = DeviceKind::cuda;
+  site.cudnn = true;
+  PlannedStep planned;
+  planned.plan = prepare(read, site, Purpose::plan);
+  for (const Diagnostic& one : read.diagnostics.list()) {
+    if (one.severity == Severity::error && step.unplanned.empty()) {
+      step.unplanned = one.code + ": " + one.message;
+    }
+  }
+  if (!step.unplanned.empty()) return std::nullopt;
+  const auto machine = machine_of(read.config.cluster, step.ranks);
+  if (!machine) {
+    step.unplanned = "section cluster names no device";
+    return std::nullopt;
+  }
+  planned.machine = *machine;
+  planned.config = read.config;
+  planned.step = step;
+  return planned;
+}
+
+double mean_of_all(const Numbers& numbers) {
+  return numbers.empty() ? 0
+                         : std::accumulate(numbers.begin(), numbers.end(), 0.0) /
+                               static_cast<double>(numbers.size());
+}
+
+double quantile(Numbers numbers, double part) {
+  if (numbers.empty()) return 0;
+  std::ranges::sort(numbers);
+  const double last = static_cast<double>(numbers.size() - 1);
+  return numbers[static_cast<std::size_t>(std::lround(part * last))];
+}
+
+std::string shares_text(const Numbers& errors) {
+  const auto shown = [](double share) { return printed("%.1f", 100 * share) + " %"; };
+  return "mean " + shown(mean_of_all(errors)) + ", median " + shown(quantile(errors, 0.5)) +
+         ", nine tenths below " + shown(quantile(errors, 0.9)) + ", most " +
+         shown(quantile(errors, 1));
+}
+
+/// Relative errors |prediction / measurement - 1|.
+Numbers relative(const Numbers& logs) {
+  Numbers all;
+  for (const double one : logs) all.push_back(std::abs(std::exp(one) - 1));
+  return all;
+}
+
+/// Groups go to the folds in turn, in the order of their names' hashes.
+void deal_folds(std::vector<PlannedStep>& rows) {
+  std::map<std::uint64_t, std::vector<PlannedStep*>> groups;
+  for (PlannedStep& row : rows) groups[fnv1a(row.step.group, fnv_offset)].push_back(&row);
+  int next = 0;
+  for (auto& [hash, members] : groups) {
+    for (PlannedStep* row : members) row->fold = next % folds;
+    ++next;
+  }
+}
+
+/// Correlation of the ranks of two lists.
+double rank_correlation(const Numbers& a, const Numbers& b) {
+  const auto ranks = [](const Numbers& list) {
+    std::vector<std::size_t> order(list.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, [&](std::size_t x, std::size_t y) { return list[x] < list[y]; });
+    Numbers found(list.size());
+    for (std::size_t i = 0; i < order.size(); ++i) found[order[i]] = static_cast<double>(i);
+    return found;
+  };
+  const Numbers x = ranks(a);
+  const Numbers y = ranks(b);
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  const auto n = static_cast<double>(x.size());
+  return 1 - 6 * sum / (n * (n * n - 1));
+}
+
+class Calibrator {
+ public:
+  explicit Calibrator(const CalibrateRequest& request) : request_(request) {}
+
+  Calibration run() {
+    plan_rows();
+    constants_ = concerned(fitted_constants());
+    const Numbers errors = errors_in_use();
+    tell_errors("with the figures in use", errors);
+    tell_sources(errors);
+    tell_sets(errors);
+    result_.mean = mean_of_all(relative(dense(errors)));
+    result_.median = quantile(relative(dense(errors)), 0.5);
+    if (request_.fits && !constants_.empty()) fit_all();
+    return std::move(result_);
+  }
+
+ private:
+  void plan_rows() {
+    std::vector<PublishedStep> steps = read_published_steps(request_.rows);
+    std::map<std::string, int> reasons;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (i % 16 == 0) log_info(printed("planned %.0f", double(i)) + " of " +
+                                std::to_string(steps.size()) + " rows");
+      std::optional<PlannedStep> planned;
+      if (steps[i].unplanned.empty()) planned = plan_step(steps[i]);
+      if (planned) {
+        rows_.push_back(std::move(*planned));
+      } else {
+        ++reasons[steps[i].unplanned];
+      }
+    }
+    result_.planned = rows_.size();
+    result_.text += std::to_string(steps.size()) + " rows, " + std::to_string(rows_.size()) +
+                    " planned\n";
+    for (const auto& [reason, count] : reasons) {
+      result_.text += "  " + std::to_string(count) + " not planned: " + reason + "\n";
+    }
+    deal_folds(rows_);
+    std::map<std::string, double> counts;
+    for (const PlannedStep& row : rows_) ++counts[row.step.source];
+    // Each source weighs the count of its rows to the power of .6.
+    for (const PlannedStep& row : rows_) {
+      cases_.push_back({.weight = std::pow(counts[row.step.source], -0.4), .concerned = {}});
+    }
+  }
+
+  /// Those that some row depends on, with the values in use.
+  std::vector<Constant> concerned(std::vector<Constant> all) {
+    std::vector<Constant> kept;
+    for (Constant& constant : all) {
+      bool some = false;
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        Machine machine = rows_[i].machine;
+        const double* place = constant.place(machine, rows_[i].config.cluster);
+        if (place != nullptr && !some) in_use_.push_back(*place);
+        some = some || place != nullptr;
+        cases_[i].concerned.push_back(place != nullptr);
+      }
+      if (some) {
+        kept.push_back(std::move(constant));
+      } else {
+        for (FitCase& one : cases_) one.concerned.pop_back();
+      }
+    }
+    return kept;
+  }
+
+  double error_of(std::size_t number, const Numbers& values) const {
+    const PlannedStep& row = rows_[number];
+    return std::log(row.predict(constants_, values) / row.step.seconds);
+  }
+
+  Numbers errors_in_use() const {
+    Numbers errors(rows_.size());
+    parallel_for(std::ssize(rows_), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+        errors[i] = error_of(i, in_use_);
+      }
+    });
+    return errors;
+  }
+
+  Numbers dense(const Numbers& errors) const {
+    Numbers found;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (!rows_[i].step.experts) found.push_back(errors[i]);
+    }
+    return found;
+  }
+
+  void tell_errors(const std::string& what, const Numbers& errors) {
+    const Numbers dense_rows = dense(errors);
+    result_.text += what + ", " + std::to_string(dense_rows.size()) + " dense rows: " +
+                    shares_text(relative(dense_rows)) + "\n";
+    Numbers experts;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (rows_[i].step.experts) experts.push_back(errors[i]);
+    }
+    if (experts.empty()) return;
+    result_.text += what + ", " + std::to_string(experts.size()) + " rows with experts: " +
+                    shares_text(relative(experts)) + "\n";
+  }
+
+  void tell_sources(const Numbers& errors) {
+    std::map<std::string, Numbers> by_source;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      by_source[rows_[i].step.source].push_back(errors[i]);
+    }
+    for (const auto& [source, logs] : by_source) {
+      result_.text += "  " + padded(source, 36) + std::to_string(logs.size()) + " rows, bias " +
+                      printed("%+.1f", 100 * (std::exp(mean_of_all(logs)) - 1)) + " %, " +
+                      shares_text(relative(logs)) + "\n";
+    }
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const double off = std::exp(errors[i]) - 1;
+      log_debug(rows_[i].step.name + ": measured " + format_seconds(rows_[i].step.seconds) +
+                ", planned " + printed("%+.1f", 100 * off) + " %");
+    }
+  }
+
+  /// Rows that differ in layout only: whether the fastest is chosen.
+  void tell_sets(const Numbers& errors) {
+    constexpr std::size_t least = 5;
+    std::map<std::string, std::vector<std::size_t>> sets;
+    for (std::size_t i = 0; i < rows_.size(); ++i) sets[rows_[i].step.set].push_back(i);
+    for (const auto& [set, members] : sets) {
+      if (set.empty() || members.size() < least) continue;
+      Numbers measured;
+      Numbers planned;
+      for (const std::size_t i : members) {
+        measured.push_back(rows_[i].step.seconds);
+        planned.push_back(rows_[i].step.seconds * std::exp(errors[i]));
+      }
+      const auto chosen = std::ranges::min_element(planned) - planned.begin();
+      const double lost =
+          measured[static_cast<std::size_t>(chosen)] / *std::ranges::min_element(measured) - 1;
+      result_.text += "  set of " + std::to_string(members.size()) + " layouts (" + set +
+                      "): the choice is " + printed("%.1f", 100 * lost) +
+                      " % slower than the fastest, rank correlation " +
+                      printed("%.2f", rank_correlation(measured, planned)) + "\n";
+    }
+  }
+
+  void fit_all() {
+    FitStart start;
+    for (const Constant& constant : constants_) {
+      start.values.push_back(constant.start);
+      start.spread.push_back(constant.spread);
+    }
+    constexpr int rounds = 8;
+    const auto error = [this](std::size_t i, const Numbers& values) { return error_of(i, values); };
+    const Fitted fitted = fit(cases_, start, error, rounds, [](int round, double mean) {
+      log_info("round " + std::to_string(round) + ": mean error " + printed("%.4f", mean));
+    });
+    tell_errors("fitted", fitted.errors);
+    tell_sources(fitted.errors);
+    tell_sets(fitted.errors);
+    Numbers held(rows_.size());
+    for (int fold = 0; fold < folds; ++fold) {
+      std::vector<bool> used;
+      for (const PlannedStep& row : rows_) used.push_back(row.fold != fold);
+      const Numbers values = fit_again(cases_, start, fitted, used);
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        if (!used[i]) held[i] = error_of(i, values);
+      }
+    }
+    tell_errors("by eight folds of groups", held);
+    result_.folds_mean = mean_of_all(relative(dense(held)));
+    result_.folds_median = quantile(relative(dense(held)), 0.5);
+    result_.text += std::to_string(constants_.size()) + " constants\n";
+    for (std::size_t i = 0; i < constants_.size(); ++i) {
+      const Constant& constant = constants_[i];
+      result_.text += "  " + padded(constant.file, 14) + padded(constant.key, 18) +
+                      padded_left(printed("%.4g", std::min(fitted.values[i], constant.most)), 12) +
+                      "  in use " + printed("%.4g", in_use_[i]) + "\n";
+    }
+    write_files(fitted.values);
+  }
+
+  /// `text` with `key: value` at its beginning of a line, in place of what it has.
+  static std::string with_value(const std::string& text, const std::string& key, double value) {
+    const std::string line = key + ": " + printed("%.4g", value);
+    std::size_t begin = text.starts_with(key + ":") ? 0 : text.find("\n" + key + ":");
+    if (begin == std::string::npos) {
+      const std::size_t place = text.find("\nsources:");
+      const std::size_t at = place == std::string::npos ? text.size() : place + 1;
+      return text.substr(0, at) + line + "\n" + text.substr(at);
+    }
+    if (begin > 0) ++begin;
+    const std::size_t end = text.find('\n', begin);
+    return text.substr(0, begin) + line + (end == std::string::npos ? "" : text.substr(end));
+  }
+
+  void write_known(std::span<const KnownFile> files, const std::string& folder, bool devices,
+                   const Numbers& values) {
+    for (const KnownFile& file : files) {
+      std::string text(file.text);
+      bool changed = false;
+      for (std::size_t i = 0; i < constants_.size(); ++i) {
+        const std::string name(file.name);
+        if (constants_[i].file != (devices ? generation_of(name) : name)) continue;
+        text = with_value(text, constants_[i].key, std::min(values[i], constants_[i].most));
+        changed = true;
+      }
+      if (!changed) continue;
+      const std::string path = folder + "/" + std::string(file.name) + ".yaml";
+      write_whole_file(path, text);
+      result_.text += "wrote " + path + "\n";
+    }
+  }
+
+  void write_files(const Numbers& values) {
+    if (!request_.device_out.empty()) {
+      write_known(known_devices(), request_.device_out, true, values);
+    }
+    if (request_.software_out.empty()) return;
+    const KnownFile shared = shared_software();
+    write_known({&shared, 1}, request_.software_out, false, values);
+    write_known(known_software(), request_.software_out, false, values);
+  }
+
+  const CalibrateRequest& request_;
+  std::vector<PlannedStep> rows_;
+  std::vector<FitCase> cases_;
+  std::vector<Constant> constants_;
+  Numbers in_use_;  // the values of the constants
+  Calibration result_;
+};
+
+}  // namespace
+
+Calibration calibrate(const CalibrateRequest& request) {
+  set_thread_count(usable_cores());
+  return Calibrator(request).run();
+}
+
+}  // namespace trainctl

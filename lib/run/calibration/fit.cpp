@@ -1,0 +1,181 @@
+#include "run/calibration/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/at.h"
+#include "base/parallel_for.h"
+
+namespace trainctl {
+
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr double least_error = 0.01;  // below which an error counts as its square
+constexpr double most_step = 0.4;     // of a logarithm in a round
+constexpr double difference = 0.05;   // of a logarithm, for slopes
+
+/// Solves a x = b for a symmetric positive a, by elimination with pivots.
+Numbers solve(std::vector<Numbers> a, Numbers b) {
+  const std::size_t n = b.size();
+  for (std::size_t column = 0; column < n; ++column) {
+    std::size_t pivot = column;
+    for (std::size_t row = column; row < n; ++row) {
+      if (std::abs(a[row][column]) > std::abs(a[pivot][column])) pivot = row;
+    }
+    std::swap(a[column], a[pivot]);
+    std::swap(b[column], b[pivot]);
+    for (std::size_t row = column + 1; row < n; ++row) {
+      const double factor = a[row][column] / a[column][column];
+      for (std::size_t at = column; at < n; ++at) a[row][at] -= factor * a[column][at];
+      b[row] -= factor * b[column];
+    }
+  }
+  for (std::size_t row = n; row-- > 0;) {
+    for (std::size_t at = row + 1; at < n; ++at) b[row] -= a[row][at] * b[at];
+    b[row] /= a[row][row];
+  }
+  return b;
+}
+
+/// One step of reweighted least squares for errors e + slopes * step; `moved` is how far the
+/// constants are from where they began.
+Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
+                const std::vector<Numbers>& slopes, const Numbers& moved,
+                const std::vector<bool>& used) {
+  const std::size_t n = moved.size();
+  std::vector<Numbers> a(n, Numbers(n, 0));
+  Numbers b(n, 0);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!used[i]) continue;
+    const double weight = cases[i].weight / std::max(std::abs(errors[i]), least_error);
+    for (std::size_t row = 0; row < n; ++row) {
+      if (slopes[i][row] == 0) continue;
+      b[row] -= weight * slopes[i][row] * errors[i];
+      for (std::size_t at = 0; at < n; ++at) a[row][at] += weight * slopes[i][row] * slopes[i][at];
+    }
+  }
+  for (std::size_t row = 0; row < n; ++row) {
+    const double pull = 1 / (start.spread[row] * start.spread[row]);
+    a[row][row] += pull;
+    b[row] -= pull * moved[row];
+  }
+  Numbers step = solve(std::move(a), std::move(b));
+  for (double& one : step) one = std::clamp(one, -most_step, most_step);
+  return step;
+}
+
+Numbers moved_from(const FitStart& start, const Numbers& values) {
+  Numbers moved;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    moved.push_back(std::log(values[i] / start.values[i]));
+  }
+  return moved;
+}
+
+double cost_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
+               const Numbers& values) {
+  double cost = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) cost += cases[i].weight * std::abs(errors[i]);
+  const Numbers moved = moved_from(start, values);
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    cost += moved[i] * moved[i] / (2 * start.spread[i] * start.spread[i]);
+  }
+  return cost;
+}
+
+Numbers times_exp(const Numbers& values, const Numbers& step, double part) {
+  Numbers moved;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    moved.push_back(values[i] * std::exp(part * step[i]));
+  }
+  return moved;
+}
+
+Numbers all_errors(std::size_t count, const FitError& error, const Numbers& values) {
+  Numbers errors(count);
+  parallel_for(static_cast<std::int64_t>(count), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      at(errors, i) = error(static_cast<std::size_t>(i), values);
+    }
+  });
+  return errors;
+}
+
+void find_slopes(const std::vector<FitCase>& cases, const FitError& error, Fitted& fitted) {
+  const std::size_t constants = fitted.values.size();
+  fitted.slopes.assign(cases.size(), Numbers(constants, 0));
+  const auto count = static_cast<std::int64_t>(cases.size());
+  parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::size_t constant = 0; constant < constants; ++constant) {
+        if (!at(cases, i).concerned[constant]) continue;
+        Numbers values = fitted.values;
+        values[constant] *= std::exp(difference);
+        const double moved = error(static_cast<std::size_t>(i), values);
+        at(fitted.slopes, i)[constant] = (moved - at(fitted.errors, i)) / difference;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
+           int rounds, const std::function<void(int round, double mean)>& tell) {
+  Fitted fitted{.values = start.values,
+                .errors = all_errors(cases.size(), error, start.values),
+                .slopes = {}};
+  const std::vector<bool> all(cases.size(), true);
+  for (int round = 0;; ++round) {
+    double mean = 0;
+    for (const double one : fitted.errors) mean += std::abs(one);
+    tell(round, mean / static_cast<double>(cases.size()));
+    find_slopes(cases, error, fitted);
+    if (round == rounds) return fitted;
+    const double before = cost_of(cases, start, fitted.errors, fitted.values);
+    const Numbers step = step_of(cases, start, fitted.errors, fitted.slopes,
+                                 moved_from(start, fitted.values), all);
+    bool better = false;
+    for (double part = 1; part > 0.2 && !better; part /= 2) {
+      const Numbers values = times_exp(fitted.values, step, part);
+      const Numbers errors = all_errors(cases.size(), error, values);
+      better = cost_of(cases, start, errors, values) < before;
+      if (better) {
+        fitted.values = values;
+        fitted.errors = errors;
+      }
+    }
+    if (!better) return fitted;
+  }
+}
+
+std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart& start,
+                              const Fitted& fitted, const std::vector<bool>& used) {
+  constexpr int rounds = 12;
+  Numbers values = fitted.values;
+  Numbers errors = fitted.errors;
+  for (int round = 0; round < rounds; ++round) {
+    const Numbers step =
+        step_of(cases, start, errors, fitted.slopes, moved_from(start, values), used);
+    values = times_exp(values, step, 1);
+    const Numbers moved = [&] {
+      Numbers one;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        one.push_back(std::log(values[i] / fitted.values[i]));
+      }
+      return one;
+    }();
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      errors[i] = fitted.errors[i];
+      for (std::size_t at = 0; at < moved.size(); ++at) {
+        errors[i] += fitted.slopes[i][at] * moved[at];
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace trainctl

@@ -1,0 +1,260 @@
+#include "run/calibration/published_steps.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/read/read.h"
+
+namespace trainctl {
+
+namespace {
+
+using Json = nlohmann::json;
+
+bool holds(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string text_of(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::int64_t whole(const Json& row, const char* key, std::int64_t otherwise) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
+}
+
+/// Of the names of configs/devices; "": none has its figures.
+std::string device_named(const std::string& gpu) {
+  if (holds(gpu, "B300")) return "";
+  if (holds(gpu, "GB200")) return "gb200";
+  if (holds(gpu, "B200")) return "b200";
+  if (holds(gpu, "H200")) return "h200";
+  if (holds(gpu, "H100")) return "h100-sxm";
+  if (holds(gpu, "40GB")) return "a100-sxm-40";
+  return holds(gpu, "A100") ? "a100-sxm-80" : "";
+}
+
+/// Of the names of configs/software.
+std::string software_named(const std::string& source, const Json& row) {
+  if (holds(source, "2401.10241")) return "zb";
+  if (holds(source, "llm-foundry")) return "fsdp-2";
+  if (holds(source, "torchtitan") || holds(source, "Automodel")) return "torchtitan";
+  if (holds(source, "llm.c")) return "llmc";
+  if (holds(text_of(row, "system"), "MaxText")) return "maxtext";
+  if (holds(source, "dgxc") || holds(source, "NeMo")) return "nemo";
+  return "megatron-22";
+}
+
+/// The level at which states are sharded (ZeRO); 0: not at all.
+std::int64_t zero_of(const std::string& source, const Json& row) {
+  const std::int64_t given = whole(row, "zero_stage", -1);
+  if (given >= 0) return given;
+  const std::string sharding = text_of(row, "sharding");
+  const auto fsdp = row.find("fsdp");
+  const bool some = fsdp != row.end() && ((fsdp->is_number() && fsdp->get<double>() > 0) ||
+                                          (fsdp->is_array() && !fsdp->empty()));
+  if (sharding == "FULL_SHARD" || some) return 3;
+  if (sharding == "SHARD_GRAD_OP") return 2;
+  return holds(source, "dgxc") || holds(source, "Megatron-Bridge") ? 1 : 0;
+}
+
+double seconds_of(const Json& row) {
+  const auto derived = row.find("derived_iteration_time_s");
+  if (derived != row.end() && derived->is_number()) return derived->get<double>();
+  const double value = row.at("value").get<double>();
+  const std::string metric = row.at("metric").get<std::string>();
+  const double batch = row.at("global_batch").get<double>();
+  const double devices = row.at("gpus").get<double>();
+  if (metric == "iteration_time") return value;
+  if (metric == "samples_per_gpu_per_s") return batch / (value * devices);
+  if (metric == "tokens_per_s_per_gpu") {
+    return batch * row.at("model").at("seq").get<double>() / (value * devices);
+  }
+  throw Error(ExitCode::bad_data, "unknown metric \"" + metric + "\"");
+}
+
+class Writer {
+ public:
+  void section(const char* name) { text_ += std::string(name) + ":\n"; }
+  template <class Value>
+  void key(const char* name, const Value& value) {
+    text_ += std::string("  ") + name + ": ";
+    if constexpr (std::is_arithmetic_v<Value>) {
+      text_ += std::to_string(value);
+    } else {
+      text_ += value;
+    }
+    text_ += "\n";
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+/// Why the program cannot plan the row; "": it can.
+std::string why_unplanned(const Json& row, const std::string& device) {
+  const Json& model = row.at("model");
+  const std::string name = text_of(model, "name");
+  if (text_of(row, "schedule") == "ZB-2p") return "schedule ZB-2p";
+  if (holds(name, "squared-relu")) return "squared ReLU";
+  if (holds(name, "DeepSeek-V3")) return "latent attention";
+  if (holds(name, "GPT-OSS")) return "attention sinks";
+  const std::int64_t heads = whole(model, "heads", 1);
+  if (whole(model, "hidden", 0) % heads != 0 || holds(name, "Qwen3-30B")) {
+    return "heads that are not hidden / heads";
+  }
+  return device.empty() ? "no figures of " + text_of(row, "gpu") : "";
+}
+
+void write_model(Writer& yaml, const Json& row) {
+  const Json& model = row.at("model");
+  const std::int64_t hidden = whole(model, "hidden", 0);
+  const std::int64_t kv = whole(model, "kv_heads", 0);
+  const bool squared = holds(text_of(model, "name"), "Nemotron");
+  const auto gated_given = model.find("gated");
+  const bool gated = gated_given != model.end() ? gated_given->get<bool>() : kv > 0 && !squared;
+  yaml.section("model");
+  yaml.key("family", gated ? "llama" : "gpt2");
+  yaml.key("num_layers", whole(model, "layers", 0));
+  yaml.key("hidden_size", hidden);
+  yaml.key("num_attention_heads", whole(model, "heads", 0));
+  if (kv > 0) yaml.key("num_query_groups", kv);
+  yaml.key("ffn_hidden_size", whole(model, "ffn", 4 * hidden));
+  yaml.key("seq_length", whole(model, "seq", 0));
+  yaml.key("vocab_size", whole(model, "vocab", 51200));
+  yaml.key("tie_word_embeddings", gated ? "false" : "true");
+  const std::int64_t experts = whole(model, "experts", 0);
+  if (experts == 0) return;
+  yaml.section("moe");
+  yaml.key("num_experts", experts);
+  yaml.key("router_topk", whole(model, "topk", 1));
+  if (model.contains("moe_ffn")) yaml.key("ffn_hidden_size", whole(model, "moe_ffn", 0));
+}
+
+void write_pipeline(Writer& yaml, const Json& row) {
+  const std::int64_t stages = whole(row, "pp", 1);
+  const std::int64_t chunks = whole(row, "vpp", 1);
+  const std::int64_t layers = whole(row.at("model"), "layers", 0);
+  if (stages == 1) return;
+  yaml.key("pipeline_stages", stages);
+  if (chunks > 1) yaml.key("virtual_pipeline_stages", chunks);
+  std::string pipeline = text_of(row, "schedule") == "ZB-1p" ? "scheduler: zb-h1" : "";
+  const std::int64_t parts = stages * std::max<std::int64_t>(1, chunks);
+  if (layers % parts != 0 && (layers + 2) % parts == 0) {
+    pipeline += std::string(pipeline.empty() ? "" : ", ") +
+                "account_for_embedding: true, account_for_loss: true";
+  }
+  if (!pipeline.empty()) yaml.key("pipeline", "{" + pipeline + "}");
+}
+
+std::string config_of(const Json& row, const std::string& source, const std::string& device) {
+  Writer yaml;
+  write_model(yaml, row);
+  const std::string software = software_named(source, row);
+  yaml.section("parallel");
+  yaml.key("device", "cuda");
+  yaml.key("tensor_parallel", whole(row, "tp", 1));
+  yaml.key("context_parallel", whole(row, "cp", 1));
+  if (whole(row, "ep", 1) > 1) yaml.key("expert_parallel", whole(row, "ep", 1));
+  const auto sequence = row.find("sequence_parallel");
+  const bool splits = sequence != row.end() && sequence->is_boolean() && sequence->get<bool>();
+  if (splits && whole(row, "tp", 1) > 1) yaml.key("sequence_parallel", "true");
+  // Unless the row says that it is off.
+  const bool overlaps = !holds(text_of(row, "overlap"), "no tp_comm overlap");
+  if (splits && overlaps && software == "nemo") yaml.key("tp_comm_overlap", "{enable: true}");
+  // Gradients travel in 16 bits.
+  if (software == "fsdp-2" || software == "megatron-22") yaml.key("gradient_fp32_sync", "false");
+  write_pipeline(yaml, row);
+  const std::int64_t zero = zero_of(source, row);
+  const std::int64_t replicas = whole(row, "dp", 1) * whole(row, "cp", 1);
+  if (zero > 0 && replicas > 1) {
+    yaml.key("parallel_optimizer",
+             "{enable: true, optimizer_level: level" + std::to_string(zero) + "}");
+  }
+  if (software == "megatron-22") yaml.section("hooks"), yaml.key("grad_sync", "after_backward");
+  const std::string recompute = text_of(row, "recompute");
+  if (recompute == "full" || recompute == "selective") {
+    yaml.section("recompute");
+    yaml.key("enable", "true");
+    yaml.key("select", recompute == "full" ? "full" : "attention");
+  }
+  yaml.section("train");
+  yaml.key("global_batch_size", whole(row, "global_batch", 0));
+  yaml.key("micro_batch_size", whole(row, "micro_batch", 1));
+  yaml.section("precision");
+  yaml.key("compute", "bf16");
+  yaml.section("cluster");
+  yaml.key("device", device);
+  yaml.key("software", software);
+  if (holds(source, "vTrain")) {
+    // Four adapters of 200 Gb/s in a host of eight.
+    yaml.key("levels", "[{name: host, ranks: 8}, {name: network, bandwidth: 25e9, links: 4}]");
+  }
+  return yaml.take();
+}
+
+PublishedStep step_of(const Json& row) {
+  PublishedStep step;
+  if (row.contains("config")) {
+    step.name = step.source = step.group = row.at("config").get<std::string>();
+    const auto loaded = load_text(step.name);
+    if (!loaded.text) throw Error(ExitCode::missing_input, step.name + ": " + loaded.why);
+    step.config = *loaded.text;
+    step.ranks = row.at("ranks").get<std::int64_t>();
+    step.seconds = row.at("seconds").get<double>();
+    return step;
+  }
+  const Json& model = row.at("model");
+  step.source = row.at("source").get<std::string>();
+  step.source = step.source.substr(0, step.source.find('@'));
+  step.source = step.source.substr(0, step.source.find(":data"));
+  const auto part = [&](const Json& of, const char* key) {
+    const auto found = of.find(key);
+    return std::string(key) + " " + (found == of.end() || found->is_null() ? "-" : found->dump());
+  };
+  const std::string gpu = text_of(row, "gpu").substr(0, 4);
+  const std::string sizes = part(model, "hidden") + " " + part(model, "layers") + " " +
+                            part(model, "heads") + " " + part(model, "seq");
+  step.group = step.source + " " + text_of(model, "name") + " " + sizes + " " + gpu;
+  step.set = step.group + " " + part(row, "gpus") + " " + part(row, "global_batch");
+  for (const char* axis : {"tp", "pp", "vpp", "cp", "ep"}) step.group += " " + part(row, axis);
+  step.name = step.source + " " + text_of(model, "name") + " " + sizes + " " +
+              text_of(row, "gpu").substr(0, 14) + " x " + part(row, "gpus").substr(5);
+  for (const char* axis : {"tp", "pp", "micro_batch"}) step.name += " " + part(row, axis);
+  step.ranks = row.at("gpus").get<std::int64_t>();
+  step.seconds = seconds_of(row);
+  step.experts = whole(model, "experts", 0) > 0;
+  const std::string device = device_named(text_of(row, "gpu"));
+  step.unplanned = why_unplanned(row, device);
+  if (step.unplanned.empty()) step.config = config_of(row, step.source, device);
+  return step;
+}
+
+}  // namespace
+
+std::vector<PublishedStep> read_published_steps(const std::string& path) {
+  constexpr std::int64_t most_bytes = 64 << 20;
+  const std::string text = read_beginning(path, most_bytes);
+  std::vector<PublishedStep> steps;
+  std::size_t number = 0;
+  try {
+    for (const Json& row : Json::parse(text)) {
+      steps.push_back(step_of(row));
+      ++number;
+    }
+  } catch (const Json::exception& error) {
+    throw Error(ExitCode::bad_data,
+                path + ", row " + std::to_string(number) + ": " + error.what());
+  }
+  require(!steps.empty(), ExitCode::bad_data, path + " has no rows");
+  return steps;
+}
+
+}  // namespace trainctl

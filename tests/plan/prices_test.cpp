@@ -1,0 +1,224 @@
+// Prices on a device: products, attention, collectives by the levels of a network, and steps.
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "catch.h"
+#include "config/devices/known_files.h"
+#include "config/devices/read_figures.h"
+#include "plan/cost/block_prices.h"
+#include "plan/cost/device_prices.h"
+#include "plan/cost/ledger.h"
+#include "plan/cost/estimate.h"
+#include "plan/cost/run_estimate.h"
+#include "sample.h"
+
+using namespace trainctl;
+
+namespace {
+
+Config config_on(const std::string& device) {
+  Config config = gpt2_124m();
+  config.precision.compute = ComputeType::bf16;
+  config.parallel.device = "cuda";
+  config.cluster = {};
+  config.cluster.device = device;
+  return config;
+}
+
+Machine machine_on(const Config& config, std::int64_t ranks) {
+  const auto machine = machine_of(config.cluster, ranks);
+  REQUIRE(machine);
+  return *machine;
+}
+
+/// One product takes 1 s for each 1e9 operations on one processor, without anything else.
+Machine plain_machine() {
+  Machine machine;
+  machine.device.products["bf16"] = {.peak = 1e9, .reached = 1, .wave = 1, .half = 0, .launch = 0,
+                                     .tiles = {{10, 10, 1}}};
+  machine.device.memory_bandwidth = 1e30;
+  machine.device.link = 100;
+  machine.levels = {{.ranks = 4, .bandwidth = 100, .latency = 0},
+                    {.ranks = 16, .bandwidth = 10, .latency = 1}};
+  return machine;
+}
+
+PriceList list_of(const Machine& machine) { return {machine, Mesh{}, DType::bf16}; }
+
+double step_of(const Config& config, std::int64_t ranks, const Machine& machine) {
+  return estimate_time(plan_of(config, ranks), machine, config).step();
+}
+
+}  // namespace
+
+TEST_CASE("a product takes whole tiles, whole waves, and at least the time of its bytes") {
+  Machine machine = plain_machine();
+  CHECK(list_of(machine).product({10, 10, 1000}) == Approx(2e5 / 1e9));
+  CHECK(list_of(machine).product({11, 10, 1000}) == Approx(2 * 2e5 / 1e9));
+  CHECK(list_of(machine).product({10, 10, 1000, 3}) == Approx(3 * 2e5 / 1e9));
+  machine.device.processors = 4;  // each a quarter of the peak: one tile leaves three idle
+  CHECK(list_of(machine).product({10, 10, 100}) == Approx(4 * 2e4 / 1e9));
+  CHECK(list_of(machine).product({20, 20, 100}) == Approx(4 * 2e4 / 1e9));
+  CHECK(list_of(machine).product({50, 10, 100}) == Approx(8 * 2e4 / 1e9));
+  machine.device.products["bf16"].wave = 0;
+  CHECK(list_of(machine).product({50, 10, 100}) == Approx(5 * 2e4 / 1e9));
+  machine.device.sustained = 0.5;  // once
+  CHECK(list_of(machine).product({50, 10, 100}) == Approx(2 * 5 * 2e4 / 1e9));
+  machine.device.memory_bandwidth = 1;
+  CHECK(list_of(machine).product({10, 10, 100}) == Approx(2 * (1000 + 1000 + 100)));
+}
+
+TEST_CASE("long sums of few tiles are split over idle processors") {
+  Machine machine = plain_machine();
+  machine.device.processors = 8;
+  const double whole = 8 * 2 * 100 * 2048.0 / 1e9;
+  CHECK(list_of(machine).product({10, 10, 2048}) == Approx(whole / 8));
+  CHECK(list_of(machine).product({10, 10, 510}) == Approx(8 * 2 * 100 * 510.0 / 1e9));
+}
+
+TEST_CASE("attention costs the pairs under the mask, and is slower for short sequences") {
+  Machine machine = plain_machine();
+  machine.device.attention["own"] = {.forward = 0.5, .half_length = 100, .head_64 = 0.5,
+                                     .launch = 0, .backward = 0.5};
+  machine.software.attention = "own";
+  const PricedAttention one{1000, 2, 128, 1000, 1000};
+  const double forward = one.flops() / (1e9 * 0.5 * 1000 / 1100);
+  CHECK(list_of(machine).attention(one, false) == Approx(forward));
+  CHECK(list_of(machine).attention(one, true) == Approx(forward * 2.5 / 0.5));
+  const PricedAttention narrow{1000, 4, 64, 1000, 1000};
+  CHECK(list_of(machine).attention(narrow, false) == Approx(2 * forward));
+  machine.software.attention = "scores";
+  machine.software.score_bytes = 14;
+  machine.device.memory_bandwidth = 1e6;
+  machine.device.memory_reached = 1;
+  CHECK(list_of(machine).attention(one, false) > 14 * 1000.0 * 2 * 1000 / 1e6);
+}
+
+TEST_CASE("collectives pay each level: its ranks carry parts over the next one") {
+  const Machine machine = plain_machine();
+  const PriceList list = list_of(machine);
+  const GroupSpan inside{4, 1};
+  const GroupSpan across{1, 4};
+  const GroupSpan both{4, 4};
+  using enum GroupOperation;
+  CHECK(list.collective(all_gather, inside, 400) == Approx(300 / 100.0));
+  CHECK(list.collective(all_gather, across, 400) == Approx(2 + 300 / 10.0));
+  CHECK(list.collective(all_gather, both, 400) == Approx(300 / 100.0 + 2 + 75 / 10.0));
+  CHECK(list.collective(reduce_scatter, both, 400) == Approx(300 / 100.0 + 2 + 75 / 10.0));
+  CHECK(list.collective(all_reduce, both, 400) == Approx(600 / 100.0 + 4 + 150 / 10.0));
+  // What a rank sends to others it sends itself.
+  CHECK(list.collective(all_to_all, both, 400) == Approx(300 / 100.0 + 2 + 300 / 10.0));
+}
+
+TEST_CASE("a table of a collective is read between its sizes and beyond them") {
+  Machine machine = plain_machine();
+  machine.device.collectives[GroupOperation::all_gather][4] = {{100, 10000}, {1, 100}};
+  const PriceList list = list_of(machine);
+  const auto of = [&](double bytes) {
+    return list.collective(GroupOperation::all_gather, {4, 1}, bytes);
+  };
+  CHECK(of(10) == Approx(1));
+  CHECK(of(1000) == Approx(10));
+  CHECK(of(20000) == Approx(200));
+  machine.levels.front().bandwidth = 50;  // half of the device's link
+  CHECK(list_of(machine).collective(GroupOperation::all_gather, {4, 1}, 500) == Approx(10));
+}
+
+TEST_CASE("groups lie in the levels as the mesh numbers its ranks") {
+  Mesh mesh;
+  mesh.tp = 4;
+  mesh.dp = 8;
+  mesh.pp = 2;
+  mesh.edp = 32;
+  const std::vector<Level> levels{{.ranks = 8, .bandwidth = 1, .latency = 0},
+                                  {.ranks = 64, .bandwidth = 1, .latency = 0}};
+  CHECK(span_of(mesh, levels, tensor_group, 4, 0) == GroupSpan{4, 1});
+  CHECK(span_of(mesh, levels, group_over({Axis::dp}), 8, 0) == GroupSpan{2, 4});
+  CHECK(span_of(mesh, levels, world_group, 64, 0) == GroupSpan{8, 8});
+  CHECK(joining_level(levels, 0, 7) == 0);
+  CHECK(joining_level(levels, 0, 32) == 1);
+}
+
+TEST_CASE("ranks that share layers over the network are slower than those of a host") {
+  Config config = config_on("h100-sxm");
+  config.parallel.tensor_parallel = 4;
+  config.train.global_batch_size = 16;
+  config.cluster.levels.list.resize(2);
+  config.cluster.levels.list[0].name = "host";
+  config.cluster.levels.list[0].ranks = 4;
+  config.cluster.levels.list[1].name = "network";
+  const double inside = step_of(config, 8, machine_on(config, 8));
+  config.cluster.levels.list[0].ranks = 2;
+  const double outside = step_of(config, 8, machine_on(config, 8));
+  CHECK(outside > 1.2 * inside);
+}
+
+TEST_CASE("a device says on what its time rests, and what tokens cost") {
+  Config config = config_on("h100-sxm");
+  config.cluster.price_per_hour = 2.5;
+  config.train.steps = 1000;
+  const Plan plan = plan_of(config, 8);
+  REQUIRE(plan.time);
+  REQUIRE(plan.time->on_device);
+  const DeviceTime& time = *plan.time->on_device;
+  CHECK(time.trust == "device table");
+  CHECK(time.expected_error == Approx(0.08));
+  CHECK(time.goodput > 0.99);
+  CHECK(*time.cost_per_billion_tokens == Approx(2.5 * time.device_hours_per_billion_tokens));
+  CHECK(*time.cost == Approx(*time.days * 24 * 8 * 2.5));
+  CHECK(time.tokens_per_day == Approx(static_cast<double>(plan.tokens_per_step()) /
+                                      plan.time->step() * time.goodput * 86400));
+  CHECK(plan.device_gib == 80);
+}
+
+TEST_CASE("the shares of checkpoints and failures") {
+  CHECK(best_interval(2, 8, 10000) == Approx(200));
+  CHECK(goodput(2, 200, 8, 10000, 100) == Approx(1 - 8 / 400.0 - 300 / 10000.0));
+  for (const double every : {150.0, 300.0}) {
+    CHECK(goodput(2, every, 8, 10000, 100) < goodput(2, 200, 8, 10000, 100));
+  }
+  CHECK(goodput(2, 200, 0, 0, 100) == 1);
+}
+
+TEST_CASE("the ledger of a device adds up to its play") {
+  Config config = config_on("h100-sxm");
+  config.parallel.tensor_parallel = 2;
+  config.parallel.pipeline_stages = 2;
+  const Plan plan = plan_of(config, 8);
+  const Machine machine = machine_on(config, 8);
+  const auto prices = device_prices(plan, price_list(plan, machine));
+  const TimeEstimate time = estimate_time(plan, *prices, simulation_input(plan));
+  for (const Ledger& ledger : estimate_ledgers(plan, *prices)) {
+    CHECK(ledger.products > 0);
+    CHECK(ledger.tp > 0);
+    CHECK(ledger.total() == Approx(time.forward_backward + ledger.optimizer).epsilon(0.02));
+  }
+}
+
+TEST_CASE("a faster link, memory or processor never makes a step slower") {
+  std::mt19937 random(7);
+  const auto upto = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
+  for (int draw = 0; draw < 40; ++draw) {
+    Config config = config_on(draw % 2 == 0 ? "h100-sxm" : "a100-sxm-80");
+    config.parallel.tensor_parallel = 1 << upto(3);
+    config.parallel.pipeline_stages = 1 << upto(2);
+    config.parallel.parallel_optimizer.enable = upto(2) == 1;
+    config.train.global_batch_size = 32;
+    const Plan plan = plan_of(config, 16);
+    const Machine machine = machine_on(config, 16);
+    const double before = estimate_time(plan, machine, config).step();
+    const auto check = [&](const char* what, const auto& change) {
+      Machine faster = machine;
+      change(faster);
+      INFO(what << ", draw " << draw);
+      CHECK(estimate_time(plan, faster, config).step() <= before * (1 + 1e-12));
+    };
+    const double factor = 1.05 + 0.1 * upto(20);
+    check("link", [&](Machine& m) { m.levels[0].bandwidth *= factor; });
+    check("network", [&](Machine& m) { m.levels[1].bandwidth *= factor; });
+    check("latency", [&](Machine& m) { m.levels[1].latency /= factor; });
+    check("memory", [&](Machine& m) { m.device.memory_bandwidth *= factor; });
+    check("products", [&](Machine& m) { m.device.products["bf16"].peak *= factor; });
+  }
+}
