@@ -1,4 +1,4 @@
-// trainctl bench step | ops | experts | comm | overlap | checkpoint: where the time of a training
+// trainctl bench step | ops | experts | comm | overlap | device | checkpoint: where the time of a training
 // step goes on this machine.
 #include <algorithm>
 #include <iostream>
@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "comm/world.h"
 #include "commands.h"
+#include "execute.h"
 #include "output.h"
 
 namespace trainctl {
@@ -24,6 +25,7 @@ constexpr const char* bench_examples =
     "  trainctl bench comm --local-ranks 2 --device cuda\n"
     "  mpirun -n 4 trainctl bench comm --max-bytes 1048576\n"
     "  trainctl bench overlap --config configs/gpt.yaml --set model.num_layers=8\n"
+    "  trainctl bench device --config configs/gpt2-124m.yaml --save own.yaml\n"
     "  trainctl bench checkpoint --config configs/gpt2-124m.yaml --directory /scratch\n";
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 36;
@@ -165,6 +167,34 @@ int run_overlap(const Arguments& arguments) {
   return 0;
 }
 
+int run_device(const Arguments& arguments) {
+  CommandLine line(
+      "Measures this machine's device and writes a file for cluster.device, so that plans rest on "
+      "this machine.",
+      "trainctl bench device");
+  BenchRequest request;
+  DeviceBench options;
+  std::string file;
+  std::int64_t local_ranks = 0;
+  line.add_text("--save", file, "The file to write", "FILE");
+  line.require("--save", true);
+  line.add_text("--like", options.like,
+                "A device of `trainctl devices --known`, for what is not measured; default: h100-sxm "
+                "or cpu-avx2",
+                "NAME");
+  line.add_number("--seconds", options.seconds, "About how long it takes; default 60", 5);
+  line.add_whole_number("--local-ranks", local_ranks,
+                        "Also measure collectives between so many ranks, as threads", 2, 1024);
+  if (!read_request(line, arguments, request)) return 0;
+  refuse_existing("trainctl bench device", file);
+  options.file = file;
+  options.local_ranks = static_cast<int>(local_ranks);
+  options.command = "trainctl bench device " + shell_line(arguments);
+  bench_device(request, options, std::cout);
+  finish_output();
+  return 0;
+}
+
 int run_checkpoints(const Arguments& arguments) {
   CommandLine line("Measures how fast checkpoints are saved and loaded.",
                    "trainctl bench checkpoint");
@@ -196,6 +226,7 @@ int run_bench(const Arguments& arguments) {
        {"experts", "Compare a layer of experts with a plain MLP", run_experts},
        {"comm", "Measure collectives and messages between ranks", run_comm},
        {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap},
+       {"device", "Measure this machine's device for plans", run_device},
        {"checkpoint", "Measure saving and loading of checkpoints", run_checkpoints}});
 }
 

@@ -74,6 +74,20 @@ struct CommBench {
 /// two, and whether the results are right. On CUDA devices over NCCL. Rank 0 prints.
 void bench_comm(const CommBench& options, std::ostream& out);
 
+struct DeviceBench {
+  std::string like;          // a name of `trainctl devices --known`: what is not measured is its
+  int local_ranks = 0;       // of collectives, as threads; 0: none are measured
+  double seconds = 60;       // of all measurements together, about
+  std::filesystem::path file;  // that the figures are written to
+  std::string command;         // as typed, for the sources
+};
+
+/// Measures what section cluster needs to know of this machine's device (cluster.device): products
+/// of many shapes and orientations, attention, copies, how fast products are after minutes, and
+/// collectives. Writes a file of the form in docs/planning.md, and prints how far its formulas are
+/// from what was measured. Throws Error{usage} for an unknown `like`.
+void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out);
+
 struct CheckpointBench {
   std::filesystem::path directory = ".";  // on the disk to measure; a folder in it comes and goes
   std::int64_t ranks = 2;                 // as threads, for the loads

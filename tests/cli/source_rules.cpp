@@ -53,7 +53,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"run",
      {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration", "models"}},
     {"verify", {"own", "switches", "", "selection"}},
-    {"bench", {"", "ops", "comm"}},
+    {"bench", {"", "ops", "comm", "device"}},
 };
 
 /// Rooms that may include less than their folder: what verify computes apart from the engine shares

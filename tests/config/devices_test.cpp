@@ -59,6 +59,19 @@ TEST_CASE("every shipped file of software can be read, and extends what it share
   }
 }
 
+TEST_CASE("what is written of a device reads back") {
+  for (const KnownFile& file : known_devices()) {
+    INFO(file.name);
+    Diagnostics mistakes;
+    const std::string first = write_device(read_device(file.text, "shipped", mistakes));
+    const std::string second = write_device(read_device(first, "written", mistakes));
+    INFO(render_text(mistakes, false));
+    CHECK(mistakes.list().empty());
+    CHECK(first == second);
+    CHECK(contains(first, "peak: "));
+  }
+}
+
 TEST_CASE("a mistake in a file of figures has its place, its key and the rule") {
   const std::string good = text_of("h100-sxm");
   CHECK(mistake_of(good) == "none");

@@ -109,6 +109,7 @@ std::set<std::string> codes_of_cases() {
 /// Codes whose exact text is held by a test of C++, and where.
 const std::map<std::string, std::string> tested_elsewhere = {
     {"data-weights", "plan/codes_test.cpp"},
+    {"cluster-software", "run/calibration_test.cpp"},
     {"device", "plan/codes_test.cpp"},
     {"device-memory", "plan/estimate_test.cpp"},
     {"device-queues", "plan/estimate_test.cpp"},

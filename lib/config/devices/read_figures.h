@@ -17,6 +17,9 @@ DeviceFigures read_device(std::string_view text, const std::string& name, Diagno
 SoftwareFigures read_software(std::string_view text, const std::string& name,
                               Diagnostics& diagnostics);
 
+/// YAML that read_device reads back to the same figures.
+std::string write_device(const DeviceFigures& device);
+
 /// The text that cluster.device or cluster.software names: of a known file, or `file_text`, which
 /// was read from a file of this name. "": there is neither.
 std::string_view device_text(const ClusterConfig& cluster);

@@ -143,7 +143,8 @@ class Calibrator {
     const Numbers errors = errors_in_use();
     tell_errors("with the figures in use", errors);
     tell_sources(errors);
-    tell_sets(errors);
+    result_.sets = tell_sets(errors);
+    result_.constants = constants_.size();
     result_.mean = mean_of_all(relative(dense(errors)));
     result_.median = quantile(relative(dense(errors)), 0.5);
     if (request_.fits && !constants_.empty()) fit_all();
@@ -255,11 +256,12 @@ class Calibrator {
   }
 
   /// Rows that differ in layout only: whether the fastest is chosen.
-  void tell_sets(const Numbers& errors) {
+  std::vector<LayoutSet> tell_sets(const Numbers& errors) {
+    std::vector<LayoutSet> sets;
     constexpr std::size_t least = 5;
-    std::map<std::string, std::vector<std::size_t>> sets;
-    for (std::size_t i = 0; i < rows_.size(); ++i) sets[rows_[i].step.set].push_back(i);
-    for (const auto& [set, members] : sets) {
+    std::map<std::string, std::vector<std::size_t>> by_set;
+    for (std::size_t i = 0; i < rows_.size(); ++i) by_set[rows_[i].step.set].push_back(i);
+    for (const auto& [set, members] : by_set) {
       if (set.empty() || members.size() < least) continue;
       Numbers measured;
       Numbers planned;
@@ -270,11 +272,13 @@ class Calibrator {
       const auto chosen = std::ranges::min_element(planned) - planned.begin();
       const double lost =
           measured[static_cast<std::size_t>(chosen)] / *std::ranges::min_element(measured) - 1;
+      sets.push_back({members.size(), lost, rank_correlation(measured, planned)});
       result_.text += "  set of " + std::to_string(members.size()) + " layouts (" + set +
                       "): the choice is " + printed("%.1f", 100 * lost) +
                       " % slower than the fastest, rank correlation " +
-                      printed("%.2f", rank_correlation(measured, planned)) + "\n";
+                      printed("%.2f", sets.back().correlation) + "\n";
     }
+    return sets;
   }
 
   void fit_all() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace trainctl {
 
@@ -12,10 +13,19 @@ struct CalibrateRequest {
   bool fits = true;          // false: only the errors of the shipped figures
 };
 
+/// Rows that differ in layout only.
+struct LayoutSet {
+  std::size_t rows = 0;
+  double lost = 0;         // by the layout with the least planned time, beside the fastest
+  double correlation = 0;  // of the ranks of planned and measured times
+};
+
 struct Calibration {
   std::string text;            // for a terminal
   std::size_t planned = 0;     // rows
   double mean = 0, median = 0;              // absolute error of the figures as they are, dense rows
+  std::vector<LayoutSet> sets;              // of at least five rows, by the figures as they are
+  std::size_t constants = 0;                // that were fitted
   double folds_mean = 0, folds_median = 0;  // of dense rows, each predicted without its group
 };
 

@@ -1,0 +1,74 @@
+// Prices beside published steps, and the fit of constants.
+#include <cmath>
+#include <iostream>
+
+#include "catch.h"
+#include "run/calibration/calibrate.h"
+#include "run/calibration/fit.h"
+#include "run/prepare.h"
+#include "thorough.h"
+
+using namespace trainctl;
+
+TEST_CASE("the shipped figures come close to published steps, and choose the fastest layouts") {
+  const std::string rows = TRAINCTL_SOURCE_DIR "/tests/plan/published_steps.json";
+  const Calibration found = calibrate({.rows = rows, .fits = thorough()});
+  std::cout << found.text;
+  CHECK(found.planned >= 124);
+  CHECK(found.mean <= 0.06);
+  CHECK(found.median <= 0.045);
+  REQUIRE(found.sets.size() == 3);
+  for (const LayoutSet& set : found.sets) {
+    INFO(set.rows << " layouts");
+    CHECK(set.lost == 0);
+    CHECK(set.correlation >= (set.rows == 13 ? 0.9 : set.rows == 9 ? 0.8 : 0.65));
+  }
+  CHECK(found.constants <= 24);  // contention and jitter are assumed, and count as fitted
+  if (!thorough()) return;
+  CHECK(found.folds_mean <= 0.06);
+  CHECK(found.folds_median <= 0.045);
+}
+
+TEST_CASE("a fit finds the constants that made the measurements, and leaves others alone") {
+  // Case i takes a + b i seconds; the third constant concerns none.
+  std::vector<FitCase> cases(12, {.weight = 1, .concerned = {true, true, false}});
+  const FitStart start{.values = {1, 1, 5}, .spread = {2, 2, 2}};
+  const auto seconds = [](std::size_t i, const std::vector<double>& values) {
+    return values[0] + values[1] * static_cast<double>(i);
+  };
+  const auto error = [&](std::size_t i, const std::vector<double>& values) {
+    const double off = i == 7 ? 3 : 1;  // one that no constants explain
+    return std::log(seconds(i, values) / (off * seconds(i, {3, 0.25, 0})));
+  };
+  int rounds = 0;
+  const Fitted fitted = fit(cases, start, error, 20, [&](int, double) { ++rounds; });
+  CHECK(fitted.values[0] == Approx(3).epsilon(0.05));
+  CHECK(fitted.values[1] == Approx(0.25).epsilon(0.05));
+  CHECK(fitted.values[2] == 5);
+  CHECK(rounds > 2);
+  std::vector<bool> used(cases.size(), true);
+  used[7] = false;
+  CHECK(fit_again(cases, start, fitted, used)[0] == Approx(3).epsilon(0.05));
+}
+
+TEST_CASE("other software is for plans: no run is made with its prices") {
+  const char* text =
+      "model: {num_layers: 4, hidden_size: 128, num_attention_heads: 4, seq_length: 64, "
+      "vocab_size: 256}\n"
+      "data: {train: text}\n"
+      "train: {steps: 10, global_batch_size: 4}\n"
+      "lr_schedule: {max_lr: 1.0e-3}\n"
+      "cluster: {device: cpu-avx2, software: trainctl}\n";
+  const auto finding = [&](const std::string& software, Purpose purpose) {
+    ReadResult read = read_config_text(text, "t.yaml", {"cluster.software=" + software});
+    prepare(read, Site{}, purpose);
+    return read.diagnostics.list().empty() ? Diagnostic{} : read.diagnostics.list().front();
+  };
+  CHECK(finding("trainctl", Purpose::train).code.empty());
+  CHECK(finding("megatron-22", Purpose::plan).code.empty());
+  const Diagnostic refused = finding("megatron-22", Purpose::train);
+  CHECK(refused.code == "cluster-software");
+  CHECK(refused.message ==
+        "only plans compare other software (megatron-22): a run is this program's");
+  CHECK(refused.help == "remove it, or set it to trainctl");
+}
