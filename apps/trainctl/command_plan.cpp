@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iostream>
 #include <optional>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "base/whole_file.h"
+#include "bench/bench.h"
 #include "commands.h"
 #include "execute.h"
 #include "failure_document.h"
@@ -31,6 +33,7 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --world-size 8 --groups dp\n"
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
     "  trainctl plan --diff configs/gpt.yaml other.yaml\n"
+    "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --measure\n"
     "  trainctl plan --calibrate tests/plan/published_steps.json\n";
 
 struct PlanCommand {
@@ -48,6 +51,7 @@ struct PlanCommand {
   std::string command_line;  // for the page
   CalibrateRequest calibrate;
   bool only_errors = false;  // of --calibrate
+  bool measure = false;
 };
 
 MemoryModels memory_models_of(const std::string& word) {
@@ -219,6 +223,13 @@ int show_plan(const PlanCommand& command) {
   deliver(text_of(command, input), command.output);
   write_layout_files(planned->read.config, planned->plan, std::max<std::int64_t>(0, input.rank));
   if (!command.output.empty()) print_message("wrote " + command.output + "\n");
+  if (command.measure) {
+    BenchRequest bench;
+    bench.config = command.request.config;
+    bench.set_options = command.request.set_options;
+    measure_plan(bench, std::cout);
+    finish_output();
+  }
   const MemoryFit fit = memory_fit(input);
   if (command.memory_limit <= 0 || fit.fits()) return 0;
   print_message(fit_text(fit) + "\n");
@@ -265,6 +276,9 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
                 "FILE");
   line.add_flag("--force", command.force, "Replace the output file if there is one");
+  line.add_flag("--measure", command.measure,
+                "Also run some steps of one rank here, and show their time beside the planned one "
+                "kind by kind");
   line.add_text("--calibrate", command.calibrate.rows,
                 "Compare prices with measured steps, fit what is fitted, and show both errors",
                 "ROWS.json");
@@ -299,6 +313,9 @@ void check_together(const PlanCommand& command) {
   if (page && diff) refuse(plan_name, "--diff supports --format table|json, not " + command.format);
   if (page && !command.groups.empty()) {
     refuse(plan_name, "--groups supports --format table|json, not " + command.format);
+  }
+  if (command.measure && (diff || command.format != "table" || !command.groups.empty())) {
+    refuse(plan_name, "--measure is for the table of one plan");
   }
   if (diff && command.memory_limit > 0) refuse(plan_name, "--memory-limit is for one plan");
   if (diff && !command.groups.empty()) refuse(plan_name, "--diff and --groups exclude each other");

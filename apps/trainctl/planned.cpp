@@ -46,7 +46,9 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
                                                    : std::min<std::int64_t>(site.world_size, 8);
   site.cores_per_host = usable_cores();
   NetworkLevels& levels = read.config.cluster.levels;
-  if (request.ranks_per_host > 1 && read.config.cluster.device && levels.list.empty()) {
+  const bool prints = purpose == Purpose::plan || purpose == Purpose::rates;
+  const bool names_device = prints && read.config.cluster.device;
+  if (request.ranks_per_host > 1 && names_device && levels.list.empty()) {
     levels.list.resize(2);
     levels.list[0].name = "host";
     levels.list[0].ranks = request.ranks_per_host;
@@ -57,7 +59,7 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   const DeviceChoice choice = device_here(parallel, here);
   site.device = choice.device;
   site.cudnn = cudnn_here(parallel.attention_backend, choice.device).taken;
-  if (parallel.device == "auto" && read.config.cluster.device) {
+  if (parallel.device == "auto" && names_device) {
     plan_for_device(read.config.cluster, site);
   } else if (parallel.device == "auto") {
     print_message("parallel.device auto, seen from here: " + choice.why + "\n");

@@ -74,6 +74,11 @@ struct CommBench {
 /// two, and whether the results are right. On CUDA devices over NCCL. Rank 0 prints.
 void bench_comm(const CommBench& options, std::ostream& out);
 
+/// Steps of the config on random tokens on one rank of this machine, kind by kind beside what the
+/// prices of its section cluster give for the same plan, and the largest differences. `pairs` is
+/// the number of steps. Throws Error{usage} where the section has no prices.
+void measure_plan(const BenchRequest& request, std::ostream& out);
+
 struct DeviceBench {
   std::string like;          // a name of `trainctl devices --known`: what is not measured is its
   int local_ranks = 0;       // of collectives, as threads; 0: none are measured
