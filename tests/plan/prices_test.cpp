@@ -47,7 +47,7 @@ Machine plain_machine() {
 PriceList list_of(const Machine& machine) { return {machine, Mesh{}, DType::bf16}; }
 
 double step_of(const Config& config, std::int64_t ranks, const Machine& machine) {
-  return estimate_time(plan_of(config, ranks), machine, config).step();
+  return estimate_time(plan_of(config, ranks), machine, run_terms(config)).step();
 }
 
 }  // namespace
@@ -207,12 +207,12 @@ TEST_CASE("a faster link, memory or processor never makes a step slower") {
     config.train.global_batch_size = 32;
     const Plan plan = plan_of(config, 16);
     const Machine machine = machine_on(config, 16);
-    const double before = estimate_time(plan, machine, config).step();
+    const double before = estimate_time(plan, machine, run_terms(config)).step();
     const auto check = [&](const char* what, const auto& change) {
       Machine faster = machine;
       change(faster);
       INFO(what << ", draw " << draw);
-      CHECK(estimate_time(plan, faster, config).step() <= before * (1 + 1e-12));
+      CHECK(estimate_time(plan, faster, run_terms(config)).step() <= before * (1 + 1e-12));
     };
     const double factor = 1.05 + 0.1 * upto(20);
     check("link", [&](Machine& m) { m.levels[0].bandwidth *= factor; });

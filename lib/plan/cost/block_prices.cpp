@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
 #include "plan/model/attention.h"
 #include "plan/model/experts.h"
@@ -34,7 +33,7 @@ ElementPasses passes_of_elements(const Product& product, bool gated) {
 }
 
 std::vector<PricedPart> parts_of(const Plan& plan, int unit) {
-  const LayerForm form = layer_form(plan.model, unit - 1);
+  const LayerForm form = plan.form_of(unit);
   const auto local = plan.local_of(unit);
   std::vector<PricedPart> parts{{{BlockPart::norm1, local.stream_rows, 0, form.hidden}}};
   const auto add = [&](const Products& products) {
@@ -47,7 +46,7 @@ std::vector<PricedPart> parts_of(const Plan& plan, int unit) {
     return parts;
   }
   add(router_products(form, local));
-  for (const Product& one : routed_products(form, local, expert_tokens(plan))) {
+  for (const Product& one : routed_products(form, local)) {
     parts.push_back({one, local.experts, true});
   }
   add(shared_products(form, local));

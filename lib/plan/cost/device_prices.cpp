@@ -12,7 +12,6 @@
 #include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
-#include "plan/cost/run_estimate.h"
 #include "plan/cost/tensor_overlap.h"
 #include "plan/tables/groups.h"
 
@@ -136,7 +135,7 @@ class DevicePrices : public StagePrices {
   /// often.
   double expected_share(const CollectiveUse& use) const {
     if (!moves_rows(use)) return 1;
-    const LocalShape& local = plan_.local;
+    const LocalShape local = plan_.local_of(first_block_with(plan_.model, true));
     const double rows = real(local.sent_tokens * plan_.model.topk);
     if (use.cargo == Cargo::part_rows) {
       return std::min(1.0, rows * real(plan_.exchange.parts) /
@@ -338,7 +337,7 @@ std::shared_ptr<const StagePricesList> device_prices(const Plan& plan,
   return prices;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const Config& config) {
+TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTerms& terms) {
   const auto prices = device_prices(plan, price_list(plan, machine));
   Simulation played;
   const SimulationInput input = one_replica(plan);
@@ -355,7 +354,7 @@ TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const Confi
   const double apart = 1 + software.jitter * std::log2(std::max(1.0, hosts));
   time.forward_backward = (time.forward_backward + slowed) * apart;
   time.optimizer = time.optimizer * apart + software.fixed;
-  time.on_device = run_estimate(plan, machine, config, time.step());
+  time.on_device = run_estimate(plan, machine, terms, time.step());
   return time;
 }
 

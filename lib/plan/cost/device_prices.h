@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "config/schema/config.h"
+#include "plan/cost/run_estimate.h"
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
 #include "plan/prices/price_list.h"
@@ -22,7 +23,7 @@ std::shared_ptr<const StagePricesList> device_prices(const Plan& plan,
 
 /// The time of a step by the machine's prices: what was played, the contention of collectives with
 /// the work beside them, and what grows with the number of hosts.
-TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const Config& config);
+TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTerms& terms);
 
 /// Rates that stand for the machine's prices where one number for each must do: products of a
 /// block's forward pass, and the network of its tensor-parallel ranks.

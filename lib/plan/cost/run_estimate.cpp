@@ -17,7 +17,11 @@ double best_interval(double step, double stall, double between) {
   return std::max(1.0, std::sqrt(2 * stall * between) / step);
 }
 
-DeviceTime run_estimate(const Plan& plan, const Machine& machine, const Config& config,
+RunTerms run_terms(const Config& config) {
+  return {config.checkpoint, config.train.steps, config.cluster.price_per_hour};
+}
+
+DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms& terms,
                         double seconds) {
   constexpr double restart = 600;  // seconds until a run that failed goes on
   constexpr double hour = 3600;
@@ -36,9 +40,9 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const Config& 
   const double best = between > 0 ? best_interval(seconds, stall, between) : 0;
   time.best_checkpoint_steps = best;
   const double every =
-      config.checkpoint.every > 0 ? real(config.checkpoint.every)
-      : config.checkpoint.every_minutes > 0
-          ? std::max(1.0, config.checkpoint.every_minutes * 60 / seconds)
+      terms.checkpoint.every > 0 ? real(terms.checkpoint.every)
+      : terms.checkpoint.every_minutes > 0
+          ? std::max(1.0, terms.checkpoint.every_minutes * 60 / seconds)
           : best;
   time.goodput = goodput(seconds, every, stall, between, restart);
   const double tokens = real(plan.tokens_per_step());
@@ -46,11 +50,11 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const Config& 
   if (rate <= 0) return time;
   time.tokens_per_day = rate * 24 * hour;
   time.device_hours_per_billion_tokens = ranks * billion / rate / hour;
-  if (config.train.steps > 0) {
-    time.days = real(config.train.steps) * tokens / time.tokens_per_day;
+  if (terms.steps > 0) {
+    time.days = real(terms.steps) * tokens / time.tokens_per_day;
   }
-  if (config.cluster.price_per_hour) {
-    const double price = *config.cluster.price_per_hour;
+  if (terms.price_per_hour) {
+    const double price = *terms.price_per_hour;
     time.cost_per_billion_tokens = time.device_hours_per_billion_tokens * price;
     if (time.days) time.cost = *time.days * 24 * ranks * price;
   }

@@ -15,8 +15,16 @@ double goodput(double step, double every, double stall, double between, double r
 /// 1.
 double best_interval(double step, double stall, double between);
 
+/// What of a run its estimate depends on.
+struct RunTerms {
+  CheckpointConfig checkpoint{};
+  std::int64_t steps = 0;                  // 0: unknown
+  std::optional<double> price_per_hour{};  // of one device
+};
+RunTerms run_terms(const Config& config);
+
 /// Of a step of `seconds`.
-DeviceTime run_estimate(const Plan& plan, const Machine& machine, const Config& config,
+DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms& terms,
                         double seconds);
 
 }  // namespace trainctl

@@ -224,7 +224,7 @@ void estimate(Plan& plan, const Config& config) {
   }
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
   if (const auto machine = machine_of(config.cluster, plan.mesh.world_size())) {
-    plan.time = estimate_time(plan, *machine, config);
+    plan.time = estimate_time(plan, *machine, run_terms(config));
     plan.device_gib = machine->device.memory_gib;
   } else if (const auto rates = given_rates(config.cluster)) {
     plan.time = estimate_time(plan, *rates);

@@ -46,7 +46,7 @@ struct PlannedStep {
       if (place != nullptr) *place = std::min(values[i], constants[i].most);
     }
     changed.levels = levels_of(config.cluster, changed, step.ranks);
-    return estimate_time(plan, changed, config).step();
+    return estimate_time(plan, changed, {}).step();
   }
 };
 
