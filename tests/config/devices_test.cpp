@@ -20,13 +20,15 @@ std::string with(std::string text, const std::string& old, const std::string& ma
   return text.replace(at, old.size(), made);
 }
 
-/// The first mistake of a device's text: "file:line:column: path: message".
+/// The mistakes of a device's text, one a line: "file:line:column: path: message".
 std::string mistake_of(const std::string& text) {
   Diagnostics mistakes;
   read_device(text, "own.yaml", mistakes);
-  if (mistakes.list().empty()) return "none";
-  const Diagnostic& first = mistakes.list().front();
-  return first.place.to_string() + ": " + first.path + ": " + first.message;
+  std::string lines = mistakes.list().empty() ? "none" : "";
+  for (const Diagnostic& one : mistakes.list()) {
+    lines += one.place.to_string() + ": " + one.path + ": " + one.message + "\n";
+  }
+  return lines;
 }
 
 }  // namespace

@@ -158,6 +158,7 @@ TEST_CASE("a device says on what its time rests, and what tokens cost") {
   Config config = config_on("h100-sxm");
   config.cluster.price_per_hour = 2.5;
   config.train.steps = 1000;
+  config.train.global_batch_size = 8;
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.time);
   REQUIRE(plan.time->on_device);
@@ -185,6 +186,7 @@ TEST_CASE("the ledger of a device adds up to its play") {
   Config config = config_on("h100-sxm");
   config.parallel.tensor_parallel = 2;
   config.parallel.pipeline_stages = 2;
+  config.train.global_batch_size = 16;
   const Plan plan = plan_of(config, 8);
   const Machine machine = machine_on(config, 8);
   const auto prices = device_prices(plan, price_list(plan, machine));

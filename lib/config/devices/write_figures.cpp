@@ -1,5 +1,5 @@
-#include <array>
-#include <utility>
+#include <map>
+#include <string>
 
 #include "base/units.h"
 #include "config/devices/read_figures.h"
@@ -75,7 +75,11 @@ std::string write_device(const DeviceFigures& device) {
     text += "hours_between_failures: " + figure(*device.hours_between_failures) + "\n";
   }
   text += "sources:\n";
-  for (const auto& [key, source] : device.sources) {
+  std::map<std::string, std::string> sources = device.sources;
+  for (const char* key : {"processors", "sustained", "contention"}) {
+    sources.try_emplace(key, "the default of the program");
+  }
+  for (const auto& [key, source] : sources) {
     text += "  " + key + ": " + write_value(source) + "\n";
   }
   return text;

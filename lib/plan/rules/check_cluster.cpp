@@ -128,7 +128,11 @@ void check_cluster(const Facts& facts, Check& check) {
                   "without cluster.device nothing is priced");
   check.no_effect("cluster.software", cluster.software != "trainctl" && !cluster.device,
                   "without cluster.device no software is compared");
-  if (!cluster.device || !check.clean({"cluster.device", "cluster.software"})) return;
+  if (!cluster.device) return;
+  if (!check.clean({"cluster.device", "cluster.software", "cluster.matmul_flops",
+                    "cluster.memory_bandwidth", "cluster.latency", "cluster.bandwidth"})) {
+    return;
+  }
   const std::string_view device = device_text(cluster);
   const std::string_view software = software_text(cluster);
   if (device.empty()) tell_unknown("cluster.device", *cluster.device, known_devices(), check);
