@@ -1,5 +1,5 @@
-// trainctl bench step | ops | experts | comm | overlap | device | checkpoint: where the time of a training
-// step goes on this machine.
+// trainctl bench step | ops | experts | comm | overlap | device | checkpoint: where the time of a
+// training step goes on this machine.
 #include <algorithm>
 #include <iostream>
 
@@ -178,10 +178,11 @@ int run_device(const Arguments& arguments) {
   std::int64_t local_ranks = 0;
   line.add_text("--save", file, "The file to write", "FILE");
   line.require("--save", true);
-  line.add_text("--like", options.like,
-                "A device of `trainctl devices --known`, for what is not measured; default: h100-sxm "
-                "or cpu-avx2",
-                "NAME");
+  line.add_text(
+      "--like", options.like,
+      "A device of `trainctl devices --known`, for what is not measured; default: h100-sxm "
+      "or cpu-avx2",
+      "NAME");
   line.add_number("--seconds", options.seconds, "About how long it takes; default 60", 5);
   line.add_whole_number("--local-ranks", local_ranks,
                         "Also measure collectives between so many ranks, as threads", 2, 1024);

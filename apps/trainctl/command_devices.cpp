@@ -59,10 +59,11 @@ int list_known(bool json) {
                     {"link_bandwidth", device.link},
                     {"network_bandwidth", device.network.bandwidth},
                     {"sources", sources}});
-    text += "  " + padded(std::string(file.name), 14) + device.name + ", " + printed("%.4g", peak / 1e12) +
-            " TFLOP/s, " + printed("%.4g", device.memory_gib) + " GiB at " +
-            printed("%.3g", device.memory_bandwidth / 1e12) + " TB/s; " + name_of(device.trust) +
-            ", expect an error of " + printed("%.0f", expected_error(device.trust) * 100) + " %\n";
+    text += "  " + padded(std::string(file.name), 14) + device.name + ", " +
+            printed("%.4g", peak / 1e12) + " TFLOP/s, " + printed("%.4g", device.memory_gib) +
+            " GiB at " + printed("%.3g", device.memory_bandwidth / 1e12) + " TB/s; " +
+            name_of(device.trust) + ", expect an error of " +
+            printed("%.0f", expected_error(device.trust) * 100) + " %\n";
   }
   text += "software for cluster.software\n";
   nlohmann::ordered_json software = nlohmann::ordered_json::array();

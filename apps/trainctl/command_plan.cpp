@@ -300,8 +300,9 @@ void check_together(const PlanCommand& command) {
       refuse(plan_name, "--device-out, --software-out and --no-fit belong to --calibrate");
     }
   } else if (diff || !command.request.config.empty()) {
-    refuse(plan_name, "--calibrate takes its configurations from the rows; remove --config and "
-                      "--diff");
+    refuse(plan_name,
+           "--calibrate takes its configurations from the rows; remove --config and "
+           "--diff");
   } else {
     return;
   }

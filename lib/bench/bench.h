@@ -80,9 +80,9 @@ void bench_comm(const CommBench& options, std::ostream& out);
 void measure_plan(const BenchRequest& request, std::ostream& out);
 
 struct DeviceBench {
-  std::string like;          // a name of `trainctl devices --known`: what is not measured is its
-  int local_ranks = 0;       // of collectives, as threads; 0: none are measured
-  double seconds = 60;       // of all measurements together, about
+  std::string like;            // a name of `trainctl devices --known`: what is not measured is its
+  int local_ranks = 0;         // of collectives, as threads; 0: none are measured
+  double seconds = 60;         // of all measurements together, about
   std::filesystem::path file;  // that the figures are written to
   std::string command;         // as typed, for the sources
 };

@@ -33,8 +33,7 @@ void tell(const BenchRequest& request, const std::string& document, std::ostream
           const std::function<void()>& table);
 
 /// With initial weights, on one rank. `setup`, `world` and the trace, if given, must outlive it.
-std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world,
-                                     Trace* trace = nullptr);
+std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world, Trace* trace = nullptr);
 
 /// The first step of an engine, which loads what steps need and, with product_algorithms: timed,
 /// times its products. Those of the same extents have these algorithms in all engines from then on.

@@ -37,8 +37,7 @@ void measure_plan(const BenchRequest& request, std::ostream& out) {
   take_first_step(*engine, setup, *world, batches);
   for (int step = 0; step < request.pairs; ++step) engine->train_step(batches);
   const std::unique_ptr<Group> everyone = world->everyone("measured");
-  const MeasuredLedgers measured =
-      measure_ledgers({trace, setup.plan, *world, *everyone});
+  const MeasuredLedgers measured = measure_ledgers({trace, setup.plan, *world, *everyone});
   out << "one rank on " << where << ", the median of " << measured.of_steps << " steps\n";
   for (const std::string& line : ledger_table({planned}, measured, measured.step)) {
     out << line << '\n';

@@ -42,14 +42,14 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
 /// What a time by the device of section cluster rests on, and what it means for a run
 /// (plan/cost/run_estimate.h).
 struct DeviceTime {
-  std::string device, software;  // their names
-  std::string trust;             // "device table"
-  double expected_error = 0;     // of the step, as a share
-  double goodput = 1;            // share of the time in which a run goes forward
+  std::string device, software;      // their names
+  std::string trust;                 // "device table"
+  double expected_error = 0;         // of the step, as a share
+  double goodput = 1;                // share of the time in which a run goes forward
   double best_checkpoint_steps = 0;  // between checkpoints; 0: devices are not said to fail
   double tokens_per_day = 0;
   double device_hours_per_billion_tokens = 0;
-  std::optional<double> days;  // of all steps, where they are known
+  std::optional<double> days;                           // of all steps, where they are known
   std::optional<double> cost_per_billion_tokens, cost;  // where the cluster has a price
 };
 
@@ -58,7 +58,7 @@ struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.
   double exposed = 0;  // of that, waiting for gradient sums, gathers and host copies, at most
   double hidden = 0;   // of the collectives inside layers: beside products, on the stage with most
   double optimizer = 0;
-  double bubble_fraction = 0;  // of forward and backward: see plan/schedule/simulate.h
+  double bubble_fraction = 0;           // of forward and backward: see plan/schedule/simulate.h
   std::optional<DeviceTime> on_device;  // none: by four rates
   double step() const { return forward_backward + optimizer; }
 };

@@ -56,8 +56,9 @@ constexpr std::array<Category, 6> categories{{{"parameters", &MemoryEstimate::pa
 std::vector<Ledger> planned_ledgers(const EndReport& report) {
   const Plan& plan = report.plan;
   const std::vector<Ledger> by_stage =
-      report.machine ? estimate_ledgers(plan, *device_prices(plan, price_list(plan, *report.machine)))
-                     : estimate_ledgers(plan, report.rates);
+      report.machine
+          ? estimate_ledgers(plan, *device_prices(plan, price_list(plan, *report.machine)))
+          : estimate_ledgers(plan, report.rates);
   std::vector<Ledger> ledgers;
   for (int rank = 0; rank < report.everyone.size(); ++rank) {
     ledgers.push_back(at(by_stage, report.plan.mesh.coordinate(rank, Axis::pp)));
@@ -320,8 +321,8 @@ std::string measure_step(const EndMeasures& measures) {
   const auto machine = machine_of(measures.config.cluster, plan.mesh.world_size());
   const TimeEstimate time = machine ? estimate_time(plan, *machine, run_terms(measures.config))
                                     : estimate_time(plan, *rates);
-  return tell_measured({plan, measures.config, measures.world, source.everyone, measures.taken, step,
-                        ledgers, timeline, measures.peak, *rates, time, machine});
+  return tell_measured({plan, measures.config, measures.world, source.everyone, measures.taken,
+                        step, ledgers, timeline, measures.peak, *rates, time, machine});
 }
 
 }  // namespace

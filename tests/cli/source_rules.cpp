@@ -37,8 +37,8 @@ const std::map<std::string, std::set<std::string>> allowed_folders = [] {
 /// files.
 const std::map<std::string, std::vector<std::string>> rooms = {
     {"config",
-     {"report", "yaml", "schema", "devices", "support", "upstream", "mindformers", "read", "explain",
-      "migrate"}},
+     {"report", "yaml", "schema", "devices", "support", "upstream", "mindformers", "read",
+      "explain", "migrate"}},
     {"plan",
      {"splits", "tables", "model", "rules", "remedies", "search", "gradients", "schedule",
       "generators", "", "ownership", "prices", "cost", "prepare"}},
@@ -51,7 +51,8 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"nn", {"exchange", ""}},
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
-     {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration", "models"}},
+     {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration",
+      "models"}},
     {"verify", {"own", "switches", "", "selection"}},
     {"bench", {"", "ops", "comm", "device"}},
 };

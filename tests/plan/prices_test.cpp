@@ -8,8 +8,8 @@
 #include "config/devices/read_figures.h"
 #include "plan/cost/block_prices.h"
 #include "plan/cost/device_prices.h"
-#include "plan/cost/ledger.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/ledger.h"
 #include "plan/cost/run_estimate.h"
 #include "sample.h"
 
@@ -35,8 +35,8 @@ Machine machine_on(const Config& config, std::int64_t ranks) {
 /// One product takes 1 s for each 1e9 operations on one processor, without anything else.
 Machine plain_machine() {
   Machine machine;
-  machine.device.products["bf16"] = {.peak = 1e9, .reached = 1, .wave = 1, .half = 0, .launch = 0,
-                                     .tiles = {{10, 10, 1}}};
+  machine.device.products["bf16"] = {
+      .peak = 1e9, .reached = 1, .wave = 1, .half = 0, .launch = 0, .tiles = {{10, 10, 1}}};
   machine.device.memory_bandwidth = 1e30;
   machine.device.link = 100;
   machine.levels = {{.ranks = 4, .bandwidth = 100, .latency = 0},
@@ -79,8 +79,8 @@ TEST_CASE("long sums of few tiles are split over idle processors") {
 
 TEST_CASE("attention costs the pairs under the mask, and is slower for short sequences") {
   Machine machine = plain_machine();
-  machine.device.attention["own"] = {.forward = 0.5, .half_length = 100, .head_64 = 0.5,
-                                     .launch = 0, .backward = 0.5};
+  machine.device.attention["own"] = {
+      .forward = 0.5, .half_length = 100, .head_64 = 0.5, .launch = 0, .backward = 0.5};
   machine.software.attention = "own";
   const PricedAttention one{1000, 2, 128, 1000, 1000};
   const double forward = one.flops() / (1e9 * 0.5 * 1000 / 1100);
@@ -200,7 +200,9 @@ TEST_CASE("the ledger of a device adds up to its play") {
 
 TEST_CASE("a faster link, memory or processor never makes a step slower") {
   std::mt19937 random(7);
-  const auto upto = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
+  const auto upto = [&](int most) {
+    return static_cast<int>(random() % static_cast<unsigned>(most));
+  };
   for (int draw = 0; draw < 40; ++draw) {
     Config config = config_on(draw % 2 == 0 ? "h100-sxm" : "a100-sxm-80");
     config.parallel.tensor_parallel = 1 << upto(3);

@@ -146,8 +146,8 @@ class DeviceMeter {
       of.launch = values[3];
       return changed;
     };
-    const std::vector<FitCase> fitted(cases.size(), {.weight = 1, .concerned = {true, true, true,
-                                                                                true}});
+    const std::vector<FitCase> fitted(cases.size(),
+                                      {.weight = 1, .concerned = {true, true, true, true}});
     const Fitted found = fit(
         fitted, start,
         [&](std::size_t i, const Numbers& values) {
@@ -156,9 +156,9 @@ class DeviceMeter {
         fit_rounds, [](int, double) {});
     device_ = with(found.values);
     measured("products");
-    out_ << "products           " << cases.size() << ", best "
-         << printed("%.4g", best * 1e-12) << " TFLOP/s; the formula is off by "
-         << printed("%.1f", 100 * mean_error(found.errors)) << " % in the mean\n";
+    out_ << "products           " << cases.size() << ", best " << printed("%.4g", best * 1e-12)
+         << " TFLOP/s; the formula is off by " << printed("%.1f", 100 * mean_error(found.errors))
+         << " % in the mean\n";
   }
 
   void measure_attention() {
@@ -169,17 +169,18 @@ class DeviceMeter {
     const FitStart start{.values = {0.4, 100, 0.8, 1e-5, 0.8}, .spread = {1, 2, 1, 2, 1}};
     const auto with = [&](const Numbers& values) {
       DeviceFigures changed = device_;
-      changed.attention = {{"own", {.forward = std::min(1.0, values[0]),
-                                    .half_length = values[1],
-                                    .head_64 = values[2],
-                                    .launch = values[3],
-                                    .backward = values[4]}}};
+      changed.attention = {{"own",
+                            {.forward = std::min(1.0, values[0]),
+                             .half_length = values[1],
+                             .head_64 = values[2],
+                             .launch = values[3],
+                             .backward = values[4]}}};
       return changed;
     };
     std::vector<FitCase> fitted;
     for (const AttentionCase& one : cases) {
-      fitted.push_back({.weight = 1,
-                        .concerned = {true, true, one.shape.head_dim == 64, true, one.backward}});
+      fitted.push_back(
+          {.weight = 1, .concerned = {true, true, one.shape.head_dim == 64, true, one.backward}});
     }
     const Fitted found = fit(
         fitted, start,
@@ -247,15 +248,14 @@ void measure_links(const DeviceBench& options, DeviceKind kind, DeviceFigures& d
   comm.most_bytes = kind == DeviceKind::cuda ? 512 << 20 : 16 << 20;
   comm.iterations = 10;
   std::vector<CollectiveSpeed> speeds;
-  run_thread_world(options.local_ranks,
-                   {.deadline_seconds = comm.deadline_seconds,
-                    .check_collectives = false,
-                    .report_hangs = true},
-                   [&](World& world) {
-                     set_thread_count(std::max(1, usable_cores() / world.local_size()));
-                     const auto found = measure_collectives(world, comm);
-                     if (world.rank() == 0) speeds = found;
-                   });
+  run_thread_world(
+      options.local_ranks,
+      {.deadline_seconds = comm.deadline_seconds, .check_collectives = false, .report_hangs = true},
+      [&](World& world) {
+        set_thread_count(std::max(1, usable_cores() / world.local_size()));
+        const auto found = measure_collectives(world, comm);
+        if (world.rank() == 0) speeds = found;
+      });
   device.collectives.clear();
   for (const CollectiveSpeed& speed : speeds) {
     const auto operation = operation_of_name(speed.operation);

@@ -54,8 +54,8 @@ struct CollectiveTable {
 };
 
 struct NetworkFigures {
-  double bandwidth = 0;  // bytes/s of a link in one direction
-  double latency = 0;    // seconds
+  double bandwidth = 0;    // bytes/s of a link in one direction
+  double latency = 0;      // seconds
   std::int64_t links = 1;  // of a host
 };
 
@@ -76,7 +76,7 @@ struct DeviceFigures {
   std::map<GroupOperation, std::map<std::int64_t, CollectiveTable>> collectives;  // by ranks
   NetworkFigures network;
   std::int64_t host_ranks = 1;
-  double host_bandwidth = 0;  // bytes/s of copies to and from the host
+  double host_bandwidth = 0;                     // bytes/s of copies to and from the host
   std::optional<double> hours_between_failures;  // of one device
   std::map<std::string, std::string> sources;    // of the figures, by their key
 };
@@ -84,21 +84,21 @@ struct DeviceFigures {
 /// How software executes a layout. Factors are fitted on published steps.
 struct SoftwareFigures {
   std::string name;
-  std::string attention;      // kernel of the device's file; "scores": a kernel for each step
-  double attention_speed = 1; // beside that kernel
-  double overhead = 0;        // on the seconds of F, B and W
-  double elements = 1;        // bytes of operations that work element by element, beside the least
-  double launch = 0;          // seconds of each of them
-  double logit_bytes = 8;     // read and written for each logit
-  double score_bytes = 14;    // for each score, where attention is "scores"
-  double tensor_rest = 0;     // share of overlapped collectives in layers that is waited for
-  double sums_rest = 0;       // share of the seconds of overlapped sums that is added
-  double network_share = 1;   // of the bandwidth between hosts
-  double network_latency = 0; // seconds beside that of the network, of each round
-  double jitter = 0;          // share of a step that each doubling of the hosts adds
-  double fixed = 0;           // seconds of a step
-  bool fuses_inputs = false;  // q, k and v are one product, and so are gate and up
-  bool overlaps_sums = true;  // gradients are summed during the backward pass
+  std::string attention;       // kernel of the device's file; "scores": a kernel for each step
+  double attention_speed = 1;  // beside that kernel
+  double overhead = 0;         // on the seconds of F, B and W
+  double elements = 1;         // bytes of operations that work element by element, beside the least
+  double launch = 0;           // seconds of each of them
+  double logit_bytes = 8;      // read and written for each logit
+  double score_bytes = 14;     // for each score, where attention is "scores"
+  double tensor_rest = 0;      // share of overlapped collectives in layers that is waited for
+  double sums_rest = 0;        // share of the seconds of overlapped sums that is added
+  double network_share = 1;    // of the bandwidth between hosts
+  double network_latency = 0;  // seconds beside that of the network, of each round
+  double jitter = 0;           // share of a step that each doubling of the hosts adds
+  double fixed = 0;            // seconds of a step
+  bool fuses_inputs = false;   // q, k and v are one product, and so are gate and up
+  bool overlaps_sums = true;   // gradients are summed during the backward pass
   std::map<std::string, std::string> sources;
 };
 

@@ -34,7 +34,7 @@ namespace {
 constexpr Field above_zero = field("", "").above(0);
 constexpr Field from_zero = field("", "").from(0);
 constexpr Field share_of_one = field("", "").above(0).to(1);
-constexpr Field counted = field("", "").from(1).to(1 << 24);
+constexpr Field whole_number = field("", "").from(1).to(1 << 24);
 constexpr Field any_text = field("", "").from(1);
 
 /// A map of the file. Every key is asked for once; `finish` reports those that nobody asked for.
@@ -119,7 +119,8 @@ class FigureMap {
   }
   void refuse(const std::string& key, const std::string& message, const std::string& help) {
     const YamlEntry* entry = node_ < 0 ? nullptr : tree_.find(node_, key);
-    report({"device-file", message, help}, path_of(key), entry != nullptr ? entry->key_span : Span{});
+    report({"device-file", message, help}, path_of(key),
+           entry != nullptr ? entry->key_span : Span{});
   }
 
  private:
@@ -131,8 +132,8 @@ class FigureMap {
     return path_.empty() ? key : path_ + "." + key;
   }
   void report(const Problem& problem, const std::string& path, const Span& span) {
-    diagnostics_.add({Severity::error, "device-file", path, problem.message, problem.help,
-                      tree_.place(span)});
+    diagnostics_.add(
+        {Severity::error, "device-file", path, problem.message, problem.help, tree_.place(span)});
   }
 
   const YamlTree& tree_;
@@ -164,8 +165,7 @@ ProductTile tile_of(FigureMap& tiles, const std::string& key) {
   ProductTile tile;
   const std::size_t cross = key.find('x');
   const auto side = [&](const std::string& text, std::int64_t& value) {
-    return cross != std::string::npos && !parse_number(text, value) && value >= 1 &&
-           value <= 4096;
+    return cross != std::string::npos && !parse_number(text, value) && value >= 1 && value <= 4096;
   };
   const bool good = side(key.substr(0, cross), tile.rows) &&
                     side(cross == std::string::npos ? "" : key.substr(cross + 1), tile.columns);
@@ -294,7 +294,7 @@ DeviceFigures read_device(std::string_view text, const std::string& name,
   memory.require("bandwidth", above_zero, device.memory_bandwidth);
   memory.read("reached", share_of_one, device.memory_reached);
   memory.finish();
-  root.read("processors", counted, device.processors);
+  root.read("processors", whole_number, device.processors);
   read_products(root.required_map("products"), device);
   read_attention(root.map("attention"), device);
   root.read("sustained", share_of_one, device.sustained);
@@ -303,10 +303,10 @@ DeviceFigures read_device(std::string_view text, const std::string& name,
   FigureMap network = root.required_map("network");
   network.require("bandwidth", above_zero, device.network.bandwidth);
   network.require("latency", from_zero, device.network.latency);
-  network.read("links", counted, device.network.links);
+  network.read("links", whole_number, device.network.links);
   network.finish();
   FigureMap host = root.required_map("host");
-  host.require("ranks", counted, device.host_ranks);
+  host.require("ranks", whole_number, device.host_ranks);
   host.require("bandwidth", above_zero, device.host_bandwidth);
   host.finish();
   if (root.has("hours_between_failures")) {
@@ -349,9 +349,10 @@ SoftwareFigures read_software(std::string_view text, const std::string& name,
   root.read("fixed", from_zero, software.fixed);
   root.read("fuses_inputs", Field{}, software.fuses_inputs);
   root.read("overlaps_sums", Field{}, software.overlaps_sums);
-  read_sources(root, {"attention", "attention_speed", "overhead", "elements", "launch",
-                      "logit_bytes", "score_bytes", "tensor_rest", "sums_rest", "network_share",
-                      "network_latency", "jitter", "fixed", "fuses_inputs", "overlaps_sums"},
+  read_sources(root,
+               {"attention", "attention_speed", "overhead", "elements", "launch", "logit_bytes",
+                "score_bytes", "tensor_rest", "sums_rest", "network_share", "network_latency",
+                "jitter", "fixed", "fuses_inputs", "overlaps_sums"},
                software.sources);
   root.finish();
   return software;

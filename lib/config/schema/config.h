@@ -88,10 +88,10 @@ struct PrecisionConfig {
 /// before it joins.
 struct NetworkLevel {
   std::string name;
-  std::int64_t ranks = 0;           // that the level joins; 0: all, only in the last one
-  std::optional<double> bandwidth;  // bytes/s of a link in one direction; none: the device's
-  std::optional<double> latency;    // seconds; none: the device's
-  double oversubscription = 1;      // share of the bandwidth that is missing above the links
+  std::int64_t ranks = 0;             // that the level joins; 0: all, only in the last one
+  std::optional<double> bandwidth;    // bytes/s of a link in one direction; none: the device's
+  std::optional<double> latency;      // seconds; none: the device's
+  double oversubscription = 1;        // share of the bandwidth that is missing above the links
   std::optional<std::int64_t> links;  // of one host; none: the device's
   bool operator==(const NetworkLevel&) const = default;
 };

@@ -244,8 +244,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
   NetworkLevels result;
   for (const int item : given.items) {
     if (auto problem = read_level(tree, item, result.list.emplace_back())) {
-      problem->message =
-          "level " + std::to_string(result.list.size()) + ": " + problem->message;
+      problem->message = "level " + std::to_string(result.list.size()) + ": " + problem->message;
       return problem;
     }
   }

@@ -109,7 +109,7 @@ std::string facts_html(const PrintInput& input) {
          fact("Work", operations_text(plan.flops.total()), "per step over all ranks") +
          (plan.time ? fact("Time", format_seconds(plan.time->step()),
                            plan.time->on_device ? "per step on " + plan.time->on_device->device
-                                                   : "per step at the rates of section cluster")
+                                                : "per step at the rates of section cluster")
                     : "") +
          "</div>\n";
 }

@@ -203,20 +203,19 @@ namespace {
 
 std::string run_lines(const DeviceTime& time) {
   std::string text = labelled(
-      "over days", format_count(time.tokens_per_day) + " tokens a day at a goodput of " +
-                       percent(time.goodput) +
-                       (time.best_checkpoint_steps > 0
-                            ? ", best with a checkpoint every " +
-                                  printed("%.0f", time.best_checkpoint_steps) + " steps"
-                            : "") +
-                       (time.days ? "; " + printed("%.3g", *time.days) + " days for all steps"
-                                  : ""));
-  text += labelled("a billion tokens",
-                   printed("%.4g", time.device_hours_per_billion_tokens) + " device hours" +
-                       (time.cost_per_billion_tokens
-                            ? ", cost " + printed("%.4g", *time.cost_per_billion_tokens)
-                            : "") +
-                       (time.cost ? "; all steps cost " + printed("%.4g", *time.cost) : ""));
+      "over days",
+      format_count(time.tokens_per_day) + " tokens a day at a goodput of " + percent(time.goodput) +
+          (time.best_checkpoint_steps > 0
+               ? ", best with a checkpoint every " + printed("%.0f", time.best_checkpoint_steps) +
+                     " steps"
+               : "") +
+          (time.days ? "; " + printed("%.3g", *time.days) + " days for all steps" : ""));
+  text += labelled(
+      "a billion tokens",
+      printed("%.4g", time.device_hours_per_billion_tokens) + " device hours" +
+          (time.cost_per_billion_tokens ? ", cost " + printed("%.4g", *time.cost_per_billion_tokens)
+                                        : "") +
+          (time.cost ? "; all steps cost " + printed("%.4g", *time.cost) : ""));
   return text;
 }
 
@@ -243,8 +242,8 @@ std::string time_section(const Plan& plan) {
                          format_seconds(time.hidden) + " of the collectives in layers")
               : "") +
          labelled("optimizer", format_seconds(time.optimizer)) +
-         labelled("total",
-                  format_seconds(time.step()) + ", " + format_count(tokens) + " tokens per second") +
+         labelled("total", format_seconds(time.step()) + ", " + format_count(tokens) +
+                               " tokens per second") +
          (time.on_device ? run_lines(*time.on_device) : "");
 }
 

@@ -27,8 +27,8 @@ struct ElementPasses {
 };
 ElementPasses passes_of_elements(const Product& product, bool gated) {
   if (product.part == BlockPart::norm1 || product.part == BlockPart::norm2) return {5, 6};
-  if (product.part == BlockPart::activation) return gated ? ElementPasses{3, 5}
-                                                          : ElementPasses{2, 3};
+  if (product.part == BlockPart::activation)
+    return gated ? ElementPasses{3, 5} : ElementPasses{2, 3};
   return {2, 2};
 }
 
@@ -60,8 +60,7 @@ void join_inputs(std::vector<PricedPart>& parts) {
     const bool same = !joined.empty() && part.product.in > 0 &&
                       joined.back().product.in == part.product.in && part.product.part &&
                       joined.back().product.part == part.product.part &&
-                      joined.back().groups == part.groups &&
-                      joined.back().routed == part.routed;
+                      joined.back().groups == part.groups && joined.back().routed == part.routed;
     if (same) {
       joined.back().product.out += part.product.out;
     } else {
@@ -100,8 +99,7 @@ class BlockPricer {
  private:
   PricedAttention attended(const Product& one) const {
     const std::int64_t dim = std::max<std::int64_t>(1, plan_.model.head_dim);
-    return {one.rows, one.out / dim, dim, one.keys,
-            one.keys / plan_.context.of_unit(unit_).ring};
+    return {one.rows, one.out / dim, dim, one.keys, one.keys / plan_.context.of_unit(unit_).ring};
   }
 
   const PriceList& list_;
@@ -149,8 +147,7 @@ double repeated_seconds(const PriceList& list, const Plan& plan, int unit, const
   return seconds;
 }
 
-double repeated_products(const PriceList& list, const Plan& plan, int unit,
-                         const BlockForm& form) {
+double repeated_products(const PriceList& list, const Plan& plan, int unit, const BlockForm& form) {
   const BlockPricer pricer(list, plan, unit);
   double seconds = 0;
   for (const PricedPart& part : pricer.parts()) {

@@ -14,8 +14,8 @@ struct PassPrice {
 
 struct BlockPrice {
   PassPrice products;
-  PassPrice attention;  // no weights
-  PassPrice elements;   // operations that work element by element; no weights
+  PassPrice attention;         // no weights
+  PassPrice elements;          // operations that work element by element; no weights
   double flops = 0;            // of products.forward
   double attention_flops = 0;  // of attention.forward, under the mask
 };

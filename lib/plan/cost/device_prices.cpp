@@ -122,8 +122,8 @@ class DevicePrices : public StagePrices {
 
   double optimizer() const override {
     const MemoryEstimate& memory = rows_.memory;
-    double seconds = list_->memory(2 * real(memory.parameters + memory.gradients +
-                                            memory.optimizer));
+    double seconds =
+        list_->memory(2 * real(memory.parameters + memory.gradients + memory.optimizer));
     for (const CollectiveUse& use : rows_.communication) {
       if (use.purpose == TrafficPurpose::scalars) seconds += wire(use);
     }
@@ -142,8 +142,8 @@ class DevicePrices : public StagePrices {
                                real(std::max<std::int64_t>(1, local.gathered_rows)));
     }
     // As many there and back, in F and in B.
-    return std::min(1.0, 2 * rows / real(std::max<std::int64_t>(1, local.routed_rows +
-                                                                       local.received_rows)));
+    return std::min(
+        1.0, 2 * rows / real(std::max<std::int64_t>(1, local.routed_rows + local.received_rows)));
   }
   const BlockPrice& price_of(int unit) const {
     const auto found = blocks_.find(unit);
@@ -154,8 +154,8 @@ class DevicePrices : public StagePrices {
     if (use.group == pipeline_group) {
       const std::int64_t stride = plan_.mesh.stride(Axis::pp);
       const std::int64_t world = plan_.mesh.world_size();
-      const std::int64_t next = first_rank_ + stride < world ? first_rank_ + stride
-                                                             : first_rank_ - stride;
+      const std::int64_t next =
+          first_rank_ + stride < world ? first_rank_ + stride : first_rank_ - stride;
       return joining_level(list_->machine().levels, first_rank_, next);
     }
     const GroupSpan& span = list_->span(use.group, use.ranks, first_rank_);
@@ -185,11 +185,11 @@ class DevicePrices : public StagePrices {
                 .latency = 0,
                 .bandwidth = 1};
     if (ranks < 2) return rates;
-    const double bytes = std::max(1.0, real(plan_.local.tokens * plan_.model.hidden *
-                                            size_of(plan_.compute)));
+    const double bytes =
+        std::max(1.0, real(plan_.local.tokens * plan_.model.hidden * size_of(plan_.compute)));
     const GroupSpan& span = list_->span(group, ranks, first_rank_);
-    const GroupOperation operation = group.has(Axis::ep) ? GroupOperation::all_to_all
-                                                         : GroupOperation::all_gather;
+    const GroupOperation operation =
+        group.has(Axis::ep) ? GroupOperation::all_to_all : GroupOperation::all_gather;
     constexpr double few = 1;  // bytes: the latency alone
     const double latency = list_->collective(operation, span, few);
     const double seconds = list_->collective(operation, span, bytes);
@@ -215,12 +215,12 @@ class DevicePrices : public StagePrices {
     use.ranks = split.ring;
     const Level& level = at(list_->machine().levels, level_of(use));
     const BlockPrice& price = price_of(unit);
-    return ring_wait(plan_, unit,
-                     {.matmul_flops = price.attention_flops /
-                                      std::max(1e-12, slower_ * price.attention.forward),
-                      .memory_bandwidth = 1 / list_->memory(1),
-                      .latency = level.latency,
-                      .bandwidth = level.bandwidth});
+    return ring_wait(
+        plan_, unit,
+        {.matmul_flops = price.attention_flops / std::max(1e-12, slower_ * price.attention.forward),
+         .memory_bandwidth = 1 / list_->memory(1),
+         .latency = level.latency,
+         .bandwidth = level.bandwidth});
   }
 
   double stream_seconds(double passes) const {
@@ -274,8 +274,8 @@ class DevicePrices : public StagePrices {
   void add_head(UnitTimes& times) const {
     const double each_way = unit_wire(UnitKind::head) / 2;
     const PassPrice head = head_price(*list_, plan_);
-    times.forward.head = slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) +
-                         each_way;
+    times.forward.head =
+        slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) + each_way;
     times.input.head = stream_seconds(3) + each_way;
     times.deferred = slower_ * head.weight;
     times.again = slower_ * head.forward;
@@ -296,7 +296,7 @@ class DevicePrices : public StagePrices {
   const StagePlan& rows_;
   std::int64_t first_rank_;
   std::shared_ptr<const PriceList> list_;
-  double slower_;  // by the overhead of the software
+  double slower_;                             // by the overhead of the software
   mutable std::map<int, BlockPrice> blocks_;  // by unit
 };
 

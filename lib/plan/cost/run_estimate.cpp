@@ -28,10 +28,8 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms
   constexpr double billion = 1e9;
   const double ranks = real(plan.mesh.world_size());
   const MemoryEstimate& memory = plan.most_memory();
-  const double stall =
-      real(memory.parameters + memory.optimizer) / machine.device.host_bandwidth;
-  const double between =
-      machine.device.hours_between_failures.value_or(0) * hour / ranks;
+  const double stall = real(memory.parameters + memory.optimizer) / machine.device.host_bandwidth;
+  const double between = machine.device.hours_between_failures.value_or(0) * hour / ranks;
   DeviceTime time;
   time.device = machine.device.name;
   time.software = machine.software.name;
@@ -39,11 +37,10 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms
   time.expected_error = expected_error(machine.device.trust);
   const double best = between > 0 ? best_interval(seconds, stall, between) : 0;
   time.best_checkpoint_steps = best;
-  const double every =
-      terms.checkpoint.every > 0 ? real(terms.checkpoint.every)
-      : terms.checkpoint.every_minutes > 0
-          ? std::max(1.0, terms.checkpoint.every_minutes * 60 / seconds)
-          : best;
+  const double every = terms.checkpoint.every > 0 ? real(terms.checkpoint.every)
+                       : terms.checkpoint.every_minutes > 0
+                           ? std::max(1.0, terms.checkpoint.every_minutes * 60 / seconds)
+                           : best;
   time.goodput = goodput(seconds, every, stall, between, restart);
   const double tokens = real(plan.tokens_per_step());
   const double rate = tokens / seconds * time.goodput;  // tokens per second

@@ -234,8 +234,7 @@ class RowCosts {
     if (!block || !plan_.model.has_experts(row.begin - 1)) return 0;
     if (row.kind == ActionKind::backward_weight) return 0;
     const BlockForm form = rows_.forms.of(row.begin, row.chunk, row.microbatch);
-    return 2 * times_.at(like_.at(row.begin)).exchanged -
-           prices_.hidden(row.begin, row.kind, form);
+    return 2 * times_.at(like_.at(row.begin)).exchanged - prices_.hidden(row.begin, row.kind, form);
   }
   /// A leg of a pass that takes `seconds`: what is not a product of experts comes before those in F
   /// and R, after them in B.
@@ -258,9 +257,9 @@ class RowCosts {
     double seconds = 0;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const RepeatPrice& price = repeated(row, unit);
-      seconds += row.leg == Leg::whole ? price.whole()
-                                       : leg_of(row, price.work + price.waits,
-                                                prices_.expert_work(unit, false));
+      seconds += row.leg == Leg::whole
+                     ? price.whole()
+                     : leg_of(row, price.work + price.waits, prices_.expert_work(unit, false));
     }
     return seconds;
   }

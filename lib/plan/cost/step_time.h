@@ -78,9 +78,9 @@ class StagePrices {
   virtual double expert_work(int unit, bool all) const = 0;
   // Of a step.
   virtual double products() const = 0;
-  virtual double in_layers() const = 0;     // collectives of layers that are waited for
-  virtual double beside_work() const = 0;   // and those that go on beside products
-  virtual double optimizer() const = 0;     // the update, with the collectives over all ranks
+  virtual double in_layers() const = 0;    // collectives of layers that are waited for
+  virtual double beside_work() const = 0;  // and those that go on beside products
+  virtual double optimizer() const = 0;    // the update, with the collectives over all ranks
 };
 using StagePricesList = std::vector<std::unique_ptr<const StagePrices>>;
 

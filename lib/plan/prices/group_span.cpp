@@ -42,8 +42,7 @@ GroupSpan span_of(const Mesh& mesh, const std::vector<Level>& levels, GroupKind 
                   std::int64_t ranks, std::int64_t rank) {
   GroupSpan span;
   const bool whole = kind == world_group;
-  const auto members =
-      whole ? std::vector<std::int64_t>{} : members_of(mesh, kind, ranks, rank);
+  const auto members = whole ? std::vector<std::int64_t>{} : members_of(mesh, kind, ranks, rank);
   std::int64_t below = whole ? mesh.world_size() : std::ssize(members);
   for (const Level& level : levels) {
     const std::int64_t here = whole ? (mesh.world_size() + level.ranks - 1) / level.ranks

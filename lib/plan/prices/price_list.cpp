@@ -27,8 +27,7 @@ double interpolate(const CollectiveTable& table, double bytes) {
   const auto next =
       static_cast<std::size_t>(std::ranges::upper_bound(sizes, bytes) - sizes.begin());
   const double part = std::log(bytes / sizes[next - 1]) / std::log(sizes[next] / sizes[next - 1]);
-  return table.seconds[next - 1] *
-         std::pow(table.seconds[next] / table.seconds[next - 1], part);
+  return table.seconds[next - 1] * std::pow(table.seconds[next] / table.seconds[next - 1], part);
 }
 
 /// Of `bytes`, how often a rank of `ranks` sends them.
@@ -67,8 +66,8 @@ double PriceList::product(const PricedProduct& one) const {
       if (splits > 1 && one.inner / splits < least_split) break;
       const double waves = tiles_over(one.rows, tile.rows) * tiles_over(one.columns, tile.columns) *
                            as_double(splits * one.groups) / processors;
-      const double taken = products_->wave * std::ceil(waves) +
-                           (1 - products_->wave) * std::max(waves, 1.0);
+      const double taken =
+          products_->wave * std::ceil(waves) + (1 - products_->wave) * std::max(waves, 1.0);
       double seconds = taken * processors * 2 * as_double(tile.rows * tile.columns) *
                        (as_double(one.inner) / as_double(splits) + products_->half) /
                        (rate * tile.quality);
@@ -76,7 +75,8 @@ double PriceList::product(const PricedProduct& one) const {
       best = std::min(best, seconds);
     }
   }
-  const double read = as_double(one.rows) * as_double(one.inner) + as_double(one.inner) * as_double(one.columns);
+  const double read =
+      as_double(one.rows) * as_double(one.inner) + as_double(one.inner) * as_double(one.columns);
   const double bytes = as_double(element_ * one.groups) * read +
                        made * (one.accumulates ? 8.0 : as_double(element_));
   return std::max(best, memory(bytes)) + products_->launch;
@@ -127,14 +127,14 @@ double PriceList::inside(GroupOperation operation, double ranks, double bytes) c
   const auto nearest = std::ranges::min_element(
       found->second, [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   // Another bandwidth than the table's device has, and another number of ranks.
-  const double as_many = sent_share(operation, ranks) /
-                         sent_share(operation, as_double(nearest->first));
+  const double as_many =
+      sent_share(operation, ranks) / sent_share(operation, as_double(nearest->first));
   return interpolate(nearest->second, bytes * as_many * machine_.device.link / level.bandwidth);
 }
 
 double PriceList::collective(GroupOperation operation, const GroupSpan& span, double bytes) const {
-  const bool shrinks = operation != GroupOperation::all_to_all &&
-                       operation != GroupOperation::broadcast;
+  const bool shrinks =
+      operation != GroupOperation::all_to_all && operation != GroupOperation::broadcast;
   double seconds = 0;
   double below = 1;
   for (std::size_t index = 0; index < span.size(); ++index) {
@@ -145,8 +145,8 @@ double PriceList::collective(GroupOperation operation, const GroupSpan& span, do
       seconds += inside(operation, ranks, part);
     } else {
       const Level& level = machine_.levels[index];
-      const double rounds = std::ceil(std::log2(ranks)) *
-                            (operation == GroupOperation::all_reduce ? 2 : 1);
+      const double rounds =
+          std::ceil(std::log2(ranks)) * (operation == GroupOperation::all_reduce ? 2 : 1);
       seconds += rounds * level.latency + part * sent_share(operation, ranks) / level.bandwidth;
     }
     below *= ranks;

@@ -71,8 +71,8 @@ void check_auto(const Facts& facts, Check& check) {
     check.error("recompute-auto", "recompute.memory_limit",
                 "select: auto needs a memory_limit to fit in", "give the GiB of a rank");
   }
-  const bool rates = cluster.matmul_flops && cluster.memory_bandwidth && cluster.latency &&
-                     cluster.bandwidth;
+  const bool rates =
+      cluster.matmul_flops && cluster.memory_bandwidth && cluster.latency && cluster.bandwidth;
   if (!rates && !cluster.device) {
     check.error("recompute-auto", "recompute.select",
                 "select: auto compares times, which need the rates of section cluster",

@@ -156,8 +156,9 @@ class Calibrator {
     std::vector<PublishedStep> steps = read_published_steps(request_.rows);
     std::map<std::string, int> reasons;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (i % 16 == 0) log_info(printed("planned %.0f", double(i)) + " of " +
-                                std::to_string(steps.size()) + " rows");
+      if (i % 16 == 0)
+        log_info(printed("planned %.0f", double(i)) + " of " + std::to_string(steps.size()) +
+                 " rows");
       std::optional<PlannedStep> planned;
       if (steps[i].unplanned.empty()) planned = plan_step(steps[i]);
       if (planned) {
@@ -167,8 +168,8 @@ class Calibrator {
       }
     }
     result_.planned = rows_.size();
-    result_.text += std::to_string(steps.size()) + " rows, " + std::to_string(rows_.size()) +
-                    " planned\n";
+    result_.text +=
+        std::to_string(steps.size()) + " rows, " + std::to_string(rows_.size()) + " planned\n";
     for (const auto& [reason, count] : reasons) {
       result_.text += "  " + std::to_string(count) + " not planned: " + reason + "\n";
     }
@@ -227,15 +228,15 @@ class Calibrator {
 
   void tell_errors(const std::string& what, const Numbers& errors) {
     const Numbers dense_rows = dense(errors);
-    result_.text += what + ", " + std::to_string(dense_rows.size()) + " dense rows: " +
-                    shares_text(relative(dense_rows)) + "\n";
+    result_.text += what + ", " + std::to_string(dense_rows.size()) +
+                    " dense rows: " + shares_text(relative(dense_rows)) + "\n";
     Numbers experts;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (rows_[i].step.experts) experts.push_back(errors[i]);
     }
     if (experts.empty()) return;
-    result_.text += what + ", " + std::to_string(experts.size()) + " rows with experts: " +
-                    shares_text(relative(experts)) + "\n";
+    result_.text += what + ", " + std::to_string(experts.size()) +
+                    " rows with experts: " + shares_text(relative(experts)) + "\n";
   }
 
   void tell_sources(const Numbers& errors) {

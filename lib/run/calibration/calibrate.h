@@ -21,8 +21,8 @@ struct LayoutSet {
 };
 
 struct Calibration {
-  std::string text;            // for a terminal
-  std::size_t planned = 0;     // rows
+  std::string text;                         // for a terminal
+  std::size_t planned = 0;                  // rows
   double mean = 0, median = 0;              // absolute error of the figures as they are, dense rows
   std::vector<LayoutSet> sets;              // of at least five rows, by the figures as they are
   std::size_t constants = 0;                // that were fitted

@@ -45,8 +45,8 @@ std::vector<Constant> fitted_constants() {
     all.push_back(of_software(software, "overhead", 0.05, weak, 1, &SoftwareFigures::overhead));
   }
   for (const char* software : {"megatron-22", "zb", "fsdp-2"}) {
-    all.push_back(of_software(software, "attention_speed", 0.9, weak, 2,
-                              &SoftwareFigures::attention_speed));
+    all.push_back(
+        of_software(software, "attention_speed", 0.9, weak, 2, &SoftwareFigures::attention_speed));
   }
   const auto shared = [&](const char* key, double start, double most, Member member) {
     all.push_back(of_software("shared", key, start, weak, most, member));

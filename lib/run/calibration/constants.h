@@ -11,9 +11,9 @@
 namespace trainctl {
 
 struct Constant {
-  std::string file;  // "h100", whose devices share it; "nemo"; "shared" by all software
-  std::string key;   // in the file: "overhead"
-  double start = 0;  // where the fit begins
+  std::string file;   // "h100", whose devices share it; "nemo"; "shared" by all software
+  std::string key;    // in the file: "overhead"
+  double start = 0;   // where the fit begins
   double spread = 0;  // FitStart::spread
   double most = 0;    // the value cannot be larger
   /// Its place in a machine; nullptr where it does not concern it.

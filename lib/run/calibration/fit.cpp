@@ -136,8 +136,8 @@ Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitEr
     find_slopes(cases, error, fitted);
     if (round == rounds) return fitted;
     const double before = cost_of(cases, start, fitted.errors, fitted.values);
-    const Numbers step = step_of(cases, start, fitted.errors, fitted.slopes,
-                                 moved_from(start, fitted.values), all);
+    const Numbers step =
+        step_of(cases, start, fitted.errors, fitted.slopes, moved_from(start, fitted.values), all);
     bool better = false;
     for (double part = 1; part > 0.2 && !better; part /= 2) {
       const Numbers values = times_exp(fitted.values, step, part);

@@ -23,8 +23,8 @@ using FitError = std::function<double(std::size_t number, const std::vector<doub
 
 struct Fitted {
   std::vector<double> values;
-  std::vector<double> errors;                 // of all cases
-  std::vector<std::vector<double>> slopes;    // [case][constant], by the constant's logarithm
+  std::vector<double> errors;               // of all cases
+  std::vector<std::vector<double>> slopes;  // [case][constant], by the constant's logarithm
 };
 
 /// Least weighted mean of absolute errors by reweighted least squares (Gauss-Newton steps with

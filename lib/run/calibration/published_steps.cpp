@@ -250,8 +250,7 @@ std::vector<PublishedStep> read_published_steps(const std::string& path) {
       ++number;
     }
   } catch (const Json::exception& error) {
-    throw Error(ExitCode::bad_data,
-                path + ", row " + std::to_string(number) + ": " + error.what());
+    throw Error(ExitCode::bad_data, path + ", row " + std::to_string(number) + ": " + error.what());
   }
   require(!steps.empty(), ExitCode::bad_data, path + " has no rows");
   return steps;

@@ -77,11 +77,10 @@ std::string differences_text(const Ledger& planned, const Ledger& measured) {
   for (const LedgerEntry& entry : ledger_entries) {
     kinds.emplace_back(measured.*entry.seconds - planned.*entry.seconds, entry.text);
   }
-  std::ranges::stable_sort(kinds, [](const auto& a, const auto& b) {
-    return std::abs(a.first) > std::abs(b.first);
-  });
-  std::string text = "step " + format_seconds(step) + ", planned " +
-                     format_seconds(planned.total());
+  std::ranges::stable_sort(
+      kinds, [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  std::string text =
+      "step " + format_seconds(step) + ", planned " + format_seconds(planned.total());
   if (step > 0) text += " (" + printed("%+.0f", 100 * (planned.total() / step - 1)) + " %)";
   std::string list;
   for (std::size_t i = 0; i < most; ++i) {
