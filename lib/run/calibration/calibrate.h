@@ -7,10 +7,10 @@
 namespace trainctl {
 
 struct CalibrateRequest {
-  std::string rows;          // a file of measured steps (run/calibration/published_steps.h)
-  std::string device_out;    // folder for the device files with what was fitted; "": not written
-  std::string software_out;  // the same for software
-  bool fits = true;          // false: only the errors of the shipped figures
+  std::string rows;            // a file of measured steps (run/calibration/published_steps.h)
+  std::string device_out{};    // folder for the device files with what was fitted; "": not written
+  std::string software_out{};  // the same for software
+  bool fits = true;            // false: only the errors of the shipped figures
 };
 
 /// Rows that differ in layout only.
