@@ -15,7 +15,7 @@ namespace {
 Ledger planned_ledger(const BenchSetup& setup) {
   const Plan& plan = setup.plan;
   if (const auto machine = machine_of(setup.config.cluster, 1)) {
-    return estimate_ledgers(plan, *device_prices(plan, price_list(plan, *machine))).front();
+    return estimate_ledgers(plan, device_prices(plan, price_list(plan, *machine))).front();
   }
   const auto rates = given_rates(setup.config.cluster);
   require(rates.has_value(), ExitCode::usage,

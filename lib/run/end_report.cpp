@@ -57,7 +57,7 @@ std::vector<Ledger> planned_ledgers(const EndReport& report) {
   const Plan& plan = report.plan;
   const std::vector<Ledger> by_stage =
       report.machine
-          ? estimate_ledgers(plan, *device_prices(plan, price_list(plan, *report.machine)))
+          ? estimate_ledgers(plan, device_prices(plan, price_list(plan, *report.machine)))
           : estimate_ledgers(plan, report.rates);
   std::vector<Ledger> ledgers;
   for (int rank = 0; rank < report.everyone.size(); ++rank) {

@@ -26,12 +26,12 @@ struct LayerWire {
 
 class DevicePrices : public StagePrices {
  public:
-  DevicePrices(const Plan& plan, int stage, std::shared_ptr<const PriceList> list)
+  DevicePrices(const Plan& plan, int stage, const PriceList& list)
       : plan_(plan),
         rows_(at(plan.stages, stage)),
         first_rank_(stage * plan.mesh.stride(Axis::pp)),
-        list_(std::move(list)),
-        slower_(1 + list_->machine().software.overhead) {}
+        list_(list),
+        slower_(1 + list_.machine().software.overhead) {}
 
   UnitTimes units(int block) const override {
     UnitTimes times;
@@ -48,7 +48,7 @@ class DevicePrices : public StagePrices {
     RepeatPrice price;
     price.waits = wire.waits - hidden_over_tp(ActionKind::repeat, unit, form);
     price.rows = wire.rows;
-    price.work = slower_ * repeated_seconds(*list_, plan_, unit, form);
+    price.work = slower_ * repeated_seconds(list_, plan_, unit, form);
     if (form.repeats(BlockPart::attention)) price.waits += ring(unit).forward;
     if (plan_.model.has_experts(unit - 1)) price.hidden = hidden(unit, ActionKind::repeat, form);
     return price;
@@ -57,18 +57,18 @@ class DevicePrices : public StagePrices {
   double wire(const CollectiveUse& use) const override {
     const auto count = static_cast<double>(std::max<std::int64_t>(1, use.count));
     const double bytes = real(use.bytes) / count * expected_share(use);
-    if (is_message(use.operation)) return count * list_->message(level_of(use), bytes);
-    const GroupSpan& span = list_->span(use.group, use.ranks, first_rank_);
-    return count * list_->collective(use.operation, span, bytes);
+    if (is_message(use.operation)) return count * list_.message(level_of(use), bytes);
+    const GroupSpan& span = list_.span(use.group, use.ranks, first_rank_);
+    return count * list_.collective(use.operation, span, bytes);
   }
 
-  double copy(double bytes) const override { return list_->host_copy(bytes); }
+  double copy(double bytes) const override { return list_.host_copy(bytes); }
 
   double hidden(int unit, ActionKind kind, const BlockForm& form) const override {
     return hidden_exchange(plan_, unit, kind, form, rates_over(experts_group, plan_.mesh.ep, unit));
   }
   double expert_work(int unit, bool all) const override {
-    return slower_ * expert_seconds(*list_, plan_, unit, all);
+    return slower_ * expert_seconds(list_, plan_, unit, all);
   }
 
   double products() const override {
@@ -82,7 +82,7 @@ class DevicePrices : public StagePrices {
       if (row.kind != ActionKind::repeat) continue;
       for (int unit = row.begin; unit < row.end; ++unit) {
         const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
-        seconds += slower_ * repeated_products(*list_, plan_, unit, form);
+        seconds += slower_ * repeated_products(list_, plan_, unit, form);
       }
     }
     return seconds;
@@ -123,7 +123,7 @@ class DevicePrices : public StagePrices {
   double optimizer() const override {
     const MemoryEstimate& memory = rows_.memory;
     double seconds =
-        list_->memory(2 * real(memory.parameters + memory.gradients + memory.optimizer));
+        list_.memory(2 * real(memory.parameters + memory.gradients + memory.optimizer));
     for (const CollectiveUse& use : rows_.communication) {
       if (use.purpose == TrafficPurpose::scalars) seconds += wire(use);
     }
@@ -148,7 +148,7 @@ class DevicePrices : public StagePrices {
   const BlockPrice& price_of(int unit) const {
     const auto found = blocks_.find(unit);
     if (found != blocks_.end()) return found->second;
-    return blocks_[unit] = block_price(*list_, plan_, unit);
+    return blocks_[unit] = block_price(list_, plan_, unit);
   }
   std::size_t level_of(const CollectiveUse& use) const {
     if (use.group == pipeline_group) {
@@ -156,9 +156,9 @@ class DevicePrices : public StagePrices {
       const std::int64_t world = plan_.mesh.world_size();
       const std::int64_t next =
           first_rank_ + stride < world ? first_rank_ + stride : first_rank_ - stride;
-      return joining_level(list_->machine().levels, first_rank_, next);
+      return joining_level(list_.machine().levels, first_rank_, next);
     }
-    const GroupSpan& span = list_->span(use.group, use.ranks, first_rank_);
+    const GroupSpan& span = list_.span(use.group, use.ranks, first_rank_);
     std::size_t level = 0;
     for (std::size_t index = 0; index < span.size(); ++index) {
       if (span[index] > 1) level = index;
@@ -181,18 +181,18 @@ class DevicePrices : public StagePrices {
   Rates rates_over(GroupKind group, std::int64_t ranks, int unit) const {
     const BlockPrice& price = price_of(unit);
     Rates rates{.matmul_flops = price.flops / (slower_ * price.products.forward),
-                .memory_bandwidth = 1 / list_->memory(1),
+                .memory_bandwidth = 1 / list_.memory(1),
                 .latency = 0,
                 .bandwidth = 1};
     if (ranks < 2) return rates;
     const double bytes =
         std::max(1.0, real(plan_.local.tokens * plan_.model.hidden * size_of(plan_.compute)));
-    const GroupSpan& span = list_->span(group, ranks, first_rank_);
+    const GroupSpan& span = list_.span(group, ranks, first_rank_);
     const GroupOperation operation =
         group.has(Axis::ep) ? GroupOperation::all_to_all : GroupOperation::all_gather;
     constexpr double few = 1;  // bytes: the latency alone
-    const double latency = list_->collective(operation, span, few);
-    const double seconds = list_->collective(operation, span, bytes);
+    const double latency = list_.collective(operation, span, few);
+    const double seconds = list_.collective(operation, span, bytes);
     rates.latency = latency / real(ranks - 1);
     rates.bandwidth = bytes * real(ranks - 1) / real(ranks) / std::max(1e-12, seconds - latency);
     return rates;
@@ -201,7 +201,7 @@ class DevicePrices : public StagePrices {
 
   double hidden_over_tp(ActionKind kind, int unit, const BlockForm& form) const {
     if (!plan_.overlap.any) return 0;
-    return (1 - list_->machine().software.tensor_rest) *
+    return (1 - list_.machine().software.tensor_rest) *
            trainctl::hidden_over_tp(plan_, kind, unit, form, tensor_rates(unit));
   }
 
@@ -213,19 +213,19 @@ class DevicePrices : public StagePrices {
     use.operation = GroupOperation::send;
     use.group = ring_kind(split);
     use.ranks = split.ring;
-    const Level& level = at(list_->machine().levels, level_of(use));
+    const Level& level = at(list_.machine().levels, level_of(use));
     const BlockPrice& price = price_of(unit);
     return ring_wait(
         plan_, unit,
         {.matmul_flops = price.attention_flops / std::max(1e-12, slower_ * price.attention.forward),
-         .memory_bandwidth = 1 / list_->memory(1),
+         .memory_bandwidth = 1 / list_.memory(1),
          .latency = level.latency,
          .bandwidth = level.bandwidth});
   }
 
   double stream_seconds(double passes) const {
-    return slower_ * list_->elements(passes * real(plan_.local.stream_rows) *
-                                     real(plan_.model.hidden * size_of(plan_.compute)));
+    return slower_ * list_.elements(passes * real(plan_.local.stream_rows) *
+                                    real(plan_.model.hidden * size_of(plan_.compute)));
   }
   /// Of one micro-batch, in both directions.
   double unit_wire(UnitKind unit) const {
@@ -273,7 +273,7 @@ class DevicePrices : public StagePrices {
   /// Its gradients are made in F.
   void add_head(UnitTimes& times) const {
     const double each_way = unit_wire(UnitKind::head) / 2;
-    const PassPrice head = head_price(*list_, plan_);
+    const PassPrice head = head_price(list_, plan_);
     times.forward.head =
         slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) + each_way;
     times.input.head = stream_seconds(3) + each_way;
@@ -285,7 +285,7 @@ class DevicePrices : public StagePrices {
   double product_part(int unit) const {
     if (unit == 0) return 0;
     if (unit == head_unit(plan_.model.layers)) {
-      const PassPrice head = head_products(*list_, plan_);
+      const PassPrice head = head_products(list_, plan_);
       return head.forward + head.input + head.weight;
     }
     const PassPrice& price = price_of(unit).products;
@@ -295,7 +295,7 @@ class DevicePrices : public StagePrices {
   const Plan& plan_;
   const StagePlan& rows_;
   std::int64_t first_rank_;
-  std::shared_ptr<const PriceList> list_;
+  PriceList list_;
   double slower_;                             // by the overhead of the software
   mutable std::map<int, BlockPrice> blocks_;  // by unit
 };
@@ -320,19 +320,18 @@ SimulationInput one_replica(const Plan& plan) {
 
 }  // namespace
 
-std::shared_ptr<const PriceList> price_list(const Plan& plan, const Machine& machine) {
-  auto list = std::make_shared<PriceList>(machine, plan.mesh, plan.compute);
+PriceList price_list(const Plan& plan, const Machine& machine) {
+  PriceList list(machine, plan.mesh, plan.compute);
   const auto& kernels = machine.device.attention;
   const bool own = machine.software.attention == "own";
-  if (own && plan.cudnn && kernels.contains("cudnn")) list->use_attention("cudnn");
+  if (own && plan.cudnn && kernels.contains("cudnn")) list.use_attention("cudnn");
   return list;
 }
 
-std::shared_ptr<const StagePricesList> device_prices(const Plan& plan,
-                                                     std::shared_ptr<const PriceList> list) {
-  auto prices = std::make_shared<StagePricesList>();
+StagePricesList device_prices(const Plan& plan, const PriceList& list) {
+  StagePricesList prices;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    prices->push_back(std::make_unique<DevicePrices>(plan, stage, list));
+    prices.push_back(std::make_unique<DevicePrices>(plan, stage, list));
   }
   return prices;
 }
@@ -341,12 +340,12 @@ TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTe
   const auto prices = device_prices(plan, price_list(plan, machine));
   Simulation played;
   const SimulationInput input = one_replica(plan);
-  TimeEstimate time = estimate_time(plan, *prices, input, &played);
+  TimeEstimate time = estimate_time(plan, prices, input, &played);
   const SoftwareFigures& software = machine.software;
   double slowed = 0;
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
     const int stage = input.ranks[rank].input.stage;
-    const double beside = beside_passes(at(plan.stages, stage), *at(*prices, stage));
+    const double beside = beside_passes(at(plan.stages, stage), *at(prices, stage));
     const double shared = std::min(beside, played.queues[rank].busy);
     slowed = std::max(slowed, machine.device.contention * shared + software.sums_rest * beside);
   }
@@ -359,11 +358,11 @@ TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTe
 }
 
 Rates effective_rates(const Plan& plan, const Machine& machine) {
-  const auto list = price_list(plan, machine);
-  const BlockPrice block = block_price(*list, plan, 1);
+  const PriceList list = price_list(plan, machine);
+  const BlockPrice block = block_price(list, plan, 1);
   const Level& level = machine.levels.front();
   return {.matmul_flops = block.flops / block.products.forward,
-          .memory_bandwidth = 1 / list->memory(1),
+          .memory_bandwidth = 1 / list.memory(1),
           .latency = level.latency,
           .bandwidth = level.bandwidth};
 }

@@ -15,11 +15,10 @@ namespace trainctl {
 
 /// The prices of `plan` on a machine that has products of its type. `plan` must outlive what takes
 /// them; its communication and memory must be filled in.
-std::shared_ptr<const PriceList> price_list(const Plan& plan, const Machine& machine);
+PriceList price_list(const Plan& plan, const Machine& machine);
 
 /// One for each stage.
-std::shared_ptr<const StagePricesList> device_prices(const Plan& plan,
-                                                     std::shared_ptr<const PriceList> list);
+StagePricesList device_prices(const Plan& plan, const PriceList& list);
 
 /// The time of a step by the machine's prices: what was played, the contention of collectives with
 /// the work beside them, and what grows with the number of hosts.

@@ -79,7 +79,7 @@ double Ledger::total() const {
 }
 
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates) {
-  return estimate_ledgers(plan, *rate_prices(plan, rates));
+  return estimate_ledgers(plan, rate_prices(plan, rates));
 }
 
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& list) {

@@ -329,10 +329,10 @@ class RatePrices : public StagePrices {
 
 }  // namespace
 
-std::shared_ptr<const StagePricesList> rate_prices(const Plan& plan, const Rates& rates) {
-  auto prices = std::make_shared<StagePricesList>();
+StagePricesList rate_prices(const Plan& plan, const Rates& rates) {
+  StagePricesList prices;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    prices->push_back(std::make_unique<RatePrices>(plan, stage, rates));
+    prices.push_back(std::make_unique<RatePrices>(plan, stage, rates));
   }
   return prices;
 }
@@ -407,7 +407,7 @@ void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInpu
 }
 
 void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input) {
-  const auto prices = rate_prices(plan, rates);
+  const auto prices = std::make_shared<const StagePricesList>(rate_prices(plan, rates));
   set_seconds(plan, *prices, input);
   // The rows keep what prices them.
   input.cost = [prices, cost = input.cost](const RankRows& rank, const Action& row) {
@@ -443,7 +443,7 @@ TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, Simu
 }
 
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
-  return estimate_time(plan, *rate_prices(plan, rates), simulation_input(plan));
+  return estimate_time(plan, rate_prices(plan, rates), simulation_input(plan));
 }
 
 }  // namespace trainctl

@@ -85,7 +85,7 @@ class StagePrices {
 using StagePricesList = std::vector<std::unique_ptr<const StagePrices>>;
 
 /// One for each stage. `plan` must outlive them.
-std::shared_ptr<const StagePricesList> rate_prices(const Plan& plan, const Rates& rates);
+StagePricesList rate_prices(const Plan& plan, const Rates& rates);
 
 /// Whether blocks cost alike: their operators are split alike, and so are their tokens, and both
 /// have experts or none.

@@ -49,37 +49,34 @@ const ProductFigures* products_of(const DeviceFigures& device, DType type) {
 }
 
 PriceList::PriceList(Machine machine, const Mesh& mesh, DType type)
-    : machine_(std::move(machine)),
-      mesh_(mesh),
-      element_(size_of(type)),
-      products_(products_of(machine_.device, type)) {}
+    : machine_(std::move(machine)), mesh_(mesh), type_(type) {}
 
 double PriceList::product(const PricedProduct& one) const {
   const DeviceFigures& device = machine_.device;
   if (one.rows == 0 || one.columns == 0 || one.inner == 0) return 0;
   const double made = as_double(one.rows) * as_double(one.columns) * as_double(one.groups);
-  const double rate = products_->peak * products_->reached * device.sustained;
+  const double rate = products().peak * products().reached * device.sustained;
   const auto processors = as_double(device.processors);
   double best = std::numeric_limits<double>::infinity();
-  for (const ProductTile& tile : products_->tiles) {
+  for (const ProductTile& tile : products().tiles) {
     for (std::int64_t splits = 1; splits <= most_splits; splits *= 2) {
       if (splits > 1 && one.inner / splits < least_split) break;
       const double waves = tiles_over(one.rows, tile.rows) * tiles_over(one.columns, tile.columns) *
                            as_double(splits * one.groups) / processors;
       const double taken =
-          products_->wave * std::ceil(waves) + (1 - products_->wave) * std::max(waves, 1.0);
+          products().wave * std::ceil(waves) + (1 - products().wave) * std::max(waves, 1.0);
       double seconds = taken * processors * 2 * as_double(tile.rows * tile.columns) *
-                       (as_double(one.inner) / as_double(splits) + products_->half) /
+                       (as_double(one.inner) / as_double(splits) + products().half) /
                        (rate * tile.quality);
-      if (splits > 1) seconds += memory(made * as_double(4 * splits + 4)) + products_->launch;
+      if (splits > 1) seconds += memory(made * as_double(4 * splits + 4)) + products().launch;
       best = std::min(best, seconds);
     }
   }
   const double read =
       as_double(one.rows) * as_double(one.inner) + as_double(one.inner) * as_double(one.columns);
-  const double bytes = as_double(element_ * one.groups) * read +
-                       made * (one.accumulates ? 8.0 : as_double(element_));
-  return std::max(best, memory(bytes)) + products_->launch;
+  const double bytes = as_double(size_of(type_) * one.groups) * read +
+                       made * (one.accumulates ? 8.0 : as_double(size_of(type_)));
+  return std::max(best, memory(bytes)) + products().launch;
 }
 
 double PriceList::scores(const PricedAttention& one, bool backward) const {
@@ -98,7 +95,7 @@ double PriceList::attention(const PricedAttention& one, bool backward) const {
   if (kernel == machine_.device.attention.end()) return scores(one, backward);
   const AttentionFigures& figures = kernel->second;
   const double length = as_double(one.block > 0 ? one.block : one.keys);
-  double rate = products_->peak * figures.forward * machine_.device.sustained *
+  double rate = products().peak * figures.forward * machine_.device.sustained *
                 machine_.software.attention_speed * length / (length + figures.half_length);
   if (one.head_dim <= 64) rate *= figures.head_64;
   constexpr double backward_work = 2.5;  // five products for two

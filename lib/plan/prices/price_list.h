@@ -27,6 +27,9 @@ struct PricedAttention {
   double flops() const;    // under the mask
 };
 
+/// The figures of products of a type, or nullptr: bf16 stands for fp16.
+const ProductFigures* products_of(const DeviceFigures& device, DType type);
+
 class PriceList {
  public:
   /// Of values of `type` on `mesh`. `machine` has products of the type.
@@ -60,17 +63,14 @@ class PriceList {
   void use_attention(const std::string& kernel) { machine_.software.attention = kernel; }
 
  private:
+  const ProductFigures& products() const { return *products_of(machine_.device, type_); }
   double inside(GroupOperation operation, double ranks, double bytes) const;
   double scores(const PricedAttention& one, bool backward) const;
 
   Machine machine_;
   Mesh mesh_;
-  std::int64_t element_;  // bytes
-  const ProductFigures* products_;
+  DType type_;
   mutable std::map<std::tuple<GroupKind, std::int64_t, std::int64_t>, GroupSpan> spans_;
 };
-
-/// The figures of products of a type, or nullptr: bf16 stands for fp16.
-const ProductFigures* products_of(const DeviceFigures& device, DType type);
 
 }  // namespace trainctl
