@@ -82,6 +82,11 @@ Product described(const RateProduct& one, const Words& words) {
   return product;
 }
 
+/// Of a form that it does not have the library may also say that a value is invalid.
+bool means_no_form(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 /// Without an operation the library has none.
 Product proposed(cublasLtHandle_t handle, const RateProduct& one, const RateOperands& operands) {
   const auto words = words_of(one.form);
@@ -89,10 +94,7 @@ Product proposed(cublasLtHandle_t handle, const RateProduct& one, const RateOper
   Product product = described(one, *words);
   set_scales(product, operands);
   const Proposed found = proposed_for(handle, product, {256, 256, 256}, 1);
-  // Of a form that it does not have the library may also say that a value is invalid.
-  if (found.status != CUBLAS_STATUS_INVALID_VALUE && found.status != CUBLAS_STATUS_NOT_SUPPORTED) {
-    CUBLAS_CHECK(found.status);
-  }
+  if (!means_no_form(found.status)) CUBLAS_CHECK(found.status);
   if (found.algorithms.empty()) {
     destroy(product);
     return {};
@@ -111,17 +113,23 @@ bool enqueue_rate(const OpContext& context, const RateProduct& one, const RateOp
   if (found == kept.end()) {
     found = kept.emplace(std::pair(device, one), proposed(handle, one, operands)).first;
   }
-  const Product& product = found->second;
+  Product& product = found->second;
   if (product.operation == nullptr) return false;
   set_scales(product, operands);
   const float alpha = 1;
   const float beta = 0;
-  CUBLAS_CHECK(cublasLtMatmul(
+  const cublasStatus_t status = cublasLtMatmul(
       handle, product.operation, &alpha, operands.b, product.first, operands.a, product.second,
       &beta, operands.y, product.result, operands.y, product.result, &product.algorithm,
       context.scratch + scratch_bytes_per_thread + cuda_bias_bytes, cuda_product_bytes,
-      static_cast<cudaStream_t>(context.stream->native())));
-  return true;
+      static_cast<cudaStream_t>(context.stream->native()));
+  if (!means_no_form(status)) {
+    CUBLAS_CHECK(status);
+    return true;
+  }
+  destroy(product);
+  product = {};
+  return false;
 }
 
 }  // namespace
