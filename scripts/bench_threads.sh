@@ -3,20 +3,23 @@
 # and 2M) and bench step with the program's own number of threads and with one, in turns. With --large also train and
 # bench step of GPT-2 124M. With --before, a trainctl of another commit joins, with OMP_WAIT_POLICY=passive and
 # with GOMP_SPINCOUNT=1000; and the two programs are compared without the loops first.
-#   scripts/bench_threads.sh [--pairs N] [--large] [--before PROGRAM] [BUILD_DIR]
+#   scripts/bench_threads.sh [--pairs N] [--large] [--only NAMES] [--before PROGRAM] [BUILD_DIR]
 #   --pairs N         default 5
+#   --only NAMES      of generate, tiny, book (2M), bench, gpt2 (124M) and gpt2_bench, "tiny book" for two
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pairs=5
 large=0
+only=
 before=
 build=build/release
 while [ $# -gt 0 ]; do
   case $1 in
     --pairs) pairs=${2:?--pairs needs a number}; shift ;;
     --large) large=1 ;;
+    --only) only=${2:?--only needs names}; shift ;;
     --before) before=$(realpath "${2:?--before needs a program}"); shift ;;
-    -*) sed -n '2,7s/^# *//p' "$0" >&2; exit 64 ;;
+    -*) sed -n '2,8s/^# *//p' "$0" >&2; exit 64 ;;
     *) build=$1 ;;
   esac
   shift
@@ -57,6 +60,7 @@ words_of() {
 }
 names=(generate tiny book bench)
 [ $large -eq 0 ] || names+=(gpt2 gpt2_bench)
+[ -z "$only" ] || read -ra names <<<"$only"
 
 # Ten starts of generate are one run: one alone lasts less than the turns of a scheduler.
 starts_of() { [ "$1" = generate ] && echo 10 || echo 1; }
