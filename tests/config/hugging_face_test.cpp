@@ -126,8 +126,10 @@ TEST_CASE("layers with another attention are refused, unless their window hides 
   // These classes have the window in every layer, whatever the list says.
   for (const char* type : {"mistral", "mixtral", "qwen3_moe"}) {
     INFO(type);
-    Json config =
-        with(type == std::string("mixtral") ? mixtral() : qwen3_moe(), "model_type", type);
+    const std::string name = type;
+    Json config = name == "mixtral"   ? mixtral()
+                  : name == "mistral" ? with(llama(), "model_type", type)
+                                      : qwen3_moe();
     config["use_sliding_window"] = true;
     config["sliding_window"] = 64;
     config["layer_types"] = full;
