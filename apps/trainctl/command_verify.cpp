@@ -14,6 +14,7 @@
 #include "run/agreement.h"
 #include "run/directory/signals.h"
 #include "run/records/process_memory.h"
+#include "verify/alone_check.h"
 #include "verify/ranks.h"
 #include "verify_output.h"
 #include "verify_tasks.h"
@@ -148,7 +149,7 @@ class VerifyRun {
 
   void take(const VerifyTask& task, const VerifyComparison& comparison, bool narrows,
             VerifyOutput& output) {
-    LayoutVerdict verdict = verdict_of(task);
+    LayoutVerdict verdict = verdict_of(task, comparison.config);
     status_.clear();
     output.show({.layout = task.name(),
                  .ranks = task.runs->plan.mesh.world_size(),
@@ -164,11 +165,12 @@ class VerifyRun {
     }
   }
 
-  LayoutVerdict verdict_of(const VerifyTask& task) const {
+  /// What all layouts share with the single rank is looked at apart from them.
+  LayoutVerdict verdict_of(const VerifyTask& task, const Config& config) {
     const VerifiedLayout runs = task.runs->layout(job_);
     if (task.saves == nullptr) {
       LayoutVerdict verdict = verification_->compare(runs);
-      if (verdict.equal) verdict.add(verification_->check_one_rank());
+      if (verdict.equal) verdict.add(one_rank_.verdict_of(config));
       if (verdict.equal && all_.freely) verdict.add(verification_->run_freely(runs));
       return verdict;
     }
@@ -176,6 +178,7 @@ class VerifyRun {
     const VerifiedLayout saves = task.saves->layout(job_);
     LayoutVerdict verdict =
         verification_->compare_through_checkpoint(saves, runs, folder.path() / "pair");
+    if (verdict.equal) verdict.add(one_rank_.verdict_of(config));
     if (verdict.equal && all_.freely) {
       verdict.add(verification_->go_on_freely(saves, runs, folder.path() / "day"));
     }
@@ -266,6 +269,7 @@ class VerifyRun {
   std::size_t widest_ = 0;
   std::unique_ptr<Verification> verification_;
   std::vector<Settings> recorded_;  // those of verification_
+  OneRankChecks one_rank_;
   double record_seconds_ = 0;       // of the last one
   Clock::time_point started_;
   std::vector<Ran> ran_;

@@ -253,8 +253,8 @@ VerifyComparison VerifyPlanner::comparison(const Config& config, const std::vect
   return made;
 }
 
-/// Each layout once more with other settings than the file's, or as often as each pair of a word
-/// and a setting needs.
+/// Each layout once more with other settings than the file's, and as often as each setting needs to
+/// meet each axis along which layouts divide the work, or each word.
 void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const {
   const bool pairs = command_.options == "all";
   const ReadWith read = [this](const Settings& settings) { return read_with(settings); };
@@ -283,8 +283,12 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
     if (layout.choice && !is_worth_trying(*layout.choice, config, file)) return false;
     return is_legal(config, layout);
   };
+  const auto met = [&](const std::string& word) {
+    constexpr std::string_view axes[] = {"tp", "pp", "dp", "cp", "ep"};
+    return pairs || std::ranges::find(axes, word) != std::end(axes);
+  };
   std::vector<std::vector<Layout>> taken(configs.size());
-  for (const auto& [row, other] : paired_rows(rows, said, can_be, pairs)) {
+  for (const auto& [row, other] : paired_rows(rows, said, can_be, met)) {
     taken[other].push_back(layouts[row % layouts.size()]);
   }
   for (std::size_t i = 0; i < configs.size(); ++i) {

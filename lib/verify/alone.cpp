@@ -112,23 +112,22 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
   }
 }
 
-/// By name of the biases of experts, how the step moves them: from what the routers met.
-std::map<std::string, std::vector<double>> bias_steps(const Config& config, const Plan& plan,
-                                                      const std::vector<Batch>& batches,
-                                                      const RecordedState& before,
-                                                      const RecordedStep& step) {
-  std::map<std::string, std::vector<double>> steps;
-  if (!config.moe.router_enable_expert_bias) return steps;
+/// What follows from what the routers met.
+void add_routers(const Config& config, const Plan& plan, const std::vector<Batch>& batches,
+                 const RecordedState& before, RecordedStep& step) {
   const std::vector<char> real = real_tokens_of(batches);
+  step.real_tokens = static_cast<double>(std::ranges::count(real, char{1}));
   for (const RecordedStream& router : step.routers) {
     if (router.name.empty()) continue;
     const std::string name = router.name + ".moe.expert_bias";
     const own::Router own(config.moe, router_sizes(plan, std::ssize(real)));
-    const own::RouterChoices choices =
-        own.choose({router.values, before.kinds.front().at(name), real});
-    steps[name] = own.bias_steps(choices);
+    own::RouterInput input{router.values, {}, real};
+    const bool has_bias = config.moe.router_enable_expert_bias;
+    if (has_bias) input.bias = before.kinds.front().at(name);
+    const own::RouterChoices choices = own.choose(input);
+    step.router_sums.push_back(own.sums(input, choices));
+    if (has_bias) step.bias_steps[name] = own.bias_steps(choices);
   }
-  return steps;
 }
 
 }  // namespace
@@ -154,6 +153,8 @@ Config alone(Config config) {
   config.parallel = for_one_rank(config.parallel);
   config.parallel.threads_per_rank = 1;
   config.parallel.device = "cpu";
+  config.recompute = {};  // what a layout repeats or moves, the rank it is compared with keeps
+  config.offload = {};
   config.train.micro_batch_num.reset();
   config.train.on_bad_loss = OnBadLoss::stop;
   const std::int64_t least = sequences_of_groups(model_shape(config.model, config.moe));
@@ -234,7 +235,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
     counters = step.numbers.after;
     step.largest_gradient = largest_of(step.gradients);
     if (step.numbers.finite) {
-      step.bias_steps = bias_steps(single, plan, batches, record.states.back(), step);
+      add_routers(single, plan, batches, record.states.back(), step);
     }
     record.steps.push_back(std::move(step));
     step = {};

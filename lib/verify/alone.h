@@ -13,7 +13,8 @@
 
 namespace trainctl {
 
-/// The same training on one rank. The number of micro-batches follows from their size.
+/// The same training on one rank, without what only saves memory. The number of micro-batches
+/// follows from their size.
 Config alone(Config config);
 /// Of such a configuration. Throws Error{config} if one rank cannot run it.
 Plan plan_alone(const Config& config);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "config/schema/config.h"
 #include "verify/verify.h"
@@ -18,5 +20,15 @@ inline constexpr double slope_bound = 1e-3;
 /// the configuration and with the zeros that it makes, which must be others in each step and use.
 /// Takes one rank and a few sequences. `fault`, for tests: changes what the engine runs with.
 LayoutVerdict check_alone(const Config& config, const std::function<void(Config&)>& fault = {});
+
+/// The verdicts of that, each found once for all configurations that have the same model, experts
+/// and kind of data: nothing else counts.
+class OneRankChecks {
+ public:
+  LayoutVerdict verdict_of(const Config& config);
+
+ private:
+  std::vector<std::pair<Config, LayoutVerdict>> found_;  // by what is run
+};
 
 }  // namespace trainctl

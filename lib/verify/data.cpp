@@ -114,11 +114,10 @@ TemporaryFolder verify_folder() {
                          "; TMPDIR may name another place");
 }
 
-FreeData::FreeData(const Config& config, const Day& day) : end_token_(end_token(config)) {
-  const std::int64_t batch = config.train.global_batch_size;
-  const std::int64_t epoch = day.noon * batch + batch / 2 + 1;
-  training_ = write_tokens(config, folder_.path() / "train", epoch, 0);
-  write_tokens(config, folder_.path() / "validation", batch / 2 + 1, 1);
+FreeData::FreeData(const Config& config, std::int64_t samples) : end_token_(end_token(config)) {
+  training_ = write_tokens(config, folder_.path() / "train", (samples - 1) / 2, 0);
+  const std::int64_t windows = config.train.global_batch_size / 2 + 1;
+  write_tokens(config, folder_.path() / "validation", windows, 1);
 }
 
 DataConfig FreeData::section(DataConfig data) const {

@@ -22,6 +22,7 @@ const char* word_of_phase(Phase phase) {
                                    "loaded optimizer state 2 of",
                                    "activation",
                                    "router logits",
+                                   "router",
                                    "scalar",
                                    "loss",
                                    "gradient",

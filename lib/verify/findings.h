@@ -21,6 +21,7 @@ enum class Phase : std::uint8_t {
   loaded_state2,
   activation,
   router,  // its logits
+  router_report,
   scalar,  // of a step, known before its passes
   loss,
   gradient,

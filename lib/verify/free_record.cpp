@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/at.h"
@@ -64,7 +65,7 @@ EngineInput input_of(const Once& once) {
 std::vector<RecordedStream> empty_data(const Plan& plan, std::int64_t step) {
   std::vector<RecordedStream> data;
   const std::int64_t length = plan.model.seq_length;
-  for (const char* name : {"tokens", "labels", "loss weights"}) {
+  for (const char* name : kinds_of_data) {
     RecordedStream& one = data.emplace_back();
     one.name = name;
     one.shape = {plan.after(step).tokens_per_step() / length, length};
@@ -79,6 +80,14 @@ void record_data(const std::vector<Batch>& batches, FreeStep& step) {
       std::vector<float>& all = step.data[kind].values;
       all.insert(all.end(), values.begin(), values.end());
     }
+  }
+}
+
+void see(const std::vector<Batch>& batches, SeenTokens& seen) {
+  for (const Batch& batch : batches) {
+    seen.tokens = std::accumulate(batch.real.begin(), batch.real.end(), seen.tokens);
+    seen.positions += std::ssize(batch.tokens);
+    seen.labels += std::ranges::count_if(batch.loss_weight, [](float one) { return one > 0; });
   }
 }
 
@@ -98,7 +107,8 @@ void leave_out(Batch& batch, std::int64_t count) {
 
 /// That of one step without dropout whose micro-batches are the windows, each by itself or as many
 /// as a router counts over.
-double loss_of_windows(const Once& once, const WholeTensors& masters) {
+double loss_of_windows(const Once& once, const WholeTensors& masters,
+                       const MessageRounding& rounding) {
   const Dataset& windows = *once.corpus.validation;
   const std::int64_t most = once.config.data.validation.max_sequences;
   const std::int64_t count = most > 0 ? std::min(most, windows.windows()) : windows.windows();
@@ -125,7 +135,7 @@ double loss_of_windows(const Once& once, const WholeTensors& masters) {
   EngineInput input =
       input_of({config, once.day, plan, once.corpus, once.rules, once.scaling, once.change});
   input.count_loss_weights = true;
-  input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
+  input.hooks = with_rounding(std::move(input.hooks), rounding);
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
@@ -141,10 +151,14 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
                      DataOrder* order = nullptr) {
   FreeNumbers numbers;
   FreeStep step;
+  SeenTokens seen;
   std::int64_t index = 0;
+  const auto now = [&]() -> const FreeRules::Half& {
+    return index < once.day.noon ? once.rules.morning : once.rules.afternoon;
+  };
   EngineInput input = input_of(once);
   input.hooks.finalize_model_grads = [&](ParamStore& store) {
-    if (once.rules.factor != 1) scale_gradients(store, static_cast<double>(once.rules.factor));
+    if (now().factor != 1) scale_gradients(store, static_cast<double>(now().factor));
     if (once.day.has_gradients(index + 1)) step.gradients = record_gradients(store);
   };
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
@@ -154,7 +168,8 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
       route_as_recorded(at(at(once.routes->steps, index).routers, layer), run, logits);
     });
   };
-  input.hooks = with_rounding(std::move(input.hooks), once.rules.rounding);
+  input.hooks = with_rounding(std::move(input.hooks),
+                              [&]() -> const MessageRounding& { return now().rounding; });
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
@@ -171,6 +186,8 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
       step.data = empty_data(once.plan, index);
       record_data(batches, step);
     }
+    see(batches, seen);
+    step.seen = seen;
     const StepReport report = engine.train_step(batches);
     step.numbers = own::begin_step(once.config, index, counters, labels_of(batches));
     add_norm(once.config, report.grad_norm, !report.skipped, step.numbers);
@@ -183,11 +200,13 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
     numbers.steps.push_back(std::move(step));
     step = {};
     if (index + 1 == once.day.noon) {
-      numbers.noon_validation_loss = loss_of_windows(once, masters_of(engine.parameters()));
+      numbers.noon_validation_loss =
+          loss_of_windows(once, masters_of(engine.parameters()), once.rules.morning.rounding);
     }
   }
   numbers.exported = masters_of(engine.parameters());
-  numbers.validation_loss = loss_of_windows(once, numbers.exported);
+  numbers.validation_loss =
+      loss_of_windows(once, numbers.exported, once.rules.afternoon.rounding);
   return numbers;
 }
 
@@ -229,17 +248,75 @@ void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other)
   widen(most.validation_loss, one.validation_loss, other.validation_loss);
 }
 
+/// Rounding grows from step to step: where a few runs are close to one another in one step, they
+/// were so by chance.
+void let_grow(const Day& day, FreeRounding& rounding) {
+  for (std::size_t i = 1; i < rounding.steps.size(); ++i) {
+    FreeRounding::Step& step = rounding.steps[i];
+    step.loss = std::max(step.loss, rounding.steps[i - 1].loss);
+    step.grad_norm = std::max(step.grad_norm, rounding.steps[i - 1].grad_norm);
+  }
+  const double noon = at(rounding.steps, day.noon - 1).loss;
+  rounding.noon_validation_loss = std::max(rounding.noon_validation_loss, noon);
+  rounding.validation_loss = std::max(rounding.validation_loss, rounding.steps.back().loss);
+}
+
+/// By how much the run of `once`, which `found`, is apart from runs that round otherwise.
+FreeRounding rounding_of(Once once, const FreeNumbers& found) {
+  FreeRounding rounding;
+  const FreeRules& rules = once.rules;
+  if (rules.rounds) once.routes = &found;
+  for (std::uint64_t run = 0; run < other_roundings; ++run) {
+    once.change = rounded_otherwise(once.config.train.seed, run);
+    widen(rounding, found, run_once(once));
+  }
+  if (!rules.rounds) return rounding;
+  if (rules.rounds_sums) {
+    // One rank adds up as few as it can, layouts many.
+    Config many = once.config;
+    many.train.micro_batch_size = sequences_of_groups(once.plan.model);
+    const Plan plan = plan_alone(many);
+    widen(rounding, found,
+          run_once({many, once.day, plan, once.corpus, rules, once.scaling, {}, once.routes}));
+  }
+  const Config wide = in_fp32(once.config);
+  const Plan wide_plan = plan_alone(wide);
+  FreeRules exact = rules;
+  if (once.plan.compute == DType::f32) {
+    exact.morning.rounding = exact.afternoon.rounding = {};  // only messages or sums round
+  }
+  widen(rounding, found,
+        run_once({wide, once.day, wide_plan, once.corpus, exact, once.scaling, {}, once.routes}));
+  return rounding;
+}
+
 }  // namespace
 
-FreeRules free_rules(const Plan& plan) {
-  return {message_rounding(plan), plan.gradient.factor, !in_fp32(plan),
-          plan.gradient.kept != DType::f32};
+FreeRules free_rules(const Plan& morning, const Plan& afternoon) {
+  const auto half = [](const Plan& plan) {
+    return FreeRules::Half{message_rounding(plan), plan.gradient.factor};
+  };
+  return {half(morning), half(afternoon), !in_fp32(morning) || !in_fp32(afternoon),
+          afternoon.gradient.kept != DType::f32};
 }
 
 std::vector<float> numbers_of(const Batch& batch, int kind) {
-  if (kind == 2) return batch.loss_weight;
-  const std::vector<std::int32_t>& numbers = kind == 0 ? batch.tokens : batch.labels;
-  return {numbers.begin(), numbers.end()};
+  const auto as_floats = [](const std::vector<std::int32_t>& numbers) {
+    return std::vector<float>(numbers.begin(), numbers.end());
+  };
+  switch (kind) {
+    case 0: return as_floats(batch.tokens);
+    case 1: return as_floats(batch.labels);
+    case loss_weights_kind: return batch.loss_weight;
+    case 3: return as_floats(batch.position);
+    case 4: return as_floats(batch.document);
+    default: break;
+  }
+  std::vector<float> places;
+  for (const std::int64_t place : batch.global_token) {
+    places.push_back(static_cast<float>(place % (1 << 24)));
+  }
+  return places;
 }
 
 double mean_distance(const std::vector<float>& one, const std::vector<float>& other) {
@@ -256,34 +333,17 @@ FreeRecord record_freely(const Config& config, const Day& day, const FreeData& d
   single.data = data.section(single.data);
   FreeRecord record;
   record.day = day;
+  record.rules = rules;
   record.plan = plan_alone(single);
   record.loss_scaling = scaling;
   const auto world = self_world();
   const Corpus corpus = FreeData::open(single, record.plan.model, *world->everyone("data"));
   DataOrder order(data.training(), record.plan.model.seq_length, single.data.shuffle);
-  Once once{single, day, record.plan, corpus, rules, scaling, {}};
+  const Once once{single, day, record.plan, corpus, rules, scaling, {}};
   record.found = run_once(once, &record.initial, &order);
   record.disorder = order.broken();
-  if (rules.rounds) once.routes = &record.found;
-  for (std::uint64_t run = 0; run < other_roundings; ++run) {
-    once.change = rounded_otherwise(single.train.seed, run);
-    widen(record.rounding, record.found, run_once(once));
-  }
-  if (!rules.rounds) return record;
-  if (rules.rounds_sums) {
-    // One rank adds up as few as it can, layouts many.
-    Config many = single;
-    many.train.micro_batch_size = sequences_of_groups(record.plan.model);
-    const Plan plan = plan_alone(many);
-    widen(record.rounding, record.found,
-          run_once({many, day, plan, corpus, rules, scaling, {}, once.routes}));
-  }
-  const Config wide = in_fp32(single);
-  const Plan wide_plan = plan_alone(wide);
-  FreeRules exact = rules;
-  if (record.plan.compute == DType::f32) exact.rounding = {};  // only messages or sums round
-  widen(record.rounding, record.found,
-        run_once({wide, day, wide_plan, corpus, exact, scaling, {}, once.routes}));
+  record.rounding = rounding_of(once, record.found);
+  let_grow(day, record.rounding);
   return record;
 }
 
@@ -292,7 +352,7 @@ std::int64_t free_record_bytes(const Config& config, const Day& day) {
   // Initial and exported values and gradients of at most four steps, the latter two of another run,
   // and how far those gradients are apart. Tokens, labels and weights of each step, and logits.
   const std::int64_t gradients = std::min<std::int64_t>(day.steps, 4);
-  const std::int64_t of_token = 3 + expert_logits(plan.model);
+  const std::int64_t of_token = std::ssize(kinds_of_data) + expert_logits(plan.model);
   return 4 * (plan.parameter_count() * (1 + 2 * (1 + gradients) + gradients) +
               plan.tokens_per_step() * day.steps * of_token);
 }

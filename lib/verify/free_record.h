@@ -22,15 +22,28 @@
 
 namespace trainctl {
 
-/// In what a single rank must do as the layouts it is compared with.
+/// In what a single rank must do as the layouts it is compared with. Another layout may go on from
+/// the checkpoint of noon.
 struct FreeRules {
-  MessageRounding rounding;
-  std::int64_t factor = 1;   // of the gradients: GradientRule::factor
+  struct Half {
+    MessageRounding rounding;
+    std::int64_t factor = 1;  // of the gradients: GradientRule::factor
+    auto operator<=>(const Half&) const = default;
+  };
+  Half morning;
+  Half afternoon;
   bool rounds = false;       // not in_fp32(plan): tokens are routed as the single rank's
   bool rounds_sums = false;  // those of gradients over micro-batches
   auto operator<=>(const FreeRules&) const = default;
 };
-FreeRules free_rules(const Plan& plan);
+FreeRules free_rules(const Plan& morning, const Plan& afternoon);
+
+/// Of the run so far, counted in the batches that were read.
+struct SeenTokens {
+  std::int64_t tokens = 0;  // real positions
+  std::int64_t positions = 0;
+  std::int64_t labels = 0;  // with a weight above 0
+};
 
 struct FreeStep {
   double loss = 0;
@@ -38,7 +51,8 @@ struct FreeStep {
   std::optional<double> loss_scale;
   bool skipped = false;
   own::StepNumbers numbers;          // that are not the engine's
-  std::vector<RecordedStream> data;  // [sequence, token]: tokens, labels, loss weights
+  SeenTokens seen;
+  std::vector<RecordedStream> data;  // [sequence, token], of each of kinds_of_data
   WholeTensors gradients;            // summed, with their factor, where Day::has_gradients
   // In 16 bits by layer: which experts a token goes to may follow from rounding, so that all other
   // runs route by these.
@@ -67,6 +81,7 @@ struct FreeRounding {
 
 struct FreeRecord {
   Day day;
+  FreeRules rules;
   Plan plan;  // of the single rank
   LossScaling loss_scaling;
   WholeTensors initial;
@@ -75,8 +90,12 @@ struct FreeRecord {
   FreeRounding rounding;
 };
 
-/// Tokens, labels or loss weights of a batch, by the place of their kind in FreeStep::data.
+/// What a batch has for each token, by the place of the kind in FreeStep::data. Places in the data
+/// are modulo 2^24, as far as a float counts.
 std::vector<float> numbers_of(const Batch& batch, int kind);
+inline constexpr const char* kinds_of_data[] = {"tokens",   "labels",    "loss weights",
+                                                "positions", "documents", "places"};
+inline constexpr int loss_weights_kind = 2;
 
 /// The mean of |one - other|, or without `other` of |one|.
 double mean_distance(const std::vector<float>& one, const std::vector<float>& other = {});

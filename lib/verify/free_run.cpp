@@ -178,7 +178,12 @@ class FreeRun {
 
   /// A step cannot be taken with another number of micro-batches.
   void compare_count(std::int64_t step, std::int64_t microbatches) {
-    const std::int64_t expected = given_.truth.after(step - 1).microbatches;
+    const Plan& now = given_.truth.after(step - 1);
+    findings_.compare({.phase = Phase::batch, .step = step},
+                      static_cast<double>(now.tokens_per_step()),
+                      static_cast<double>(record_.plan.after(step - 1).tokens_per_step()),
+                      "positions in all");
+    const std::int64_t expected = now.microbatches;
     findings_.compare({.phase = Phase::batch, .step = step, .beside = "the plan has"},
                       static_cast<double>(microbatches), static_cast<double>(expected),
                       "micro-batches");
@@ -203,7 +208,7 @@ class FreeRun {
       for (subject.row = 0; subject.row < std::ssize(data); ++subject.row) {
         compare_rows(subject, at(data, subject.row), first, batch);
       }
-      const auto begin = data.back().values.begin() + first;
+      const auto begin = at(data, loss_weights_kind).values.begin() + first;
       weights =
           std::accumulate(begin, begin + std::ssize(batch.real) * plan.model.seq_length, weights);
       counted += batch.weight_sum;
@@ -223,11 +228,14 @@ class FreeRun {
     }
   }
 
-  bool in_fp32() const { return trainctl::in_fp32(given_.truth); }
+  bool in_fp32() const { return !record_.rules.rounds; }
   /// Of tensors and the norm.
   double bound(std::int64_t step) const {
     if (step == 1) return in_fp32() ? fp32_bound : half_bound;
-    return in_fp32() ? free_fp32_bound : free_half_bound;
+    if (in_fp32()) return free_fp32_bound;
+    // Matrices in bf16 alone move by whole units of it, or not at all.
+    const OptimizerConfig& optimizer = given_.truth_config.optimizer;
+    return optimizer.main_params_dtype == ComputeType::bf16 ? 2 * free_half_bound : free_half_bound;
   }
   double loss_bound() const { return in_fp32() ? fp32_bound : loss_half_bound; }
 
@@ -241,6 +249,7 @@ class FreeRun {
     const FreeStep& expected = at(record_.found.steps, report.step - 1);
     compare_free_scalars(findings_, given_.truth_config.optimizer, scalars(report.step),
                          expected.numbers);
+    compare_report(report, expected);
     const FreeRounding::Step& rounding = at(record_.rounding.steps, report.step - 1);
     Findings::Subject subject{.step = report.step, .bound = bound(report.step)};
     const auto compare = [&](Phase phase, double found, double other, double apart) {
@@ -256,6 +265,22 @@ class FreeRun {
       if (record_.day.has_gradients(report.step)) compare_gradients(subject, expected, rounding);
     }
     compare(Phase::free_scale, report.loss_scale.value_or(1), expected.loss_scale.value_or(1), 0);
+  }
+
+  /// What it says beside loss and norm.
+  void compare_report(const StepReport& report, const FreeStep& expected) {
+    // After the scalars that these follow from.
+    Findings::Subject subject{.phase = Phase::free_scalar, .step = report.step, .row = 100};
+    subject.beside = "the batches have";
+    const auto compare = [&](const char* what, std::int64_t found, std::int64_t other) {
+      findings_.compare(subject, static_cast<double>(found), static_cast<double>(other), what);
+    };
+    compare("tokens", report.tokens, expected.seen.tokens);
+    compare("positions", report.positions, expected.seen.positions);
+    compare("labels", report.labels, expected.seen.labels);
+    subject.bound = scalar_bound;
+    subject.beside = "by verify's own arithmetic it is";
+    findings_.compare(subject, report.lr, expected.numbers.learning_rate, "reported learning_rate");
   }
 
   /// They stay until the next step begins.

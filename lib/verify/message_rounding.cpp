@@ -11,32 +11,19 @@ namespace trainctl {
 
 namespace {
 
-/// Casts to the messages' dtype and back, as Pipeline does on the two sides of a message.
-class Rounder {
- public:
-  explicit Rounder(MessageRounding rounding) : rounding_(std::move(rounding)) {}
-
-  void round_stream(int unit, const Tensor& stream) const { round(unit, stream, 1); }
-  /// Which `unit` gives to the one below it.
-  void round_gradient(int unit, const Tensor& gradient) const {
-    round(unit - 1, gradient, static_cast<float>(rounding_.factor));
-  }
-
- private:
-  void round(int cut, const Tensor& values, float factor) const {
-    if (!rounding_.cuts.contains(cut)) return;
-    std::vector<float> wide = values_of(values);
-    std::vector<std::byte> sent(wide.size() * static_cast<std::size_t>(size_of(rounding_.dtype)));
-    const Tensor wire{sent.data(), {std::ssize(wide)}, rounding_.dtype, values.device};
-    for (float& value : wide) value *= factor;
-    set_values(wire, wide);
-    wide = values_of(wire);
-    for (float& value : wide) value /= factor;
-    set_values(values, wide);
-  }
-
-  MessageRounding rounding_;
-};
+/// Casts to the messages' dtype and back, as Pipeline does on the two sides of a message: what
+/// passes from unit `cut` to the next, or back.
+void round(const MessageRounding& rounding, int cut, const Tensor& values, float factor) {
+  if (!rounding.cuts.contains(cut)) return;
+  std::vector<float> wide = values_of(values);
+  std::vector<std::byte> sent(wide.size() * static_cast<std::size_t>(size_of(rounding.dtype)));
+  const Tensor wire{sent.data(), {std::ssize(wide)}, rounding.dtype, values.device};
+  for (float& value : wide) value *= factor;
+  set_values(wire, wide);
+  wide = values_of(wire);
+  for (float& value : wide) value /= factor;
+  set_values(values, wide);
+}
 
 }  // namespace
 
@@ -54,15 +41,19 @@ MessageRounding message_rounding(const Plan& plan) {
 }
 
 Hooks with_rounding(Hooks hooks, const MessageRounding& rounding) {
-  const auto rounder = std::make_shared<const Rounder>(rounding);
-  hooks.after_forward = [rounder, next = std::move(hooks.after_forward)](int unit, int microbatch,
-                                                                         const Tensor& stream) {
-    rounder->round_stream(unit, stream);
+  const auto kept = std::make_shared<const MessageRounding>(rounding);
+  return with_rounding(std::move(hooks), [kept]() -> const MessageRounding& { return *kept; });
+}
+
+Hooks with_rounding(Hooks hooks, std::function<const MessageRounding&()> now) {
+  hooks.after_forward = [now, next = std::move(hooks.after_forward)](int unit, int microbatch,
+                                                                     const Tensor& stream) {
+    round(now(), unit, stream, 1);
     if (next) next(unit, microbatch, stream);
   };
-  hooks.after_backward = [rounder, next = std::move(hooks.after_backward)](int unit, int microbatch,
-                                                                           const Tensor& gradient) {
-    rounder->round_gradient(unit, gradient);
+  hooks.after_backward = [now = std::move(now), next = std::move(hooks.after_backward)](
+                             int unit, int microbatch, const Tensor& gradient) {
+    round(now(), unit - 1, gradient, static_cast<float>(now().factor));
     if (next) next(unit, microbatch, gradient);
   };
   return hooks;

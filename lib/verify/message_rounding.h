@@ -5,6 +5,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <set>
 
 #include "base/dtype.h"
@@ -23,7 +24,9 @@ struct MessageRounding {
 /// Nothing where messages keep every number of the layers: in the layers' own dtype, and in fp32.
 MessageRounding message_rounding(const Plan& plan);
 
-/// For a single rank: rounds as the messages would, and then calls `hooks`.
+/// For a single rank: rounds as the messages would, and then calls `hooks`. `now`: what they round
+/// when a hook is called; the rounding must outlive that call.
 Hooks with_rounding(Hooks hooks, const MessageRounding& rounding);
+Hooks with_rounding(Hooks hooks, std::function<const MessageRounding&()> now);
 
 }  // namespace trainctl

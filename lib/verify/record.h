@@ -9,6 +9,7 @@
 #include "engine/parameters/param_store.h"
 #include "plan/rules/loss_scaling.h"
 #include "verify/message_rounding.h"
+#include "verify/own/router.h"
 #include "verify/own/step_numbers.h"
 
 namespace trainctl {
@@ -40,6 +41,8 @@ struct RecordedStep {
   WholeTensors gradients;
   // By name of the biases of experts: by how much the step moves each.
   std::map<std::string, std::vector<double>> bias_steps;
+  std::vector<own::RouterSums> router_sums;  // of each layer with experts
+  double real_tokens = 0;
   // By parameter, in 16 bits: the largest distance of its gradient from that of the step rounded
   // otherwise, or not at all.
   std::map<std::string, double> roundings;

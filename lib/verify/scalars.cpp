@@ -1,6 +1,7 @@
 #include "verify/scalars.h"
 
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "verify/verify.h"
@@ -38,16 +39,16 @@ namespace {
 
 class Scalars {
  public:
-  Scalars(Findings& findings, Phase phase, std::int64_t step)
-      : findings_(findings), subject_{.phase = phase, .step = step, .bound = scalar_bound} {
+  Scalars(Findings& findings, Phase phase, std::int64_t step, double bound = scalar_bound)
+      : findings_(findings), subject_{.phase = phase, .step = step, .bound = bound} {
     subject_.beside = "by verify's own arithmetic it is";
   }
 
-  void compare(const char* name, double found, double expected) {
+  void compare(const std::string& name, double found, double expected) {
     findings_.compare(subject_, found, expected, name);
     ++subject_.row;
   }
-  void compare(const char* name, std::int64_t found, std::int64_t expected) {
+  void compare(const std::string& name, std::int64_t found, std::int64_t expected) {
     compare(name, static_cast<double>(found), static_cast<double>(expected));
   }
 
@@ -98,6 +99,32 @@ void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
   compare_scalars(findings, Phase::free_scalar, found, expected);
   if (expected.finite) compare_clip(findings, Phase::free_scalar, optimizer, found, expected);
   compare_counters(findings, Phase::free_scalar, found, expected.after);
+}
+
+void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
+                    const RecordedStep& expected) {
+  own::RouterSums sums;
+  std::vector<double> loads;  // over the mean of their layer
+  for (const own::RouterSums& layer : expected.router_sums) {
+    sums.balance += layer.balance;
+    sums.z_loss += layer.z_loss;
+    sums.entropy += layer.entropy;
+    sums.dropped += layer.dropped;
+    const double all = std::accumulate(layer.loads.begin(), layer.loads.end(), 0.0);
+    for (const double load : layer.loads) {
+      loads.push_back(load * static_cast<double>(found.experts) / all);
+    }
+  }
+  const double tokens = expected.real_tokens * static_cast<double>(expected.router_sums.size());
+  Scalars scalars(findings, Phase::router_report, step, fp32_bound);
+  scalars.compare("balance loss", found.balance_loss, sums.balance / tokens);
+  scalars.compare("z loss", found.z_loss, sums.z_loss / tokens);
+  scalars.compare("entropy", found.entropy, sums.entropy / tokens);
+  scalars.compare("dropped choices", found.dropped, sums.dropped);
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    scalars.compare("load of expert " + std::to_string(i % static_cast<std::size_t>(found.experts)),
+                    double{found.loads[i]}, loads[i]);
+  }
 }
 
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/batch.h"
+#include "engine/report.h"
 #include "ops/step_state.h"
 #include "verify/findings.h"
 #include "verify/own/step_numbers.h"
@@ -43,6 +44,9 @@ void compare_verdict(Findings& findings, const OptimizerConfig& optimizer,
 /// the norm that was found, and the counters after it.
 void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
                           const FoundScalars& found, const own::StepNumbers& expected);
+/// What is reported of the routers of a step.
+void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
+                    const RecordedStep& expected);
 /// Updates, good steps and hysteresis, and the loss scale.
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected);

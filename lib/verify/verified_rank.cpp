@@ -259,6 +259,9 @@ void VerifiedRank::compare_step(const StepReport& report) {
   if (rounds_alike_) {
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
   }
+  if (report.router && recorded().numbers.finite) {
+    compare_router(findings_, *report.router, step_, recorded());
+  }
   const FoundScalars found{engine_.step_state(), step_, gradient_factor()};
   compare_scalars(findings_, Phase::scalar, found, recorded().numbers);
   compare_verdict(findings_, truth_config_.optimizer, found, recorded().numbers);

@@ -5,7 +5,6 @@
 
 #include "plan/ownership/saved_parts.h"
 #include "verify/alone.h"
-#include "verify/alone_check.h"
 #include "verify/day.h"
 #include "verify/free_run.h"
 #include "verify/message_rounding.h"
@@ -80,12 +79,8 @@ struct Verification::Impl {
 
   const Day day = day_of(config, steps);
 
-  std::optional<LayoutVerdict> of_one_rank{};
-
-  /// What no comparison with a single rank can show; found once.
-  const LayoutVerdict& verdict_of_one_rank() {
-    if (!of_one_rank) of_one_rank = check_alone(config);
-    return *of_one_rank;
+  std::int64_t samples_of_day() const {
+    return samples_in(plan_alone(config_of_day(alone(config), day)).ramp, day.steps);
   }
 
   std::optional<FreeData> free_data{};
@@ -94,7 +89,7 @@ struct Verification::Impl {
   const FreeRecord& free_record_of(const FreeRules& rules) {
     const auto found = free_records.find(rules);
     if (found != free_records.end()) return found->second;
-    const LossScaling& scaling = record_of(rules.rounding).loss_scaling;
+    const LossScaling& scaling = record_of(rules.morning.rounding).loss_scaling;
     return free_records.emplace(rules, record_freely(config, day, *free_data, rules, scaling))
         .first->second;
   }
@@ -108,12 +103,14 @@ struct Verification::Impl {
     VerifiedLayout layout() const { return {config, plan, given.deadline_seconds, given.job}; }
   };
 
-  FreeLayout freely(const VerifiedLayout& given) {
-    if (!free_data) free_data.emplace(config, day);
+  /// `morning`: the layout that has saved the checkpoint from which this one goes on; null: itself.
+  FreeLayout freely(const VerifiedLayout& given, const FreeLayout* morning = nullptr) {
+    if (!free_data) free_data.emplace(config, samples_of_day());
     Config own = config_of_day(given.config, day);
     own.data = free_data->section(own.data);
     Plan plan = plan_of_day(own, given.plan);
-    const FreeRecord& record = free_record_of(free_rules(plan));
+    const FreeRecord& record =
+        free_record_of(free_rules(morning == nullptr ? plan : morning->plan, plan));
     return {std::move(own), std::move(plan), record, given};
   }
 
@@ -143,8 +140,6 @@ LayoutVerdict Verification::compare(const VerifiedLayout& layout, const Faults& 
   return verdict;
 }
 
-LayoutVerdict Verification::check_one_rank() const { return impl_->verdict_of_one_rank(); }
-
 LayoutVerdict Verification::run_freely(const VerifiedLayout& layout, const Faults& faults) const {
   const auto start = Clock::now();
   const Impl::FreeLayout one = impl_->freely(layout);
@@ -173,7 +168,7 @@ LayoutVerdict Verification::go_on_freely(const VerifiedLayout& saves, const Veri
                                          const Faults& faults) const {
   const auto start = Clock::now();
   const Impl::FreeLayout morning = impl_->freely(saves);
-  const Impl::FreeLayout afternoon = impl_->freely(loads);
+  const Impl::FreeLayout afternoon = impl_->freely(loads, &morning);
   const bool same = saves.plan.hash == loads.plan.hash;
   NoonCheckpoint noon{run};
   LayoutVerdict verdict = impl_->run_day(morning, {}, noon);

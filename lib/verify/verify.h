@@ -114,10 +114,6 @@ class Verification {
   /// the same.
   LayoutVerdict compare(const VerifiedLayout& layout, const Faults& faults = {}) const;
 
-  /// What all layouts share with the single rank, so that no comparison with it can show it
-  /// (alone_check.h). Looked at once.
-  LayoutVerdict check_one_rank() const;
-
   /// The layout as `train` runs it, with nothing set right between the steps: no hooks, batches
   /// from the loader, each step from what the last one left; an evaluation and a checkpoint half
   /// way, another evaluation and the export at the end. The batches of `faults` are not used.

@@ -272,7 +272,7 @@ TEST_CASE("mistakes in the sums of experts and in their losses are caught and na
       {"the balance loss counted once for each rank", small_moe, "dp2+ep2",
        of_plan([](Plan& plan) { plan.model.balance_factor *= 2; }), "gradient", "layers.3."},
       {"routing groups of two sequences", small_moe, "dp2",
-       of_plan([](Plan& plan) { plan.model.routing_group *= 2; }), "gradient", "layers.3."},
+       of_plan([](Plan& plan) { plan.model.routing_group *= 2; }), "router", "balance loss"},
       {"the router's gradient not summed over tp", small_moe, "tp2sp", of_plan([tp](Plan& plan) {
          for (ParamSpec& row : plan.stages[0].parameters) {
            if (row.kind == ParamKind::router) row.gradient_sum[tp] = false;

@@ -144,6 +144,12 @@ TEST_CASE("a router's choices and losses have known values") {
   const double even = 2.0 / 4 * (3 * (3 * p + 1 - p) + 1 * (3 * (1 - p) + p));
   CHECK(router.loss(input, made, 4) == Approx(even / 4));
   CHECK(router.bias_steps(made) == std::vector<double>{1e-3, -1e-3});
+  const own::RouterSums sums = router.sums(input, made);
+  CHECK(sums.balance == Approx(even));
+  CHECK(sums.z_loss == Approx(4 * std::pow(std::log(1 + std::exp(1.0)), 2)));
+  CHECK(sums.entropy == Approx(-4 * (p * std::log(p) + (1 - p) * std::log(1 - p))));
+  CHECK(sums.dropped == 2);
+  CHECK(sums.loads == std::vector<double>{1, 3});
 }
 
 TEST_CASE("an engine that departs from its file is named", "[threads]") {
@@ -185,7 +191,8 @@ TEST_CASE("a sum that is a little wrong is named", "[threads]") {
 
 TEST_CASE("gradients are those of the loss, whatever the model") {
   for (const Options& options :
-       {small_gpt, small_llama, with_experts, joined(with_experts, {"moe.capacity_factor=1"}),
+       {small_gpt, small_llama, with_experts,
+        joined(with_experts, {"moe.capacity_factor=1", "recompute.enable=true"}),
         joined(with_experts, {"moe.capacity_factor=0.5", "model.hidden_dropout=0.1"}),
         joined(with_experts, {"moe.router_score_function=sigmoid",
                               "moe.router_enable_expert_bias=true", "data.packing=false"}),
@@ -196,6 +203,18 @@ TEST_CASE("gradients are those of the loss, whatever the model") {
     INFO(told(verdict));
     CHECK(verdict.equal);
   }
+}
+
+TEST_CASE("one look at a single rank is for all files with its model and data") {
+  OneRankChecks checks;
+  const auto seconds = [&](const Options& more) {
+    const LayoutVerdict verdict = checks.verdict_of(read_sample(joined(small_gpt, more)).config);
+    CHECK(verdict.equal);
+    return verdict.seconds;
+  };
+  CHECK(seconds({}) > 0);
+  CHECK(seconds({"optimizer.type=sgd", "precision.compute=bf16", "data.prefetch=1"}) == 0);
+  CHECK(seconds({"model.hidden_dropout=0.3"}) > 0);
 }
 
 TEST_CASE("a gradient of another loss and another dropout are named") {

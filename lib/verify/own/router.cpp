@@ -245,33 +245,57 @@ double Router::balance(const RouterInput& input, const RouterChoices& made, std:
   return experts / all * std::inner_product(counts.begin(), counts.end(), sums.begin(), 0.0);
 }
 
+double Router::evenness(const RouterInput& input, const RouterChoices& made) const {
+  double sum = 0;
+  const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
+  for (std::int64_t first = 0; first < sizes_.tokens; first += sizes_.balance_group) {
+    for (std::int64_t round = 0; in_rounds && round < moe_.router_topk; ++round) {
+      sum += balance(input, made, first, round);
+    }
+    if (!in_rounds) sum += balance(input, made, first, -1);
+  }
+  return sum;
+}
+
 double Router::loss(const RouterInput& input, const RouterChoices& choices,
                     double positions) const {
-  double evenness = 0;
   const bool balances = moe_.router_load_balancing_type != LoadBalancing::none;
-  const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
-  for (std::int64_t first = 0; balances && first < sizes_.tokens; first += sizes_.balance_group) {
-    for (std::int64_t round = 0; in_rounds && round < moe_.router_topk; ++round) {
-      evenness += balance(input, choices, first, round);
-    }
-    if (!in_rounds) evenness += balance(input, choices, first, -1);
-  }
   double squares = 0;
   for (std::int64_t token = 0; token < sizes_.tokens; ++token) {
     if (input.real[static_cast<std::size_t>(token)] == 0) continue;
     squares += std::pow(log_sum(logits_of(input, token)), 2);
   }
-  return (moe_.aux_loss_factor * evenness + moe_.z_loss_factor * squares) / positions;
+  const double uneven = balances ? moe_.aux_loss_factor * evenness(input, choices) : 0;
+  return (uneven + moe_.z_loss_factor * squares) / positions;
+}
+
+/// Of each expert.
+Router::Values Router::loads(const RouterChoices& made) const {
+  Values counts(static_cast<std::size_t>(moe_.num_experts));
+  for (const int expert : made.chosen) {
+    if (expert >= 0) at(counts, expert) += 1;
+  }
+  return counts;
+}
+
+RouterSums Router::sums(const RouterInput& input, const RouterChoices& choices) const {
+  RouterSums made{.balance = evenness(input, choices), .loads = loads(choices)};
+  for (std::int64_t token = 0; token < sizes_.tokens; ++token) {
+    if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+    made.z_loss += std::pow(log_sum(logits_of(input, token)), 2);
+    for (const double p : probabilities(input, token)) {
+      if (p > 0) made.entropy -= p * std::log(p);
+    }
+    for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
+      made.dropped += at(choices.kept, place(token, round)) == 0 ? 1 : 0;
+    }
+  }
+  return made;
 }
 
 std::vector<double> Router::bias_steps(const RouterChoices& choices) const {
-  Values counts(static_cast<std::size_t>(moe_.num_experts));
-  double all = 0;
-  for (const int expert : choices.chosen) {
-    if (expert < 0) continue;
-    at(counts, expert) += 1;
-    all += 1;
-  }
+  Values counts = loads(choices);
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
   const double mean = all / static_cast<double>(moe_.num_experts);
   for (double& count : counts) {
     const int sign = (count < mean ? 1 : 0) - (count > mean ? 1 : 0);

@@ -31,6 +31,15 @@ struct RouterChoices {
   std::vector<int> counted;  // the same: what the balance loss counts
 };
 
+/// What the router of a layer reports of a step, added up over its real tokens.
+struct RouterSums {
+  double balance = 0;   // times the tokens of each group
+  double z_loss = 0;    // squares of the logarithms of the sums
+  double entropy = 0;   // of the probabilities, nats
+  double dropped = 0;   // choices that found no place
+  std::vector<double> loads;  // of each expert the choices, with those
+};
+
 class Router {
  public:
   Router(const MoeConfig& moe, const RouterSizes& sizes) : moe_(moe), sizes_(sizes) {}
@@ -39,6 +48,7 @@ class Router {
   /// What the layer adds to the loss of the step with such choices, which are held. `positions`:
   /// the real ones of the step.
   double loss(const RouterInput& input, const RouterChoices& choices, double positions) const;
+  RouterSums sums(const RouterInput& input, const RouterChoices& choices) const;
   /// By how much the bias of each expert moves after the step.
   std::vector<double> bias_steps(const RouterChoices& choices) const;
 
@@ -62,6 +72,8 @@ class Router {
                        std::int64_t round) const;
   double balance(const RouterInput& input, const RouterChoices& made, std::int64_t first,
                  std::int64_t round) const;
+  double evenness(const RouterInput& input, const RouterChoices& made) const;
+  Values loads(const RouterChoices& made) const;
 
   const MoeConfig& moe_;
   RouterSizes sizes_;

@@ -30,19 +30,26 @@ Diagnostic refusal_of(const std::string& code, const std::string& message) {
   return made;
 }
 
+/// Among how many combinations words are dealt out where their pairs do not count. A word among few
+/// others shows what it does beside the file's own values.
+constexpr std::size_t few_combinations = 10;
+
 class OptionCover {
  public:
-  OptionCover(const ReadWith& read, bool pairs) : read_(read), pairs_(pairs) {
-    const ReadResult file = read({});
-    const bool dense = file.config.moe.num_experts == 1;
+  OptionCover(const ReadWith& read, bool pairs)
+      : read_(read), file_(read({}).config), pairs_(pairs) {
+    const bool dense = file_.moe.num_experts == 1;
+    std::size_t count = 0;
     for (const OptionKey& key : option_keys()) {
       auto& words = words_.emplace_back();
       words.emplace_back();  // the file's value
       if (dense && key.path.starts_with("moe.")) continue;
-      for (Settings& settings : option_words(key, file.config)) {
-        if (read(settings).config != file.config) words.push_back(std::move(settings));
+      for (Settings& settings : option_words(key, file_)) {
+        if (read(settings).config != file_) words.push_back(std::move(settings));
       }
+      count += words.size() - 1;
     }
+    most_words_ = pairs_ ? count : (count + few_combinations - 1) / few_combinations;
   }
 
   OptionSelection select() {
@@ -126,24 +133,49 @@ class OptionCover {
     std::erase_if(all, [&](const OptionWord& word) {
       return word.place == 0 || std::find(row.begin(), row.end(), word) != row.end();
     });
-    // Those that others need come first.
-    std::stable_partition(all.begin(), all.end(), [](const OptionWord& word) {
-      return option_keys()[word.key].acts == nullptr;
-    });
+    put_in_order(row, all);
     add_legal(row, all);
+  }
+
+  /// First what only this row makes possible, then the words of keys that have most left, last what
+  /// needs others.
+  void put_in_order(const std::vector<OptionWord>& row, std::vector<OptionWord>& words) const {
+    const Config now = read_(settings_in(row)).config;
+    const auto rank = [&](const OptionWord& word) {
+      const auto acts = option_keys()[word.key].acts;
+      if (acts == nullptr || acts(file_)) return 1;
+      return acts(now) ? 0 : 2;
+    };
+    const auto left = [&](const OptionWord& word) {
+      return std::ranges::count_if(open_, [&](const Wanted& one) {
+        return one.first == one.second && one.first.key == word.key;
+      });
+    };
+    std::ranges::stable_sort(words, {}, [&](const OptionWord& word) {
+      return std::pair(rank(word), -left(word));
+    });
   }
 
   /// Half of the words after the other, so that few that are not legal are found with few tries.
   void add_legal(std::vector<OptionWord>& row, std::span<const OptionWord> more) const {
-    if (more.empty()) return;
+    if (more.empty() || row.size() >= most_words_) return;
     std::vector<OptionWord> all = row;
     all.insert(all.end(), more.begin(), more.end());
-    if (!refusal(all)) {
+    if (all.size() <= most_words_ && !refusal(all)) {
       row = std::move(all);
     } else if (more.size() > 1) {
       add_legal(row, more.first(more.size() / 2));
       add_legal(row, more.subspan(more.size() / 2));
     }
+  }
+
+  Settings settings_in(const std::vector<OptionWord>& row) const {
+    Settings settings;
+    for (const OptionWord& word : row) {
+      const Settings& own = words_[word.key][word.place];
+      settings.insert(settings.end(), own.begin(), own.end());
+    }
+    return settings;
   }
 
   void take(std::vector<OptionWord> row) {
@@ -167,14 +199,11 @@ class OptionCover {
 
   /// The first rule that keeps a single rank from running the file with these words.
   std::optional<Diagnostic> refusal(const std::vector<OptionWord>& row) const {
-    Settings settings;
+    const Settings settings = settings_in(row);
     std::set<std::string> paths;
-    for (const OptionWord& word : row) {
-      for (const std::string& setting : words_[word.key][word.place]) {
-        settings.push_back(setting);
-        if (paths.insert(path_in(setting)).second) continue;
-        return refusal_of("set-twice", path_in(setting) + " is set twice");
-      }
+    for (const std::string& setting : settings) {
+      if (paths.insert(path_in(setting)).second) continue;
+      return refusal_of("set-twice", path_in(setting) + " is set twice");
     }
     const ReadResult read = read_(settings);
     for (const Diagnostic& one : read.diagnostics.list()) {
@@ -216,7 +245,9 @@ class OptionCover {
   }
 
   const ReadWith& read_;
+  const Config file_;
   bool pairs_;
+  std::size_t most_words_ = 0;  // of a combination
   std::vector<std::vector<Settings>> words_;  // by key: nothing for the file's value, then others
   std::set<Wanted> open_;                     // in no combination yet
   std::set<OptionWord> taken_;

@@ -59,8 +59,11 @@ class RowPairs {
     }
   }
 
-  void take_missing(std::size_t most_tries) {
-    for (const auto& [word, rows] : rows_with(first_)) {
+  void take_missing(const std::function<bool(const std::string&)>& met, std::size_t most_tries) {
+    auto wanted = rows_with(first_);
+    std::erase_if(wanted, [&](const auto& one) { return !met(one.first); });
+    for (const auto& [word, rows] : wanted) met_.insert(word);
+    for (const auto& [word, rows] : wanted) {
       for (const auto& [other, others] : rows_with(second_)) {
         if (!seen_.contains({word, other})) look_for(rows, others, most_tries);
       }
@@ -101,15 +104,31 @@ class RowPairs {
     return rows;
   }
 
+  /// How many pairs of words that are to meet have not met before.
+  std::size_t gain(const RowPair& pair) const {
+    std::size_t count = 0;
+    for (const std::string& a : first_[pair.first]) {
+      if (!met_.contains(a)) continue;
+      for (const std::string& b : second_[pair.second]) count += seen_.contains({a, b}) ? 0 : 1;
+    }
+    return count;
+  }
+
   void look_for(const std::vector<std::size_t>& rows, const std::vector<std::size_t>& others,
                 std::size_t tries) {
+    std::vector<RowPair> pairs;
     for (const std::size_t row : rows) {
-      for (const std::size_t other : others) {
-        if (tries-- == 0) return;
-        if (!can_be_({row, other})) continue;
-        take({row, other});
-        return;
-      }
+      for (const std::size_t other : others) pairs.emplace_back(row, other);
+    }
+    // Of those that add as many the row that was taken least.
+    std::ranges::stable_sort(pairs, std::greater<>(), [this](const RowPair& pair) {
+      return std::pair(gain(pair), -std::ranges::count(taken_, pair.first, &RowPair::first));
+    });
+    for (const RowPair& pair : pairs) {
+      if (tries-- == 0) return;
+      if (!can_be_(pair)) continue;
+      take(pair);
+      return;
     }
   }
 
@@ -127,6 +146,7 @@ class RowPairs {
   const std::function<bool(const RowPair&)>& can_be_;
   std::vector<std::size_t> uses_;
   std::set<WordPair> seen_;
+  std::set<std::string> met_;
   std::vector<RowPair> taken_;
 };
 
@@ -153,11 +173,12 @@ std::vector<std::size_t> few_with_most_words(const std::vector<WordRow>& rows, s
 
 std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
                                  const std::vector<WordRow>& second,
-                                 const std::function<bool(const RowPair&)>& can_be, bool every_pair,
+                                 const std::function<bool(const RowPair&)>& can_be,
+                                 const std::function<bool(const std::string&)>& met,
                                  std::size_t most_tries) {
   RowPairs pairs(first, second, can_be);
   pairs.take_each();
-  if (every_pair) pairs.take_missing(most_tries);
+  pairs.take_missing(met, most_tries);
   return std::move(pairs).taken();
 }
 

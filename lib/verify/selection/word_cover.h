@@ -20,12 +20,13 @@ std::vector<std::size_t> few_with_most_words(const std::vector<WordRow>& rows, s
 using RowPair = std::pair<std::size_t, std::size_t>;
 
 /// For each row of `first` one of `second` that it can be with, if there is one: all of `second` in
-/// turn, that first which adds most pairs of a word of one and a word of the other. `every_pair`:
-/// and more, so that each such pair of words that some of their first `most_tries` rows can have is
-/// there. In the order of `second`.
+/// turn, that first which adds most pairs of a word of one and a word of the other. Then more, so
+/// that each `met` word of `first` meets each of `second`: of the rows that have both those first
+/// that add most such pairs, `most_tries` of them. In the order of `second`.
 std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
                                  const std::vector<WordRow>& second,
-                                 const std::function<bool(const RowPair&)>& can_be, bool every_pair,
+                                 const std::function<bool(const RowPair&)>& can_be,
+                                 const std::function<bool(const std::string&)>& met,
                                  std::size_t most_tries = 16);
 
 /// The words that all of `with` and none of `without` have, in the order of the first.

@@ -24,6 +24,13 @@ bool is_read(const Config& config) {
   return row_of(config.optimizer.type).reads(key.text);
 }
 
+bool has_one_decay(const Config& config) {
+  return config.optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
+}
+bool decays_in_a_form(const Config& config) {
+  const bool decays = !has_one_decay(config) || config.optimizer.weight_decay > 0;
+  return decays && is_read<"weight_decay_form">(config);
+}
 bool decays(const Config& config) { return config.lr_schedule.style != LrStyle::constant; }
 bool warms_up(const Config& config) { return config.lr_schedule.warmup_steps > 0; }
 bool has_wsd(const Config& config) { return config.lr_schedule.style == LrStyle::wsd; }
@@ -46,6 +53,11 @@ bool has_bias(const Config& config) {
 bool drops(const Config& config) { return has_experts(config) && config.moe.capacity_factor; }
 bool balances(const Config& config) {
   return has_experts(config) && config.moe.router_load_balancing_type != LoadBalancing::none;
+}
+bool weighs_by_softmax(const Config& config) {
+  const MoeConfig& moe = config.moe;
+  const bool softmax = moe.router_score_function == ScoreFunction::softmax;
+  return has_experts(config) && softmax && (!moe.router_weights || moe.router_num_groups > 1);
 }
 bool groups_experts(const Config& config) {
   return balances(config) && (has_bias(config) || config.moe.router_num_groups > 1);
@@ -79,8 +91,8 @@ constexpr OptionKey keys[] = {
     {"optimizer.beta1", "0.8", is_read<"beta1">},
     {"optimizer.beta2", "0.9", is_read<"beta2">},
     {"optimizer.eps", "1e-4", is_read<"eps">},
-    {"optimizer.weight_decay", "0|0.3"},
-    {"optimizer.weight_decay_form", "*", is_read<"weight_decay_form">},
+    {"optimizer.weight_decay", "0|0.3", has_one_decay},
+    {"optimizer.weight_decay_form", "*", decays_in_a_form},
     {"optimizer.start_weight_decay", "", nullptr, "weight_decay_incr_style is tried with it"},
     {"optimizer.end_weight_decay", "", nullptr, "weight_decay_incr_style is tried with it"},
     {"optimizer.weight_decay_incr_style",
@@ -120,7 +132,7 @@ constexpr OptionKey keys[] = {
     {"data.validation.path", "", nullptr, of_files},
     {"data.validation.fraction", "", nullptr, of_files},
     {"data.validation.split", "", nullptr, of_files},
-    {"data.validation.max_sequences", "5"},
+    {"data.validation.max_sequences", "3"},
     {"data.shuffle", "*"},
     {"data.packing", "*|false parallel.pipeline.variable_seq_lengths=true"},
     {"data.reset_attention_mask", "*", joins},
@@ -139,7 +151,7 @@ constexpr OptionKey keys[] = {
     {"moe.first_dense_layers", "0|2", has_experts},
     {"moe.layer_frequency", "2", has_experts},
     {"moe.router_score_function", "*", has_experts},
-    {"moe.router_pre_softmax", "*", has_experts},
+    {"moe.router_pre_softmax", "*", weighs_by_softmax},
     {"moe.router_weights", "*", has_experts},
     {"moe.router_topk_scaling_factor", "2.5", has_experts},
     {"moe.router_num_groups", "4 moe.router_group_topk=2", has_experts},
