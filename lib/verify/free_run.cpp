@@ -233,7 +233,7 @@ class FreeRun {
   double bound(std::int64_t step) const {
     if (step == 1) return in_fp32() ? fp32_bound : half_bound;
     if (in_fp32()) return free_fp32_bound;
-    // Matrices in bf16 alone move by whole units of it, or not at all.
+    // Matrices in bf16 alone move by whole units of their last place or stay.
     const OptimizerConfig& optimizer = given_.truth_config.optimizer;
     return optimizer.main_params_dtype == ComputeType::bf16 ? 2 * free_half_bound : free_half_bound;
   }

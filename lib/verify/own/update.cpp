@@ -41,8 +41,8 @@ Element sgd(const Element& before, const Terms& terms) {
   return after;
 }
 
-/// Chen et al. 2023, algorithm 2. Where the two terms of the direction cancel but for what fp32
-/// rounds, its sign is not known.
+/// Chen et al. 2023, algorithm 2. Where the two terms of the direction cancel as far as
+/// fp32 tells, its sign is not known.
 Element lion(const Element& before, const Terms& terms) {
   const double beta1 = narrow(terms.optimizer.beta1);
   const double beta2 = narrow(terms.optimizer.beta2);

@@ -6,7 +6,7 @@
 
 namespace trainctl::own {
 
-/// An element of a parameter and what the optimizer keeps of it, in the order of its row.
+/// An element of a parameter and what the optimizer keeps beside it in the order of its row.
 struct Element {
   double value = 0;
   double first = 0;

@@ -309,7 +309,8 @@ bool apply_keys(std::string_view word, Config& config) {
   const bool two_levels = parallel.context_parallel > 2 && parallel.context_parallel % 2 == 0;
   parallel.cp_comm_type.layers.clear();
   for (std::int64_t layer = 0; layer < config.model.num_layers; ++layer) {
-    parallel.cp_comm_type.layers.push_back(key_exchanges[(layer + 2) % (two_levels ? 4 : 3)].second);
+    const std::int64_t kinds = two_levels ? 4 : 3;
+    parallel.cp_comm_type.layers.push_back(key_exchanges[(layer + 2) % kinds].second);
   }
   parallel.hierarchical_context_parallel_sizes.reset();
   if (two_levels && parallel.cp_comm_type.has(CpCommType::a2a_p2p)) {
