@@ -69,6 +69,13 @@ struct Changer {
   static void change(CpCommTypes& value, const Field&) {
     value.layers = {CpCommType::a2a_p2p, CpCommType::p2p, CpCommType::p2p};
   }
+  static void change(NetworkLevels& value, const Field&) {
+    value.list.resize(2);
+    value.list[0] = {
+        .name = "a: b", .ranks = 8, .bandwidth = 1.0 / 3, .latency = 1e-12, .links = {}};
+    value.list[1] = {
+        .name = "all", .bandwidth = {}, .latency = {}, .oversubscription = 1.5, .links = 3};
+  }
   template <class Choice>
   static void change(Choice& value, const Field&) {
     value = static_cast<Choice>(1);
