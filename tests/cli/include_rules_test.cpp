@@ -156,6 +156,7 @@ TEST_CASE("each rule can fail") {
       {"lib/ops/cuda/a.cu", "  __shared__ float sums[32];\n",
        "belongs in lib/ops/cuda/block.cuh or conversions.cuh"},
       {"lib/ops/a.cpp", "#define TWICE(x) ((x) + (x))\n", "a function-like macro, TWICE"},
+      {"lib/ops/a.cpp", "#define KERNEL(entry, Args) f(entry);\nf();\n", "macro, KERNEL"},
   };
   for (const Row& row : rows) {
     const auto found = rule_violations(row.path, row.text);
