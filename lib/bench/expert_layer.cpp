@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/at.h"
 #include "bench/work_clock.h"
 #include "comm/self_group.h"
 #include "device/host_values.h"
@@ -27,18 +28,18 @@ ModelShape one_layer(ModelShape model) {
   return model;
 }
 
-ActivationInput activation_input(const Plan& plan, const ModelShape& model, const Mesh& mesh) {
-  return {.model = model,
-          .mesh = mesh,
-          .micro_batch_size = plan.micro_batch_size,
-          .compute = plan.compute};
+ActivationTable activation_table(const Plan& plan, const ModelShape& model) {
+  const Mesh alone{};
+  return make_activations({.model = model,
+                           .mesh = alone,
+                           .micro_batch_size = plan.micro_batch_size,
+                           .compute = plan.compute},
+                          {all_units(1)});
 }
 
-std::vector<SlabRow> activation_rows(const Plan& plan, const ModelShape& model, bool on_host) {
-  const Mesh alone{};
+std::vector<SlabRow> activation_rows(const ActivationTable& table, bool on_host) {
   std::vector<SlabRow> rows;
-  for (const ActivationSpec& row :
-       make_activations(activation_input(plan, model, alone), {all_units(1)})) {
+  for (const ActivationSpec& row : table.rows) {
     if (row.on_host() == on_host) rows.push_back({row.name, row.shape, row.dtype});
   }
   return rows;
@@ -77,8 +78,9 @@ class OneLayer {
   OneLayer(const Plan& plan, const OpContext& ops)
       : model_(one_layer(plan.model)),
         ops_(ops),
-        activations_(plan.device, activation_rows(plan, model_, false)),
-        on_host_(Slab::on_host_for(plan.device, activation_rows(plan, model_, true))),
+        table_(activation_table(plan, model_)),
+        activations_(plan.device, activation_rows(table_, false)),
+        on_host_(Slab::on_host_for(plan.device, activation_rows(table_, true))),
         parameters_(plan.device, parameter_rows(model_, plan.compute)),
         memory_(plan.device, {{"state", {static_cast<std::int64_t>(sizeof(StepState))}, DType::u8},
                               {"sums", {1, router_sums + model_.experts}, DType::f32}}) {
@@ -107,8 +109,10 @@ class OneLayer {
     input.units = {all_units(1)};
     input.micro_batch_size = micro_batch_size;
     input.tp = {alone_.get()};
-    input.activations = [this](int, const std::string& name) {
-      return (on_host_.contains(name) ? on_host_ : activations_).at(name);
+    input.rows = &table_.places;
+    input.activations = [this](int, int number) {
+      const ActivationSpec& row = at(table_.rows, number);
+      return (row.on_host() ? on_host_ : activations_).at(row.name);
     };
     saved_ = place_block(input, 0, 0).mlp;
     gradients_ = place_gradients(input, 0).blocks.front().mlp;
@@ -133,6 +137,7 @@ class OneLayer {
 
   ModelShape model_;
   const OpContext& ops_;
+  ActivationTable table_;
   Slab activations_, on_host_, parameters_, memory_;
   std::unique_ptr<Group> alone_ = self_group("layer");
   Experts layer_;

@@ -44,7 +44,7 @@ std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
     const auto row = static_cast<std::size_t>(&spec - stage.activations.data());
     const ActivationSlots& slots = stage.activation_slots;
     if (!kept || !slots.lasts(row) || !slots.has(row, view)) continue;
-    if (!all_finite(buffers.at(view, spec.name))) return "activation " + spec.name;
+    if (!all_finite(buffers.at(view, static_cast<int>(row)))) return "activation " + spec.name;
   }
   for (int i = 0; i < count; ++i) {
     const std::string& name = store.table()[static_cast<std::size_t>(i)].name;

@@ -216,13 +216,11 @@ Engine::RowHook Engine::forward_hook() {
     const UnitRange& units = at(rows_.units, row.chunk);
     // What comes from a chunk of this stage was shown when it was made.
     if (unit < units.begin && !places.receives(stage, row.chunk)) return;
-    std::string name = "head.norm";
-    if (unit + 1 < plan_.units()) {
-      const ChunkRows between{places, stage, rows_.units, plan_.model.layers};
-      name = between.output_of(row.chunk, unit);
-    }
+    const int output = unit + 1 < plan_.units()
+                           ? rows_in_view(plan_, rows(), stage, view).output_of(row.chunk, unit)
+                           : rows().declared.head.norm.later;
     settle();
-    input_.hooks.after_forward(unit, row.microbatch, buffers_.at(view, name));
+    input_.hooks.after_forward(unit, row.microbatch, buffers_.at(view, output));
   };
 }
 
@@ -257,11 +255,10 @@ Engine::RowHook Engine::backward_hook() {
   if (!input_.hooks.after_backward) return {};
   const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
   return [this, stage](const Action& row, int unit, int view) {
-    const ChunkPlaces places = plan_.map.places();
-    const ChunkRows between{places, stage, rows_.units, plan_.model.layers};
-    const std::string name = between.input_gradient_of(row.chunk, unit);
+    const int gradient =
+        rows_in_view(plan_, rows(), stage, view).input_gradient_of(row.chunk, unit);
     settle();
-    input_.hooks.after_backward(unit, row.microbatch, buffers_.at(view, name));
+    input_.hooks.after_backward(unit, row.microbatch, buffers_.at(view, gradient));
   };
 }
 

@@ -102,11 +102,8 @@ std::unique_ptr<Stage> Engine::make_stage() {
   if (plan_.overlap.any && beside_ == nullptr) {
     beside_ = std::make_unique<Stream>(plan_.device, "layers", Stream::Mode::queued);
   }
-  ExpertGroups experts = experts_.groups;
-  const auto shared = [this](const char* name) {
-    return buffers_.contains(name) ? buffers_.at(0, name) : Tensor{};
-  };
-  experts.sum = shared("moe.sum");
+  const DeclaredRows& declared = rows().declared;
+  const auto shared = [this](const RowCopies& row) { return buffers_.at(0, row.later); };
   return make_decoder_stage(
       {.model = plan_.model,
        .units = rows().units,
@@ -118,10 +115,10 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .views = rows().activation_slots.views(),
        .tp = {.group = tp_.get(),
               .stream = plan_.sequence_parallel ? Layout::tokens : Layout::invariant,
-              .sum = shared("stream.sum"),
+              .sum = shared(declared.sum),
               .overlap = plan_.overlap,
               .beside = beside_.get(),
-              .arriving = plan_.overlap.any ? shared("stream.partial") : Tensor{}},
+              .arriving = plan_.overlap.any ? shared(declared.partial_sums) : Tensor{}},
        .context = {.splits = plan_.context,
                    .tokens = plan_.tokens,
                    .length_step = plan_.length_step,
@@ -129,41 +126,41 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .whole = context_.whole.get(),
                    .heads = context_.heads.get(),
                    .ring = context_.ring.get(),
-                   .packed = shared("heads.packed")},
-       .experts = experts,
+                   .packed = shared(declared.attention.packed)},
+       .experts = experts_.groups,
        .splits = plan_.splits,
        .rope_table = buffers_.rope_table(),
        .weights =
            [this](const std::string& name) {
              Weight weight = store_.weight(name);
              weight.rows_vary = plan_.length_step > 0;
-             if (!plan_.gradient.fused) weight.apart = buffers_.at(0, "d_weight");
+             if (!plan_.gradient.fused)
+               weight.apart = buffers_.at(0, rows().declared.d_weight.later);
              return weight;
            },
-       .activations = [this](int view,
-                             const std::string& name) { return buffers_.at(view, name); }});
+       .rows = &declared,
+       .activations = [this](int view, int row) { return buffers_.at(view, row); },
+       .keeps_more = [this](int view, int unit) { return partial_in_view(rows(), view, unit); }});
 }
 
 Pass Engine::make_pass(int view, int chunk) const {
   // Later chunks have no tokens, all but the last no labels.
-  const auto row = [&](const char* name) {
-    const std::string full = chunk_prefix(chunk) + "batch." + name;
-    return buffers_.contains(full) ? buffers_.at(view, full) : Tensor{};
-  };
+  const BatchRows& batch = at(rows().declared.chunks, chunk).batch;
+  const auto row = [&](const RowCopies& of) { return buffers_.at(view, of.later); };
   const auto own = [&](const Tensor& x) {  // this rank's share
     if (x.empty()) return x;
     const std::int64_t rows = x.numel() / tp_->size();
     return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
   };
   const BatchTensors all{
-      .tokens = row("tokens"),
-      .labels = row("labels"),
-      .position = row("position"),
-      .global_token = row("global_token"),
-      .loss_weight = row("loss_weight"),
-      .first_position = input_.separate_documents ? row("first_position") : Tensor{},
-      .query_token = row("query_token"),
-      .real = row("real")};
+      .tokens = row(batch.tokens),
+      .labels = row(batch.labels),
+      .position = row(batch.position),
+      .global_token = row(batch.global_token),
+      .loss_weight = row(batch.loss_weight),
+      .first_position = input_.separate_documents ? row(batch.first_position) : Tensor{},
+      .query_token = row(batch.query_token),
+      .real = row(batch.real)};
   const BatchTensors share{.tokens = own(all.tokens),
                            .labels = own(all.labels),
                            .position = own(all.position),

@@ -1,6 +1,6 @@
 #include "engine/pipeline.h"
 
-#include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "comm/await.h"
@@ -15,15 +15,13 @@ int tag_of(int receiving_chunk, bool backward) { return 2 * receiving_chunk + (b
 
 constexpr int result_tag = 1 << 20;  // beyond those of any chunk
 
-/// A row for each view, or one that all share.
+/// The row of each view, or one that all share.
 std::vector<Tensor> tensors_of(const Buffers& buffers, const StagePlan& stage,
-                               const std::string& name) {
-  const auto row = std::find_if(stage.activations.begin(), stage.activations.end(),
-                                [&](const ActivationSpec& spec) { return spec.name == name; });
-  require(row != stage.activations.end(), ExitCode::internal, "the plan has no row " + name);
-  const int count = row->storage == Storage::shared ? 1 : stage.activation_slots.views();
+                               const std::function<int(int view)>& row_of) {
+  const bool shared = at(stage.activations, row_of(0)).storage == Storage::shared;
+  const int count = shared ? 1 : stage.activation_slots.views();
   std::vector<Tensor> tensors;
-  for (int view = 0; view < count; ++view) tensors.push_back(buffers.at(view, name));
+  for (int view = 0; view < count; ++view) tensors.push_back(buffers.at(view, row_of(view)));
   return tensors;
 }
 
@@ -80,32 +78,31 @@ void Pipeline::lay_out(const Plan& plan) {
   view_of_ = &stage.activation_slots.view_of;
   for (int i = 0; i < places_.chunks; ++i) {
     const UnitRange& units = at(stage.units, i);
-    const std::string name = chunk_prefix(i);
+    const MessageRows& messages = at(stage.declared.chunks, i).messages;
     Chunk& chunk = chunks_.emplace_back();
     chunk.units = units;
     const bool receives = places_.receives(group_->rank(), i);
     const bool sends = places_.sends(group_->rank(), i);
-    const auto line = [&](const std::string& value, bool travels, const char* wire) {
-      return make_line(buffers_, stage, value, travels ? name + wire : value);
+    const auto line = [&](int (ChunkRows::*value)(int) const, bool travels, const RowCopies& wire) {
+      const auto row_of = [&, value](int view) {
+        return (rows_in_view(plan, stage, group_->rank(), view).*value)(i);
+      };
+      Line made{.value = tensors_of(buffers_, stage, row_of), .wire = {}, .under_way = {}};
+      made.wire = rules_.casts && travels
+                      ? tensors_of(buffers_, stage, [&](int) { return wire.later; })
+                      : made.value;
+      made.under_way.resize(made.wire.size());
+      return made;
     };
-    const ChunkRows between{places_, group_->rank(), stage.units, plan.model.layers};
     if (receives || units.empty()) {
-      chunk.input = line(between.input(i), receives, "received");
-      chunk.input_gradient = line(between.input_gradient(i), receives, "d_sent");
+      chunk.input = line(&ChunkRows::input, receives, messages.received);
+      chunk.input_gradient = line(&ChunkRows::input_gradient, receives, messages.d_sent);
     }
     if (sends || units.empty()) {
-      chunk.output = line(between.output(i), sends, "sent");
-      chunk.output_gradient = line(between.output_gradient(i), sends, "d_received");
+      chunk.output = line(&ChunkRows::output, sends, messages.sent);
+      chunk.output_gradient = line(&ChunkRows::output_gradient, sends, messages.d_received);
     }
   }
-}
-
-Pipeline::Line Pipeline::make_line(const Buffers& buffers, const StagePlan& stage,
-                                   const std::string& value, const std::string& wire) const {
-  Line line{.value = tensors_of(buffers, stage, value), .wire = {}, .under_way = {}};
-  line.wire = rules_.casts ? tensors_of(buffers, stage, wire) : line.value;
-  line.under_way.resize(line.wire.size());
-  return line;
 }
 
 Tensor Pipeline::part(std::vector<Tensor>& by_view, const Action& row) const {

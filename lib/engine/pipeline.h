@@ -61,8 +61,6 @@ class Pipeline {
     Line input, input_gradient;    // from the stage before, and to it
     Line output, output_gradient;  // to the stage after, and from it
   };
-  Line make_line(const Buffers& buffers, const StagePlan& stage, const std::string& value,
-                 const std::string& wire) const;
   Chunk& chunk_of(const Action& row) { return chunks_[static_cast<std::size_t>(row.chunk)]; }
   /// The row's entry of a list by view.
   template <class T>

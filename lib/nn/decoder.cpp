@@ -65,21 +65,33 @@ ModelShape one_pass_long(ModelShape model) {
   return unlimited(model);
 }
 
-/// Of the rows of a pass, those of the host or those of the device.
-std::vector<SlabRow> work_rows(const DecoderInput& input, bool on_host) {
+/// The rows of a pass.
+ActivationTable table_of(const DecoderInput& input) {
   const ModelShape model = one_pass_long(input.model);
+  return make_activations({.model = model,
+                           .mesh = input.mesh,
+                           .compute = input.compute,
+                           .splits = input.splits,
+                           .places = input.places,
+                           .stage = stage_of(input)},
+                          units_of(input));
+}
+
+/// Nothing goes backward, and the head has only one token.
+bool is_used(const ActivationTable& table, int row) {
+  const HeadScratch<RowCopies>& head = table.places.head_scratch;
+  const bool of_head =
+      row == head.logits.later || row == head.stats.later || row == head.all_stats.later;
+  const Moment from = at(table.rows, row).from;
+  return !of_head && from != Moment::gradient && from != Moment::backward;
+}
+
+/// Of the rows of a pass, those of the host or those of the device.
+std::vector<SlabRow> work_rows(const ActivationTable& table, bool on_host) {
   std::vector<SlabRow> rows;
-  for (const ActivationSpec& spec : make_activations({.model = model,
-                                    .mesh = input.mesh,
-                                    .compute = input.compute,
-                                    .splits = input.splits,
-                                    .places = input.places,
-                                    .stage = stage_of(input)},
-                                                     units_of(input))) {
-    // Nothing goes backward, and the head has only one token.
-    const bool of_head = spec.storage == Storage::shared && spec.name.starts_with("head.");
-    if (of_head || spec.from == Moment::gradient || spec.from == Moment::backward) continue;
-    if (spec.on_host() != on_host) continue;
+  for (int row = 0; row < std::ssize(table.rows); ++row) {
+    const ActivationSpec& spec = at(table.rows, row);
+    if (!is_used(table, row) || spec.on_host() != on_host) continue;
     rows.push_back({spec.name, spec.shape, spec.dtype});
   }
   return rows;
@@ -105,8 +117,9 @@ class DecoderOf final : public Decoder {
         tp_{input.tp != nullptr ? input.tp : alone_.get()},
         pp_(input.pp != nullptr ? input.pp : alone_.get()),
         cache_(input.device, cache_rows(input)),
-        work_(input.device, work_rows(input, false)),
-        counted_(Slab::on_host_for(input.device, work_rows(input, true))),
+        table_(table_of(input)),
+        work_(input.device, work_rows(table_, false)),
+        counted_(Slab::on_host_for(input.device, work_rows(table_, true))),
         host_(Slab::on_host_for(input.device, host_rows(input))) {
     if (holds(0)) embedding_ = make_embedding(input.weights, model_, tp_, splits_.embedding);
     for (const UnitRange& range : units_) {
@@ -126,9 +139,8 @@ class DecoderOf final : public Decoder {
     if (!holds(head_unit(model_.layers))) return;
     final_norm_ = make_norm(input.weights, "final_norm", model_.norm_kind, model_.norm_epsilon);
     head_ = make_vocab_head(input.weights, model_, tp_, splits_.head, *alone_);
-    const bool has_mean = model_.norm_kind == NormKind::layer_norm;
-    head_norm_ = {row("head.input"), row("head.norm"), has_mean ? row("head.norm.mean") : Tensor{},
-                  row("head.norm.rstd")};
+    const HeadUnitRows<RowCopies>& head = table_.places.head;
+    head_norm_ = {row(head.input), row(head.norm), row(head.mean), row(head.rstd)};
   }
 
   std::span<const float> advance(const OpContext& ops,
@@ -160,18 +172,22 @@ class DecoderOf final : public Decoder {
   };
 
   bool holds(int unit) const { return trainctl::holds(units_, unit); }
-  ChunkRows between() const { return {places_, stage_, units_, model_.layers}; }
-  Tensor row(const std::string& name) const {
-    return (counted_.contains(name) ? counted_ : work_).at(name);
+  ChunkRows between() const { return {places_, stage_, units_, model_.layers, table_.places}; }
+  /// Empty where the pass has no such row.
+  Tensor row(int number) const {
+    if (number < 0 || !is_used(table_, number)) return {};
+    const ActivationSpec& spec = at(table_.rows, number);
+    return (spec.on_host() ? counted_ : work_).at(spec.name);
   }
+  Tensor row(const RowCopies& copies) const { return row(copies.later); }
 
   Chunk place_chunk(int number) const {
     const UnitRange& units = at(units_, number);
     const bool first = units.holds(0);
-    const std::string batch = chunk_prefix(number) + "batch.";
+    const BatchRows& batch = at(table_.places.chunks, number).batch;
     Chunk chunk;
-    if (first) chunk.tokens = row(batch + "tokens");
-    chunk.position = row(batch + "position");
+    chunk.tokens = row(batch.tokens);
+    chunk.position = row(batch.position);
     if (!first) chunk.input = row(between().input(number));
     if (first) chunk.embedded = row(between().output_of(number, 0));
     if (places_.after(stage_, number)) chunk.output = row(between().output(number));
@@ -201,7 +217,8 @@ class DecoderOf final : public Decoder {
     place.stage = stage_;
     place.tp = tp_;
     place.splits = splits_;
-    place.activations = [&](int, const std::string& name) { return part_of(row(name), tokens); };
+    place.rows = &table_.places;
+    place.activations = [&](int, int number) { return part_of(row(number), tokens); };
     std::vector<BlockSaved> placed;
     for (const UnitRange& range : units_) {
       const UnitRange blocks = blocks_in(range, model_.layers);
@@ -325,6 +342,7 @@ class DecoderOf final : public Decoder {
   Norm final_norm_;
   VocabHead head_;
   Slab cache_;
+  ActivationTable table_;
   Slab work_;
   Slab counted_;  // what the host reads of it
   Slab host_;

@@ -63,7 +63,7 @@ Reshard ExpertExchange::parts() const {
   return {.group = groups_.parts,
           .from = Layout::tokens,
           .to = Layout::replicated,
-          .sum = groups_.sum,
+          .sum = routed_.sum,
           .beside = {.stream = groups_.beside, .whole_forward = beside, .whole_backward = beside}};
 }
 

@@ -4,41 +4,29 @@
 
 #include "nn/exchange/gathered_products.h"
 #include "nn/linear.h"
+#include "plan/model/experts.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
 
-/// What experts keep in addition: the rows of plan/model/expert_rows.h; empty in a plain layer.
-struct RoutedRows {
-  Tensor logits, chosen, slot, choices;     // of this rank's tokens
-  Tensor rows, row_weight;                  // of the experts held here
-  Tensor counts;                            // host memory: from each sender to each expert
-  Tensor places, exchanged;                 // the same, with ep: of place, elements of the exchange
-  Tensor weight, out, scaled, wide;         // temporary
-  Tensor sent_counts;                       // temporary: what becomes `counts`
-  Tensor sent, sent_weight;                 // temporary, with ep: in the order of the slots
-  Tensor received, received_weight, place;  // temporary, with ep
-  // Temporary, of all routers' tokens; with one rank logits, chosen, weight and slot.
-  Tensor all_logits, all_chosen, all_weight, all_slot;
-};
+/// What experts keep in addition; empty in a plain layer. all_logits and the like are those of this
+/// rank's tokens where no other rank routes them.
+struct RoutedRows : ExpertRows<Tensor>, ExpertTransit<Tensor>, ExpertScratch<Tensor> {};
 
 /// What shared experts keep in addition: T tokens, F features of this rank.
-struct SharedRows {
-  Tensor gate, up, act;  // [T, F]
-  Tensor logit;          // [T, 1] fp32 of their gate; or empty
-  Tensor scaled;         // [T, F] temporary: act times the gate
+struct SharedRows : FeedForwardRows<Tensor> {
+  Tensor logit;   // [T, 1] fp32 of their gate; or empty
+  Tensor scaled;  // [T, F] temporary: act times the gate
   Tensor y;  // [S, hidden] temporary: output, then input gradient, where routed ones take S rows
 };
 
 /// T tokens that the layer works on (S in this rank's part of the residual stream), F features of
 /// this rank; `gate` and `dgate` are of a gated layer. If S is T, `all_x` is x, `partial` is
 /// y, `all_dy` is dy and `partial_dx` is dx; if T is less, they are this rank's rows of these.
-struct MlpSaved {
+struct MlpSaved : FeedForwardRows<Tensor> {
   Tensor x;              // [S, hidden]
   Tensor all_x;          // [T, hidden] temporary, unless it is kept
   bool keeps_x = false;  // all_x is still there in R and W
-  Tensor gate, up;       // [T, F] before the activation
-  Tensor act;            // [T, F] after it
   Tensor partial;        // [T, hidden] temporary
   Tensor y;              // [S, hidden]
   RoutedRows routed{};   // experts: gate, up and act have rows of them instead of T
@@ -51,7 +39,7 @@ struct MlpGradients {
   Tensor dgate, dup;  // [T, F]
   Tensor partial_dx;  // [T, hidden] temporary
   Tensor dx;          // [S, hidden]
-  // Experts (plan/model/expert_rows.h); dgate and dup have rows of them instead of T.
+  // Experts (plan/model/experts.h); dgate and dup have rows of them instead of T.
   Tensor d_logits{}, all_d_logits{}, d_rows{}, d_row_weight{}, narrow{};
   Tensor shared_dgate{}, shared_dup{}, shared_d_logit{}, shared_all_d_logit{};
 };

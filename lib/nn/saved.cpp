@@ -1,41 +1,17 @@
 #include "nn/saved.h"
 
-#include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "base/at.h"
-#include "plan/model/activations.h"
+#include "nn/bind.h"
 
 namespace trainctl {
 
 namespace {
 
-bool by_token(const StageInput& input) { return input.tp.stream == Layout::tokens; }
-
-/// The tokens that an operator works on, for a moment: all of them where it gathers the stream, its
-/// share of a whole stream, else `own`.
-Tensor tokens_inside(const StageInput& input, int view, const char* name, const Tensor& own,
-                     SplitBy split) {
-  if (gathers(input.tp.stream, split)) return input.activations(view, name);
-  const bool share = !by_token(input) && split == SplitBy::tokens;
-  return share ? own_rows(*input.tp.group, own) : own;
-}
-
 /// The first elements of scratch that several blocks use, as one of them needs it.
 Tensor of_scratch(const Tensor& scratch, const Shape& shape) {
   return scratch.view({scratch.numel()}).slice(0, shape.numel()).view(shape);
-}
-
-/// A tensor of all tokens that is needed for a moment: `own` where the stream is not split.
-Tensor all_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
-  return by_token(input) ? input.activations(view, name) : own;
-}
-
-/// The same in a block of experts, where perhaps only shared ones need all tokens.
-Tensor expert_tokens(const StageInput& input, int view, const char* name, const Tensor& own) {
-  const bool needed = !input.experts.by_stream || input.model.shared_ffn > 0;
-  return needed ? all_tokens(input, view, name, own) : own;
 }
 
 /// The heads of this rank follow from the rows of `q` and `k`.
@@ -51,314 +27,325 @@ AttentionShape attention_shape(const StageInput& input, const Tensor& q, const T
           .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))};
 }
 
-/// Whether a block's attention works on all tokens of its part of the heads, which ranks exchange.
-bool exchanges_heads(const StageInput& input, int unit) {
-  const bool by_tokens = input.splits.of_unit(unit).attention == SplitBy::tokens;
-  return by_tokens || input.context.splits.of_unit(unit).heads > 1;
-}
-
 int chunk_of(const StageInput& input, int unit) {
   int chunk = 0;
   while (!at(input.units, chunk).holds(unit)) ++chunk;
   return chunk;
 }
 
-ChunkRows rows_between(const StageInput& input) {
-  return {input.places, input.stage, input.units, input.model.layers};
-}
+/// The rows of one view.
+class ViewRows {
+ public:
+  ViewRows(const StageInput& input, int view) : input_(input), view_(view) {}
 
-/// Where `unit` leaves its output: what is sent to another stage, or the next unit's input.
-Tensor output_of(const StageInput& input, int view, int unit) {
-  return input.activations(view, rows_between(input).output_of(chunk_of(input, unit), unit));
-}
+  const StageInput& input() const { return input_; }
+  const DeclaredRows& stage() const { return *input_.rows; }
+  const BlockRows& block(int unit) const {
+    return stage().block(unit, input_.keeps_more && input_.keeps_more(view_, unit));
+  }
+  Tensor at(int row) const { return row < 0 ? Tensor{} : input_.activations(view_, row); }
+  /// A row that is not made again, or as B and W have it.
+  Tensor at(const RowCopies& row) const { return at(row.later); }
+  template <template <class> class Kind>
+  Kind<Tensor> bound(const Kind<RowCopies>& rows, BlockUse use = BlockUse::later) const {
+    return bind(rows, use, [&](int row) { return at(row); });
+  }
 
-/// Where `unit` leaves the gradient of its input: the same downwards.
-Tensor input_gradient_of(const StageInput& input, int view, int unit) {
-  return input.activations(view,
-                           rows_between(input).input_gradient_of(chunk_of(input, unit), unit));
+  /// Where `unit` leaves its output: what is sent to another stage, or the next unit's input; and
+  /// the gradient of its input, the same downwards.
+  Tensor output_of(int unit) const { return at(between().output_of(chunk_of(input_, unit), unit)); }
+  Tensor input_gradient_of(int unit) const {
+    return at(between().input_gradient_of(chunk_of(input_, unit), unit));
+  }
+
+  bool by_token() const { return input_.tp.stream == Layout::tokens; }
+  /// The tokens that an operator works on, for a moment: all of them, in `all`, where it gathers
+  /// the stream, its share of a whole stream, else `own`.
+  Tensor tokens_inside(const RowCopies& all, const Tensor& own, SplitBy split) const {
+    if (gathers(input_.tp.stream, split)) return at(all);
+    const bool share = !by_token() && split == SplitBy::tokens;
+    return share ? own_rows(*input_.tp.group, own) : own;
+  }
+  /// The same in a block of experts, where perhaps only shared ones need all tokens.
+  Tensor expert_tokens(const RowCopies& all, const Tensor& own) const {
+    const bool needed = !input_.experts.by_stream || input_.model.shared_ffn > 0;
+    return needed && by_token() ? at(all) : own;
+  }
+
+ private:
+  ChunkRows between() const {
+    return {input_.places,
+            input_.stage,
+            input_.units,
+            input_.model.layers,
+            stage(),
+            [this](int unit) { return input_.keeps_more && input_.keeps_more(view_, unit); }};
+  }
+
+  const StageInput& input_;
+  int view_;
+};
+
+/// Whether a block's attention works on all tokens of its part of the heads, which ranks exchange.
+bool exchanges_heads(const StageInput& input, int unit) {
+  const bool by_tokens = input.splits.of_unit(unit).attention == SplitBy::tokens;
+  return by_tokens || input.context.splits.of_unit(unit).heads > 1;
 }
 
 /// For queries `q` and keys `k` as attention reads them.
-SharedKeys::Buffers shared_buffers(const StageInput& input, int view, int unit, const Tensor& q,
+SharedKeys::Buffers shared_buffers(const ViewRows& rows, int unit, const Tensor& q,
                                    const Tensor& k) {
-  const ContextSplit split = input.context.splits.of_unit(unit);
-  const auto row = [&](const char* name, std::int64_t times, const Tensor& like) {
-    return of_scratch(input.activations(view, name), {times * like.rows(), like.columns()});
+  const ContextSplit split = rows.input().context.splits.of_unit(unit);
+  const AttentionScratch<Tensor> scratch = rows.bound(rows.stage().attention);
+  const auto part = [](const Tensor& of, std::int64_t times, const Tensor& like) {
+    return of_scratch(of, {times * like.rows(), like.columns()});
   };
   SharedKeys::Buffers buffers;
   if (split.ring * split.gather == 1) return buffers;
   const std::int64_t held = split.ring > 1 ? 2 : split.gather;
-  buffers.all = {row("cp.k", held, k), row("cp.v", held, k)};
-  buffers.d_all = {row("cp.d_k", held, k), row("cp.d_v", held, k)};
+  buffers.all = {part(scratch.k, held, k), part(scratch.v, held, k)};
+  buffers.d_all = {part(scratch.d_k, held, k), part(scratch.d_v, held, k)};
   if (split.ring == 1) return buffers;
-  buffers.part = {row("cp.part_k", 1, k), row("cp.part_v", 1, k)};
-  buffers.part_q = row("cp.part_q", 1, q);
-  const Tensor sums = input.activations(view, "cp.part_logsumexp");
-  buffers.part_logsumexp = of_scratch(sums, {q.numel() / input.model.head_dim});
+  buffers.part = {part(scratch.part_k, 1, k), part(scratch.part_v, 1, k)};
+  buffers.part_q = part(scratch.part_q, 1, q);
+  buffers.part_logsumexp =
+      of_scratch(scratch.part_logsumexp, {q.numel() / rows.input().model.head_dim});
   return buffers;
 }
 
-/// The rows of one block, by the parts of its forward that make them.
-class BlockRows {
+/// The tensors of one block in one use.
+class BlockTensors {
  public:
-  BlockRows(const StageInput& input, int view, int unit, BlockUse use)
-      : input_(input), view_(view), unit_(unit), first_(use == BlockUse::first) {
-    if (input.form) form_ = input.form(view, unit);
-  }
+  BlockTensors(const ViewRows& rows, int unit, BlockUse use)
+      : rows_(rows), input_(rows.input()), block_(rows.block(unit)), unit_(unit), use_(use) {}
 
-  int unit() const { return unit_; }
-  const BlockForm& form() const { return form_; }
-  Tensor shared(const char* name) const { return input_.activations(view_, name); }
-  /// What is not made again: in F and later in different places if the host has it meanwhile.
-  Tensor kept(const std::string& name) const { return row(form_.on_host, name); }
-  /// What `part` makes: in F and from R on in different places if it is made again.
-  Tensor made(BlockPart part, const std::string& name) const {
-    return row(form_.on_host || form_.repeats(part), name);
-  }
-  Tensor input() const {
-    const bool moves = form_.slices_input || form_.on_host;
-    return row(false, moves && !first_ ? "input_again" : "input");
-  }
+  Tensor at(const RowCopies& row) const { return rows_.at(row_for(row, use_)); }
 
-  Norm::Saved norm(BlockPart part, const std::string& name, const Tensor& x) const {
-    const bool has_mean = input_.model.norm_kind == NormKind::layer_norm;
-    return {x, made(part, name), has_mean ? made(part, name + ".mean") : Tensor{},
-            made(part, name + ".rstd")};
+  Norm::Saved norm(const Tensor& x, const NormRows<RowCopies>& norm) const {
+    const NormRows<Tensor> own = rows_.bound(norm, use_);
+    return {x, own.y, own.mean, own.rstd};
   }
 
   Attention::Saved attention(const Tensor& x) const {
-    const auto own = [&](const char* name) { return made(BlockPart::qkv, name); };
-    const bool normed = input_.model.qk_norm;
+    const AttentionRows<Tensor> own = rows_.bound(block_.attention, use_);
+    const AttentionScratch<Tensor> scratch = rows_.bound(rows_.stage().attention);
     const SplitBy split = input_.splits.of_unit(unit_).attention;
     Attention::Saved saved;
     saved.x = x;
-    saved.keeps_x = form_.gathered(BlockPart::qkv) && gathers(input_.tp.stream, split);
-    saved.all_x = saved.keeps_x ? kept("attention.gathered")
-                                : tokens_inside(input_, view_, "stream.gathered", x, split);
-    saved.queries = own("attention.q");
-    saved.keys = own("attention.k");
-    saved.values = own("attention.v");
+    saved.keeps_x = !own.gathered.empty();
+    saved.all_x =
+        saved.keeps_x ? own.gathered : rows_.tokens_inside(rows_.stage().all_tokens, x, split);
+    saved.queries = own.q;
+    saved.keys = own.k;
+    saved.values = own.v;
     saved.shape = attention_shape(input_, saved.queries, saved.keys);
     const bool exchanges = exchanges_heads(input_, unit_);
-    const auto made_here = [&](const char* name, const Tensor& attended) {
+    const auto made_here = [&](const Tensor& before, const Tensor& attended) {
       const std::int64_t rows = saved.all_x.rows();
-      return exchanges ? of_scratch(shared(name), {rows, attended.numel() / rows}) : attended;
+      return exchanges ? of_scratch(before, {rows, attended.numel() / rows}) : attended;
     };
-    saved.q = made_here("heads.own_q", saved.queries);
-    saved.k = made_here("heads.own_k", saved.keys);
-    saved.v = made_here("heads.own_v", saved.values);
-    saved.q_raw = normed ? own("attention.q_raw") : saved.q;
-    saved.k_raw = normed ? own("attention.k_raw") : saved.k;
-    if (normed) {
-      saved.q_rstd = own("attention.q_rstd");
-      saved.k_rstd = own("attention.k_rstd");
-    }
-    saved.context = made(BlockPart::attention, "attention.context");
-    saved.attended = exchanges ? made(BlockPart::attention, "attention.attended") : saved.context;
-    saved.shared = shared_buffers(input_, view_, unit_, saved.queries, saved.keys);
-    saved.logsumexp = made(BlockPart::attention, "attention.logsumexp");
-    saved.y = shared("branch");
-    saved.partial = tokens_inside(input_, view_, "stream.partial", saved.y, split);
+    saved.q = made_here(scratch.own_q, saved.queries);
+    saved.k = made_here(scratch.own_k, saved.keys);
+    saved.v = made_here(scratch.own_v, saved.values);
+    const bool normed = input_.model.qk_norm;
+    saved.q_raw = normed ? own.q_raw : saved.q;
+    saved.k_raw = normed ? own.k_raw : saved.k;
+    saved.q_rstd = own.q_rstd;
+    saved.k_rstd = own.k_rstd;
+    saved.context = own.context;
+    saved.attended = exchanges ? own.attended : saved.context;
+    saved.shared = shared_buffers(rows_, unit_, saved.queries, saved.keys);
+    saved.logsumexp = own.logsumexp;
+    saved.y = rows_.at(rows_.stage().branch);
+    saved.partial = rows_.tokens_inside(rows_.stage().partial_sums, saved.y, split);
     return saved;
   }
 
   MlpSaved mlp(const Tensor& x) const {
     const bool experts = input_.model.has_experts(unit_ - 1);
-    const auto all = [&](const char* name, const Tensor& own) {
-      return experts ? expert_tokens(input_, view_, name, own)
-                     : tokens_inside(input_, view_, name, own,
-                                     input_.splits.of_unit(unit_).feed_forward);
+    const auto all = [&](const RowCopies& row, const Tensor& own) {
+      return experts ? rows_.expert_tokens(row, own)
+                     : rows_.tokens_inside(row, own, input_.splits.of_unit(unit_).feed_forward);
     };
-    const std::string name = experts ? "moe." : "mlp.";
-    const Tensor branch = shared("branch");
-    const Tensor all_x = all("stream.gathered", x);
-    const bool keeps = form_.gathered(BlockPart::mlp) && all_x.rows() > x.rows();
-    return {.x = x,
-            .all_x = keeps ? kept("mlp.gathered") : all_x,
-            .keeps_x = keeps,
-            .gate = input_.model.gated_mlp ? made(BlockPart::mlp, name + "gate") : Tensor{},
-            .up = made(BlockPart::mlp, name + "up"),
-            .act = made(BlockPart::activation, name + "act"),
-            .partial = all("stream.partial", branch),
-            .y = branch,
-            .routed = experts ? routed(x) : RoutedRows{},
-            .shared = experts ? shared_rows() : SharedRows{}};
-  }
-
-  SharedRows shared_rows() const {
-    const ModelShape& model = input_.model;
-    SharedRows rows;
-    if (model.shared_ffn == 0) return rows;
-    if (model.gated_mlp) rows.gate = made(BlockPart::mlp, "moe.shared.gate");
-    rows.up = made(BlockPart::mlp, "moe.shared.up");
-    rows.act = made(BlockPart::activation, "moe.shared.act");
-    if (by_token(input_) && input_.experts.by_stream) rows.y = shared("moe.shared_y");
-    if (!model.shared_gate) return rows;
-    rows.logit = made(BlockPart::mlp, "moe.shared.logit");
-    rows.scaled = shared("moe.shared_scaled");
-    return rows;
-  }
-
-  RoutedRows routed(const Tensor& x) const {
-    const auto own = [&](const char* name) { return made(BlockPart::mlp, name); };
-    RoutedRows rows;
-    rows.logits = own("moe.logits");
-    rows.chosen = own("moe.chosen");
-    rows.slot = own("moe.slot");
-    rows.choices = own("moe.choices");
-    rows.counts = row(false, "moe.counts");
-    rows.sent_counts = shared("moe.sent_counts");
-    rows.rows = own("moe.rows");
-    rows.row_weight = own("moe.row_weight");
-    rows.weight = shared("moe.weight");
-    const bool alone = input_.experts.routers == nullptr;
-    rows.all_logits = alone ? rows.logits : shared("moe.all_logits");
-    rows.all_chosen = alone ? rows.chosen : shared("moe.all_chosen");
-    rows.all_weight = alone ? rows.weight : shared("moe.all_weight");
-    rows.all_slot = alone ? rows.slot : shared("moe.all_slot");
-    rows.out = shared("moe.out");
-    rows.scaled = shared("moe.scaled");
-    if (x.dtype != DType::f32) rows.wide = shared("moe.wide");
-    if (rows.counts.shape[0] == 1) return rows;  // no other ranks hold experts
-    const auto under_way = [&](const char* name) {
-      return input_.experts.in_legs ? row(true, name) : shared(name);
-    };
-    rows.sent = under_way("moe.sent");
-    rows.sent_weight = under_way("moe.sent_weight");
-    rows.received = under_way("moe.received");
-    rows.received_weight = under_way("moe.received_weight");
-    rows.place = under_way("moe.place");
-    rows.places = row(false, "moe.places");
-    rows.exchanged = row(false, "moe.exchanged");
-    return rows;
+    const Tensor gathered = at(block_.mlp_branch.gathered);
+    MlpSaved saved;
+    saved.x = x;
+    saved.keeps_x = !gathered.empty();
+    saved.all_x = saved.keeps_x ? gathered : all(rows_.stage().all_tokens, x);
+    saved.y = rows_.at(rows_.stage().branch);
+    saved.partial = all(rows_.stage().partial_sums, saved.y);
+    static_cast<FeedForwardRows<Tensor>&>(saved) =
+        rows_.bound(experts ? block_.experts.mlp : block_.mlp, use_);
+    if (!experts) return saved;
+    saved.routed = routed();
+    saved.shared = shared();
+    return saved;
   }
 
  private:
-  /// `moves`: F and what follows have it in different places.
-  Tensor row(bool moves, const std::string& name) const {
-    const char* before = moves && first_ ? first_prefix : "";
-    return input_.activations(view_, before + block_prefix(unit_) + name);
+  SharedRows shared() const {
+    const SharedExpertRows<Tensor> own = rows_.bound(block_.shared, use_);
+    const ExpertScratch<RowCopies>& scratch = rows_.stage().experts;
+    return {own.mlp, own.logit, rows_.at(scratch.shared_scaled), rows_.at(scratch.shared_y)};
   }
 
+  RoutedRows routed() const {
+    const ExpertScratch<Tensor> scratch = rows_.bound(rows_.stage().experts);
+    const ExpertTransit<Tensor> transit = rows_.bound(block_.transit, use_);
+    RoutedRows rows{rows_.bound(block_.experts, use_),
+                    transit.sent.empty() ? scratch.transit : transit, scratch};
+    if (!rows.all_logits.empty()) return rows;
+    rows.all_logits = rows.logits;
+    rows.all_chosen = rows.chosen;
+    rows.all_weight = rows.weight;
+    rows.all_slot = rows.slot;
+    return rows;
+  }
+
+  const ViewRows& rows_;
   const StageInput& input_;
-  int view_;
+  const BlockRows& block_;
   int unit_;
-  bool first_;
-  BlockForm form_;
+  BlockUse use_;
 };
 
-BlockGradients place_block_gradients(const StageInput& input, int view, int unit) {
-  const ModelShape& model = input.model;
-  const auto shared = [&](const char* name) { return input.activations(view, name); };
-  const auto row = [&](const char* name) {
-    return input.activations(view, block_prefix(unit) + name);
-  };
-  const bool masked = model.hidden_dropout > 0;
-  BlockGradients g;
-  g.dy = input.activations(view, gradient_row(unit));
-  g.dx = input_gradient_of(input, view, unit);
-  g.d_norm = shared("d_norm");
-  g.d_middle = row("attention.d_middle");
-  const BlockSplit split = input.splits.of_unit(unit);
-  const auto inside_dx = [&](SplitBy own) {
-    return tokens_inside(input, view, "stream.partial", g.d_norm, own);
-  };
+Attention::Gradients place_attention_gradients(const ViewRows& rows, int unit, const Tensor& d_norm,
+                                               const Tensor& d_middle) {
+  const StageInput& input = rows.input();
+  const BlockRows& block = rows.block(unit);
+  const SplitBy split = input.splits.of_unit(unit).attention;
+  const AttentionGradients<Tensor> own = rows.bound(block.d_attention);
+  const AttentionRows<Tensor> kept = rows.bound(block.attention);
+  const AttentionScratch<Tensor> scratch = rows.bound(rows.stage().attention);
   const bool exchanges = exchanges_heads(input, unit);
-  const auto exchanged = [&](const char* before, const char* as, const char* after) {
-    return exchanges ? of_scratch(shared(before), row(as).shape) : row(after);
+  const auto exchanged = [&](const Tensor& before, const Tensor& as, const Tensor& after) {
+    return exchanges ? of_scratch(before, as.shape) : after;
   };
-  const Tensor attention_dy = masked ? row("attention.d_branch") : g.d_middle;
-  const Tensor d_context = of_scratch(shared("d_context"), row("attention.d_q").shape);
-  g.attention = {
-      .dy = attention_dy,
-      .all_dy = gathers(input.tp.stream, split.attention)
-                    ? row("attention.d_gathered")
-                    : tokens_inside(input, view, "", attention_dy, split.attention),
-      .d_context = d_context,
-      .d_attended =
-          exchanges ? of_scratch(shared("heads.d_attended"), row("attention.q").shape) : d_context,
-      .d_queries = exchanged("heads.own_q", "attention.q", "attention.d_q"),
-      .d_keys = exchanged("heads.own_k", "attention.k", "attention.d_k"),
-      .d_values = exchanged("heads.own_v", "attention.v", "attention.d_v"),
-      .dq = row("attention.d_q"),
-      .dk = row("attention.d_k"),
-      .dv = row("attention.d_v"),
-      .partial_dx = inside_dx(split.attention),
-      .dx = g.d_norm};
-  const bool experts = model.has_experts(unit - 1);
-  const Tensor mlp_dy = masked ? row("mlp.d_branch") : g.dy;
-  const Tensor mlp_partial = experts ? expert_tokens(input, view, "stream.partial", g.d_norm)
-                                     : inside_dx(split.feed_forward);
-  const Tensor inside_dy = by_token(input) || experts
-                               ? mlp_dy
-                               : tokens_inside(input, view, "", mlp_dy, split.feed_forward);
-  g.mlp = {.dy = mlp_dy,
-           .all_dy = mlp_partial.rows() > g.d_norm.rows() ? row("mlp.d_gathered") : inside_dy,
-           .dgate = model.gated_mlp ? row(experts ? "moe.d_gate" : "mlp.d_gate") : Tensor{},
-           .dup = row(experts ? "moe.d_up" : "mlp.d_up"),
-           .partial_dx = mlp_partial,
-           .dx = g.d_norm};
-  if (!experts) return g;
-  g.mlp.d_logits = row("moe.d_logits");
-  const bool whole = by_token(input) && !input.experts.by_stream;
-  g.mlp.all_d_logits = whole ? shared("moe.all_d_logits") : g.mlp.d_logits;
-  g.mlp.d_rows = row("moe.d_rows");
-  g.mlp.d_row_weight = shared("moe.d_row_weight");
-  if (g.dy.dtype != DType::f32) g.mlp.narrow = shared("moe.narrow");
-  if (model.shared_ffn == 0) return g;
-  if (model.gated_mlp) g.mlp.shared_dgate = row("moe.shared.d_gate");
-  g.mlp.shared_dup = row("moe.shared.d_up");
-  if (!model.shared_gate) return g;
-  g.mlp.shared_d_logit = row("moe.shared.d_logit");
-  g.mlp.shared_all_d_logit =
-      by_token(input) ? shared("moe.shared_all_d_logit") : g.mlp.shared_d_logit;
+  const Tensor masked = rows.at(block.attention_branch.d_branch);
+  const Tensor dy = masked.empty() ? d_middle : masked;
+  const Tensor d_context = of_scratch(scratch.d_context, own.d_q.shape);
+  return {.dy = dy,
+          .all_dy = rows.tokens_inside(block.attention_branch.d_gathered, dy, split),
+          .d_context = d_context,
+          .d_attended = exchanged(scratch.d_attended, kept.q, d_context),
+          .d_queries = exchanged(scratch.own_q, kept.q, own.d_q),
+          .d_keys = exchanged(scratch.own_k, kept.k, own.d_k),
+          .d_values = exchanged(scratch.own_v, kept.v, own.d_v),
+          .dq = own.d_q,
+          .dk = own.d_k,
+          .dv = own.d_v,
+          .partial_dx = rows.tokens_inside(rows.stage().partial_sums, d_norm, split),
+          .dx = d_norm};
+}
+
+void place_expert_gradients(const ViewRows& rows, const BlockRows& block, MlpGradients& g) {
+  const auto summed = [](const Tensor& all, const Tensor& own) { return all.empty() ? own : all; };
+  const ExpertScratch<Tensor> scratch = rows.bound(rows.stage().experts);
+  const ExpertGradients<Tensor> own = rows.bound(block.d_experts);
+  const SharedExpertGradients<Tensor> shared = rows.bound(block.d_shared);
+  g.dgate = own.mlp.d_gate;
+  g.dup = own.mlp.d_up;
+  g.d_logits = own.d_logits;
+  g.all_d_logits = summed(scratch.all_d_logits, own.d_logits);
+  g.d_rows = own.d_rows;
+  g.d_row_weight = scratch.d_row_weight;
+  g.narrow = scratch.narrow;
+  g.shared_dgate = shared.mlp.d_gate;
+  g.shared_dup = shared.mlp.d_up;
+  g.shared_d_logit = shared.d_logit;
+  g.shared_all_d_logit = summed(scratch.shared_all_d_logit, shared.d_logit);
+}
+
+MlpGradients place_mlp_gradients(const ViewRows& rows, int unit, const Tensor& d_norm,
+                                 const Tensor& d_output) {
+  const StageInput& input = rows.input();
+  const BlockRows& block = rows.block(unit);
+  const bool experts = input.model.has_experts(unit - 1);
+  const auto inside = [&](const RowCopies& all, const Tensor& own) {
+    return experts ? rows.expert_tokens(all, own)
+                   : rows.tokens_inside(all, own, input.splits.of_unit(unit).feed_forward);
+  };
+  const Tensor masked = rows.at(block.mlp_branch.d_branch);
+  MlpGradients g;
+  g.dy = masked.empty() ? d_output : masked;
+  g.all_dy = inside(block.mlp_branch.d_gathered, g.dy);
+  g.partial_dx = inside(rows.stage().partial_sums, d_norm);
+  g.dx = d_norm;
+  if (experts) {
+    place_expert_gradients(rows, block, g);
+  } else {
+    const FeedForwardGradients<Tensor> own = rows.bound(block.d_mlp);
+    g.dgate = own.d_gate;
+    g.dup = own.d_up;
+  }
   return g;
+}
+
+BlockGradients place_block_gradients(const ViewRows& rows, int unit) {
+  const BlockRows& block = rows.block(unit);
+  BlockGradients g;
+  g.dy = rows.at(block.d_output);
+  g.dx = rows.input_gradient_of(unit);
+  g.d_norm = rows.at(rows.stage().d_norm);
+  g.d_middle = rows.at(block.d_middle);
+  g.attention = place_attention_gradients(rows, unit, g.d_norm, g.d_middle);
+  g.mlp = place_mlp_gradients(rows, unit, g.d_norm, g.dy);
+  return g;
+}
+
+VocabHead::Saved place_head(const ViewRows& rows, int view, const Tensor& x) {
+  const StageInput& input = rows.input();
+  const SplitBy split = input.splits.head;
+  const HeadUnitRows<RowCopies>& own = rows.stage().head;
+  const HeadScratch<Tensor> scratch = rows.bound(rows.stage().head_scratch);
+  const bool defers = input.defers_head && input.defers_head(view);
+  const Tensor dx = rows.at(own.d_norm);
+  return {.x = x,
+          .all_x = rows.tokens_inside(rows.stage().all_tokens, x, split),
+          .partial_dx = rows.tokens_inside(rows.stage().partial_sums, dx, split),
+          .dx = dx,
+          .logits = scratch.logits,
+          .stats = scratch.stats,
+          .all_stats = scratch.all_stats.empty() ? scratch.stats : scratch.all_stats,
+          .kept_stats = defers ? rows.at(own.kept_stats) : Tensor{}};
 }
 
 }  // namespace
 
 BlockSaved place_block(const StageInput& input, int view, std::int64_t layer, BlockUse use) {
-  const BlockRows rows(input, view, static_cast<int>(layer) + 1, use);
+  const int unit = static_cast<int>(layer) + 1;
+  const ViewRows rows(input, view);
+  const BlockRows& block = rows.block(unit);
+  const BlockTensors own(rows, unit, use);
   BlockSaved saved;
-  saved.form = rows.form();
-  saved.x = rows.input();
-  if (saved.form.slices_input) saved.x_slice = rows.kept("input_slice");
-  saved.norm1 = rows.norm(BlockPart::norm1, "norm1", saved.x);
-  saved.attention = rows.attention(saved.norm1.y);
-  saved.norm2 = rows.norm(BlockPart::norm2, "norm2", rows.made(BlockPart::projection, "middle"));
-  saved.mlp = rows.mlp(saved.norm2.y);
-  saved.y = output_of(input, view, rows.unit());
+  if (input.form) saved.form = input.form(view, unit);
+  saved.x = own.at(block.input);
+  saved.x_slice = own.at(block.input_slice);
+  saved.norm1 = own.norm(saved.x, block.norm1);
+  saved.attention = own.attention(saved.norm1.y);
+  saved.norm2 = own.norm(own.at(block.middle), block.norm2);
+  saved.mlp = own.mlp(saved.norm2.y);
+  saved.y = rows.output_of(unit);
   return saved;
 }
 
 ViewSaved place_view(const StageInput& input, int view) {
-  const auto row = [&](const std::string& name) { return input.activations(view, name); };
+  const ViewRows rows(input, view);
   const int head = head_unit(input.model.layers);
-  const bool has_mean = input.model.norm_kind == NormKind::layer_norm;
   ViewSaved saved;
   for (const UnitRange& range : input.units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
-        saved.embedding.y = output_of(input, view, 0);
-        saved.embedding.all_y =
-            tokens_inside(input, view, "stream.partial", saved.embedding.y, input.splits.embedding);
+        saved.embedding.y = rows.output_of(0);
+        saved.embedding.all_y = rows.tokens_inside(rows.stage().partial_sums, saved.embedding.y,
+                                                   input.splits.embedding);
       } else if (unit < head) {
         saved.blocks.push_back(place_block(input, view, unit - 1));
         saved.first.push_back(place_block(input, view, unit - 1, BlockUse::first));
       } else {
-        saved.final_norm = {row("head.input"), row("head.norm"),
-                            has_mean ? row("head.norm.mean") : Tensor{}, row("head.norm.rstd")};
-        const SplitBy split = input.splits.head;
-        saved.head = {
-            .x = saved.final_norm.y,
-            .all_x = tokens_inside(input, view, "stream.gathered", saved.final_norm.y, split),
-            .partial_dx = tokens_inside(input, view, "stream.partial", row("head.d_norm"), split),
-            .dx = row("head.d_norm"),
-            .logits = row("head.logits"),
-            .stats = row("head.stats"),
-            .all_stats = row(split == SplitBy::features ? "head.all_stats" : "head.stats"),
-            .kept_stats =
-                input.defers_head && input.defers_head(view) ? row("head.kept_stats") : Tensor{}};
+        const HeadUnitRows<Tensor> own = rows.bound(rows.stage().head);
+        saved.final_norm = {own.input, own.norm, own.mean, own.rstd};
+        saved.head = place_head(rows, view, own.norm);
       }
     }
   }
@@ -366,18 +353,19 @@ ViewSaved place_view(const StageInput& input, int view) {
 }
 
 ViewGradients place_gradients(const StageInput& input, int view) {
+  const ViewRows rows(input, view);
   const int head = head_unit(input.model.layers);
   ViewGradients gradients;
   for (const UnitRange& range : input.units) {
     for (int unit = range.begin; unit < range.end; ++unit) {
       if (unit == 0) {
-        gradients.embedded = input.activations(view, gradient_row(0));
-        gradients.all_embedded = tokens_inside(input, view, "stream.gathered", gradients.embedded,
-                                               input.splits.embedding);
+        gradients.embedded = rows.at(rows.stage().embedded_gradient);
+        gradients.all_embedded =
+            rows.tokens_inside(rows.stage().all_tokens, gradients.embedded, input.splits.embedding);
       } else if (unit < head) {
-        gradients.blocks.push_back(place_block_gradients(input, view, unit));
+        gradients.blocks.push_back(place_block_gradients(rows, unit));
       } else {
-        gradients.head_input = input_gradient_of(input, view, unit);
+        gradients.head_input = rows.input_gradient_of(unit);
       }
     }
   }

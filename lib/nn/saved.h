@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/bind.h"
 #include "nn/block.h"
 #include "nn/embedding.h"
 #include "nn/stage.h"
@@ -24,8 +25,7 @@ struct ViewSaved {
 
 ViewSaved place_view(const StageInput& input, int view);
 
-/// The saved tensors of one block: those of its first forward, or those that R, B and W have.
-enum class BlockUse : std::uint8_t { first, later };
+/// The saved tensors of one block.
 BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
                        BlockUse use = BlockUse::later);
 

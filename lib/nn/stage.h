@@ -14,6 +14,7 @@
 #include "nn/exchange/reshard.h"
 #include "nn/exchange/shared_keys.h"
 #include "nn/weight.h"
+#include "plan/model/declared_rows.h"
 #include "plan/schedule/action.h"
 #include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
@@ -52,7 +53,10 @@ struct StageInput {
   OperatorSplits splits{};
   Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
   WeightSource weights;
+  const DeclaredRows* rows = nullptr;  // of the table that `activations` gives rows of
   ActivationSource activations;
+  // Whether the micro-batches of a view keep more of a unit than others; empty: none do.
+  std::function<bool(int view, int unit)> keeps_more{};
 };
 
 /// The units of `input` that the stage has: embedding, blocks, head.

@@ -26,7 +26,7 @@ struct Weight {
 /// Looks weights up by the names of plan/tables/params.h. An unknown name is a bug.
 using WeightSource = std::function<Weight(const std::string& name)>;
 
-/// Looks tensors up by the names of plan/model/activations.h.
-using ActivationSource = std::function<Tensor(int view, const std::string& name)>;
+/// A row of the activation table (plan/model/activations.h) by its number.
+using ActivationSource = std::function<Tensor(int view, int row)>;
 
 }  // namespace trainctl

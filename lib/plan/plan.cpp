@@ -148,11 +148,22 @@ bool defers_in_view(const StagePlan& stage, int view) {
   return microbatch_in(stage, view) < stage.deferral.microbatches;
 }
 
-BlockForm form_in_view(const StagePlan& stage, int view, int unit) {
+bool partial_in_view(const StagePlan& stage, int view, int unit) {
   const auto chunk = std::find_if(stage.units.begin(), stage.units.end(),
                                   [unit](const UnitRange& range) { return range.holds(unit); }) -
                      stage.units.begin();
-  return stage.forms.of(unit, static_cast<int>(chunk), microbatch_in(stage, view));
+  return stage.forms.in_partial(static_cast<int>(chunk), microbatch_in(stage, view));
+}
+
+ChunkRows rows_in_view(const Plan& plan, const StagePlan& rows, int stage, int view) {
+  return {plan.map.places(), stage,
+          rows.units,        plan.model.layers,
+          rows.declared,     [&rows, view](int unit) {
+            return partial_in_view(rows, view, unit); }};
+}
+
+BlockForm form_in_view(const StagePlan& stage, int view, int unit) {
+  return stage.forms.of(unit, partial_in_view(stage, view, unit));
 }
 
 }  // namespace trainctl

@@ -50,6 +50,7 @@ struct StagePlan {
   std::vector<ReadBlock> reads;  // the same, as the schedule sees them
   Ring weight_ring;              // bytes, of blocks that are freed
   std::vector<ActivationSpec> activations;
+  DeclaredRows declared;  // where in it the rows of layers lie
   ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
@@ -151,6 +152,13 @@ ScheduleInput schedule_input(const Plan& plan, int stage);  // of its generator 
 /// Whether the head's weight gradient is deferred for the micro-batches of a view: no other keeps a
 /// slot of theirs.
 bool defers_in_view(const StagePlan& stage, int view);
+
+/// Whether the micro-batches of a view keep more of `unit` than others (StageForms::partial).
+bool partial_in_view(const StagePlan& stage, int view, int unit);
+
+/// The rows between the units of `rows`, which is stage number `stage` of the plan or of
+/// Plan::smaller, for the micro-batches of a view. Both must outlive it.
+ChunkRows rows_in_view(const Plan& plan, const StagePlan& rows, int stage, int view);
 
 /// How `unit` keeps the micro-batches of a view.
 BlockForm form_in_view(const StagePlan& stage, int view, int unit);

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/at.h"
 #include "catch.h"
 #include "sample.h"
 
@@ -38,7 +39,7 @@ Table rows_of(const Config& config, std::int64_t micro, DType compute, const Sha
   if (share.context.ranks() > 1) {
     input.context.blocks.assign(static_cast<std::size_t>(model.layers), share.context);
   }
-  for (const auto& row : make_activations(input, share.units.empty() ? all : share.units)) {
+  for (const auto& row : make_activations(input, share.units.empty() ? all : share.units).rows) {
     INFO(row.name);
     REQUIRE(rows.emplace(row.name, row).second);  // names are unique
   }
@@ -51,10 +52,6 @@ Shape shape_of(const Table& rows, const std::string& name) {
   return rows.at(name).shape;
 }
 
-struct Life {
-  Storage storage;
-  Moment from, until;
-};
 constexpr Life batch{Storage::batch, Moment::fetch, Moment::backward};
 constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
 constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
@@ -156,7 +153,7 @@ TEST_CASE("a recomputed layer keeps its input", "[activations]") {
   ActivationInput input{model, Mesh{}, 1};
   input.forms.usual[1].again = all_parts;
   Table rows;
-  for (const auto& row : make_activations(input, {{0, 6}})) rows.emplace(row.name, row);
+  for (const auto& row : make_activations(input, {{0, 6}}).rows) rows.emplace(row.name, row);
   check_row(rows, "layers.0.input", {64, 128}, DType::f32, unit_input);
   check_row(rows, "layers.0.norm1", {64, 128}, DType::f32,
             {Storage::repeated, Moment::repeat, Moment::weight});
@@ -190,7 +187,8 @@ TEST_CASE("the order of the rows on one rank", "[activations]") {
   config.model.num_layers = 1;
   const ModelShape model = model_shape(config.model);
   std::vector<std::string> names;
-  for (const auto& row : make_activations({model, Mesh{}, 1, DType::f32, false, {}}, {{0, 3}})) {
+  for (const auto& row :
+       make_activations({model, Mesh{}, 1, DType::f32, false, {}}, {{0, 3}}).rows) {
     names.push_back(row.name);
   }
   const std::string n = "layers.0.";
@@ -378,10 +376,14 @@ TEST_CASE("chunks of one stage hand over without messages", "[activations]") {
   }
   CHECK(nothing.count("chunk.0.output") + nothing.count("chunk.1.d_input") == 0);
   const std::vector<UnitRange> units{{2, 2}, {2, 4}};
-  const ChunkRows between{turn, 1, units, 4};
-  CHECK(between.output(0) == "layers.1.input");
-  CHECK(between.input_gradient_of(1, 2) == "chunk.0.d_output");
-  CHECK(between.input_gradient_of(1, 3) == "layers.1.d_output");
+  const ModelShape model = model_shape(small_config().model);
+  const ActivationTable table =
+      make_activations({.model = model, .mesh = Mesh{}, .places = turn, .stage = 1}, units);
+  const ChunkRows between{turn, 1, units, 4, table.places};
+  const auto name = [&](int row) { return at(table.rows, row).name; };
+  CHECK(name(between.output(0)) == "layers.1.input");
+  CHECK(name(between.input_gradient_of(1, 2)) == "chunk.0.d_output");
+  CHECK(name(between.input_gradient_of(1, 3)) == "layers.1.d_output");
   const Table last = rows_of(small_config(), 1, DType::f32,
                              {.units = {{2, 3}, {3, 5}}, .places = turn, .stage = 1});
   CHECK(last.count("chunk.0.d_input") == 1);

@@ -5,7 +5,6 @@
 #include "catch.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/step_time.h"
-#include "plan/model/expert_rows.h"
 #include "ranks.h"
 #include "sample.h"
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/at.h"
 #include "catch.h"
 #include "pipeline.h"
 #include "sample.h"
@@ -93,15 +94,10 @@ TEST_CASE("gradients that come early each have a slot", "[pipeline]") {
     config.parallel.pipeline.microbatch_group_size_per_vp_stage = group;
     const Plan plan = plan_of(config, 4);
     const StagePlan& held = plan.stages[stage];
-    const std::string name = gradient_row(held.units[0].end - 1);
-    for (std::size_t row = 0; row < held.activations.size(); ++row) {
-      if (held.activations[row].name != name) continue;
-      const int slot_group = held.activation_slots.rows[row].group;
-      const std::vector<int>& taken =
-          held.activation_slots.groups[static_cast<std::size_t>(slot_group)].slot;
-      return std::set<int>(taken.begin(), taken.end()).size();
-    }
-    return std::size_t{0};
+    const int row = held.declared.block(held.units[0].end - 1, false).d_output.later;
+    const int slot_group = at(held.activation_slots.rows, row).group;
+    const std::vector<int>& taken = at(held.activation_slots.groups, slot_group).slot;
+    return std::set<int>(taken.begin(), taken.end()).size();
   };
   CHECK(slots(4, 3) < slots(6, 3));
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/at.h"
 #include "base/scratch.h"
 #include "catch.h"
 #include "config/read/read.h"
@@ -139,9 +140,10 @@ constexpr std::int64_t line = 64;  // bytes; what a slab pads to
 /// Every activation that the plan lists, in every view.
 template <class Body>
 void for_activations(const Engine& engine, const StagePlan& stage, const Body& body) {
-  for (const ActivationSpec& row : stage.activations) {
+  for (int number = 0; number < std::ssize(stage.activations); ++number) {
+    const ActivationSpec& row = at(stage.activations, number);
     const int views = row.storage == Storage::shared ? 1 : stage.activation_slots.views();
-    for (int view = 0; view < views; ++view) body(engine.buffers().at(view, row.name), row.name);
+    for (int view = 0; view < views; ++view) body(engine.buffers().at(view, number), row.name);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/at.h"
 #include "comm/self_group.h"
 #include "device/slab.h"
 #include "nn/saved.h"
@@ -65,10 +66,13 @@ ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   return model;
 }
 
-std::vector<SlabRow> activation_rows(const ModelShape& model) {
+ActivationTable activation_table(const ModelShape& model) {
+  return make_activations({.model = model, .mesh = Mesh{}}, {all_units(1)});
+}
+
+std::vector<SlabRow> activation_rows(const ActivationTable& table) {
   std::vector<SlabRow> rows;
-  for (const ActivationSpec& row :
-       make_activations({.model = model, .mesh = Mesh{}}, {all_units(1)})) {
+  for (const ActivationSpec& row : table.rows) {
     rows.push_back({row.name, row.shape, row.dtype});
   }
   return rows;
@@ -109,7 +113,8 @@ struct LayerRun {
       : file(std::string(TRAINCTL_SOURCE_DIR) + "/tests/reference/experts/" + test.name +
              ".safetensors"),
         model(shape_of(file, test)),
-        activations(DeviceKind::cpu, activation_rows(model)),
+        table(activation_table(model)),
+        activations(DeviceKind::cpu, activation_rows(table)),
         parameters(DeviceKind::cpu, parameter_rows(model)),
         memory(DeviceKind::cpu, {{"sums", Shape{1, router_sums + model.experts}, DType::f32},
                                  {"scratch", Shape{std::int64_t{1} << 22}, DType::f32}}) {
@@ -121,7 +126,8 @@ struct LayerRun {
     input.model = model;
     input.units = {all_units(1)};
     input.tp = {alone.get()};
-    input.activations = [this](int, const std::string& name) { return activations.at(name); };
+    input.rows = &table.places;
+    input.activations = [this](int, int row) { return activations.at(at(table.rows, row).name); };
     saved = place_block(input, 0, 0).mlp;
     gradients = place_gradients(input, 0).blocks.front().mlp;
     layer = make_experts(
@@ -158,6 +164,7 @@ struct LayerRun {
 
   SafetensorsFile file;
   ModelShape model;
+  ActivationTable table;
   Slab activations, parameters, memory;
   std::unique_ptr<Group> alone = self_group("layer");
   Stream stream{DeviceKind::cpu, "compute", Stream::Mode::run_inline};

@@ -52,8 +52,7 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
                   .parts_counts = (rule.beside_passes ? ranks.parts_counts : ranks.parts).get(),
                   .order = {plan.tokens, plan.micro_batch_size},
                   .chunks = rule.chunks,
-                  .beside = ranks.wire.get(),
-                  .in_legs = rule.beside_passes};
+                  .beside = ranks.wire.get()};
   if (mesh.cp == 1) return ranks;
   if (!by_stream) ranks.groups.routers = context.whole.get();
   if (ranks.groups.routers != nullptr) return ranks;

@@ -50,10 +50,6 @@ Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
 
 void Buffers::lay_out(const StagePlan& stage) {
   stage_ = &stage;
-  rows_.clear();
-  for (std::size_t row = 0; row < stage.activations.size(); ++row) {
-    rows_[stage.activations[row].name].push_back(row);
-  }
   shapes_.clear();
   lengths_.assign(static_cast<std::size_t>(stage.activation_slots.views()), plan_.model.seq_length);
 }
@@ -66,20 +62,17 @@ void Buffers::set_length(int view, std::int64_t length) {
 
 std::int64_t Buffers::length(int view) const { return trainctl::at(lengths_, view); }
 
-Tensor Buffers::at(int view, const std::string& name) const {
-  const auto found = rows_.find(name);
-  assert(found != rows_.end());
-  std::size_t row = found->second.front();
-  for (const std::size_t other : found->second) {
-    if (stage_->activation_slots.has(other, view)) row = other;
-  }
+Tensor Buffers::at(int view, int number) const {
+  if (number < 0) return {};
+  const auto row = static_cast<std::size_t>(number);
   const ActivationSpec& spec = stage_->activations[row];
-  const Tensor all = (stage_->activation_slots.on_host(row) ? host_ : slab_).at(activations);
-  auto* start = static_cast<std::byte*>(all.data);
+  const ActivationSlots& slots = stage_->activation_slots;
+  assert(slots.has(row, view));
+  const Tensor all = (slots.on_host(row) ? host_ : slab_).at(activations);
   const auto shapes = shapes_.find(length(view));
   const bool own = shapes != shapes_.end() && row < shapes->second.size();
-  return {start + stage_->activation_slots.place(row, view), own ? shapes->second[row] : spec.shape,
-          spec.dtype, all.device};
+  return {static_cast<std::byte*>(all.data) + slots.place(row, view),
+          own ? shapes->second[row] : spec.shape, spec.dtype, all.device};
 }
 
 OpContext Buffers::context(Stream& stream) const {

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <map>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "device/slab.h"
@@ -24,9 +22,9 @@ class Buffers {
   /// sequence, at the start of their places.
   void set_length(int view, std::int64_t length);
   std::int64_t length(int view) const;  // seq_length until set
-  /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h).
-  Tensor at(int view, const std::string& name) const;
-  bool contains(const std::string& name) const { return rows_.contains(name); }
+  /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h),
+  /// which has it. Empty for row -1.
+  Tensor at(int view, int row) const;
   DeviceKind device() const { return slab_.device(); }
   std::int64_t bytes() const { return slab_.bytes().numel(); }
   std::int64_t host_bytes() const { return host_.bytes().numel(); }
@@ -41,8 +39,6 @@ class Buffers {
   const StagePlan* stage_;
   std::map<std::int64_t, std::vector<Shape>> shapes_;  // by length: see shapes_at
   std::vector<std::int64_t> lengths_;                  // by view
-  // Of the activation table, by name; several where micro-batches differ in what they keep.
-  std::unordered_map<std::string, std::vector<std::size_t>> rows_;
   Slab slab_;
   Slab host_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 
 #include "base/at.h"
 
@@ -11,17 +10,6 @@ namespace trainctl {
 namespace {
 
 const std::byte* end_of(const Tensor& x) { return static_cast<std::byte*>(x.data) + x.bytes(); }
-
-/// The rows of F, on the host and from the copy back on, of the name of the second.
-struct Places {
-  std::string first, later;
-};
-
-/// A layer's input is also what the unit below writes, and has no name of its own in F.
-Places places_of(const std::string& host_name, bool has_first) {
-  const std::string name = host_name.substr(std::string(host_prefix).size());
-  return has_first ? Places{first_prefix + name, name} : Places{name, name + "_again"};
-}
 
 }  // namespace
 
@@ -44,17 +32,14 @@ void HostCopies::place(int view) {
     moved.out.clear();
     moved.back.clear();
   }
-  const ActivationSlots& slots = stage_.activation_slots;
-  for (std::size_t row = 0; row < stage_.activations.size(); ++row) {
-    ActivationSpec spec = stage_.activations[row];
-    if (spec.storage != Storage::host || !slots.has(row, view)) continue;
-    const std::string own = spec.name.substr(std::string(host_prefix).size());
-    const Places places = places_of(spec.name, buffers_.contains(first_prefix + own));
+  for (const RowCopies& row : stage_.declared.host_rows) {
+    if (!stage_.activation_slots.has(static_cast<std::size_t>(row.host), view)) continue;
+    ActivationSpec spec = at(stage_.activations, row.host);
     Moved& moved = at(moved_, view * units_ + spec.unit);
-    const Tensor host = buffers_.at(view, spec.name);
+    const Tensor host = buffers_.at(view, row.host);
     spec.shape = host.shape;
-    add_copy(moved.out, host, buffers_.at(view, places.first), padded_bytes(spec));
-    add_copy(moved.back, buffers_.at(view, places.later), host, padded_bytes(spec));
+    add_copy(moved.out, host, buffers_.at(view, row.first), padded_bytes(spec));
+    add_copy(moved.back, buffers_.at(view, row.later), host, padded_bytes(spec));
   }
 }
 

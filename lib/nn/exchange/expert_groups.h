@@ -10,7 +10,6 @@ struct ExpertGroups {
   Group* ep = nullptr;     // that hold other experts; null: this one holds all
   Group* parts = nullptr;  // that hold a part of the same experts each and get other tokens; null:
                            // one rank
-  Tensor sum{};            // see Reshard, of what those add up: any number of rows
   Group* routers = nullptr;  // that route the tokens of all of them alike; null: one rank
   bool adds_bias = true;     // to what experts give: the first of those with parts of them
   // Tensor-parallel ranks send their shares of the tokens (ExchangeRule of plan/tables/layout.h):
@@ -27,7 +26,6 @@ struct ExpertGroups {
   // another, on this stream; null: they are waited for.
   std::int64_t chunks = 1;
   Stream* beside = nullptr;
-  bool in_legs = false;  // another pass may run while they are on their way (Action::leg)
 };
 
 }  // namespace trainctl

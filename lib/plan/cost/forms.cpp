@@ -1,6 +1,7 @@
 #include "plan/cost/forms.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/at.h"
 #include "plan/cost/lay_moves.h"
@@ -105,7 +106,7 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
   StageForms forms;
   forms.usual[unit] = form;
   for (const ActivationSpec& row :
-       make_activations(activation_input(plan, stage, forms), {{unit, unit + 1}})) {
+       make_activations(activation_input(plan, stage, forms), {{unit, unit + 1}}).rows) {
     const bool kept =
         row.unit == unit && row.until >= Moment::repeat && row.from <= Moment::forward;
     if (kept && row.storage != Storage::batch && row.storage != Storage::message &&
@@ -124,7 +125,7 @@ std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
   const ModelShape model = plan.model.of_length(length);
   std::vector<Shape> shapes;
   for (const ActivationSpec& row :
-       make_activations(activation_input(plan, model, stage, rows.forms), rows.units)) {
+       make_activations(activation_input(plan, model, stage, rows.forms), rows.units).rows) {
     shapes.push_back(row.shape);
   }
   return shapes;
@@ -169,8 +170,11 @@ void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& r
   ScheduleInput input = schedule_input(plan, stage);
   input.forms = rows.forms;
   lay_moves(plan, input, config, rows, like);
-  rows.activations = make_activations(activation_input(plan, stage, rows.forms), rows.units);
+  ActivationTable table = make_activations(activation_input(plan, stage, rows.forms), rows.units);
+  rows.activations = std::move(table.rows);
+  rows.declared = std::move(table.places);
   if (!plan.gradient.fused) {
+    rows.declared.d_weight.later = static_cast<int>(std::ssize(rows.activations));
     rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
                                 Storage::shared, Moment::fetch, Moment::weight});
   }

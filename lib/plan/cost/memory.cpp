@@ -109,10 +109,18 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
   constexpr std::int64_t line = 64;  // tensors begin at multiples of it
   const StagePlan& rows = at(plan.stages, stage);
   std::int64_t pass = 0;  // of every chunk
-  for (const ActivationSpec& row : rows.activations) {
-    const bool fed = row.storage == Storage::batch &&
-                     (data.reset_attention_mask || !row.name.ends_with(".first_position"));
-    if (fed) pass += round_up(row.shape.numel() * size_of(row.dtype), line);
+  const auto add = [&](const RowCopies& fed) {
+    if (fed.later < 0) return;
+    const ActivationSpec& row = at(rows.activations, fed.later);
+    pass += round_up(row.shape.numel() * size_of(row.dtype), line);
+  };
+  for (const DeclaredRows::Chunk& chunk : rows.declared.chunks) {
+    const BatchRows& batch = chunk.batch;
+    for (const RowCopies& row : {batch.tokens, batch.labels, batch.position, batch.global_token,
+                                 batch.loss_weight, batch.real, batch.query_token}) {
+      add(row);
+    }
+    if (data.reset_attention_mask) add(batch.first_position);
   }
   std::map<int, std::int64_t> microbatches;  // by view
   std::int64_t places = 1;

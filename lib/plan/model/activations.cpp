@@ -3,397 +3,405 @@
 #include <algorithm>
 #include <optional>
 
-#include "plan/model/activation_rows.h"
-#include "plan/model/expert_rows.h"
-
 namespace trainctl {
 
 namespace {
 
-void add_statistics(Rows& rows, const StageShare& share, const std::string& name) {
-  const std::int64_t tokens = share.local.stream_rows;
-  if (share.model.norm_kind == NormKind::layer_norm) rows.statistic(name + ".mean", tokens);
-  rows.statistic(name + ".rstd", tokens);
+/// Puts declared rows into the table. They get the unit and the chunk that are set at the time.
+struct TableMaker {
+  ActivationTable table;
+  int unit = -1;
+  int chunk = -1;
+  RowKind kind = RowKind::all;
+  BlockForm form{};  // of the unit
+
+  RowCopies add(const std::string& name, const RowSpec& row) {
+    if (row.empty()) return {};
+    Life life = row.life;
+    const bool made = life.storage == Storage::forward || life.storage == Storage::statistic;
+    const bool kept = (made || life.storage == Storage::input) && life.until >= Moment::repeat;
+    RowCopies copies;
+    if (made && repeats(row)) {
+      copies.first =
+          push("first." + name, row, {Storage::repeated, Moment::forward, Moment::forward});
+      life = life::made_again;
+    } else if (form.on_host && kept) {
+      copies.first = push("first." + name, row, {Storage::staged, life.from, Moment::offload});
+      copies.host = push("host." + name, row, life::on_host);
+      life = life::reloaded;
+    }
+    copies.later = push(name, row, life);
+    return keep(copies);
+  }
+  /// What a layer declares, in its order.
+  template <template <class> class Kind>
+  Kind<RowCopies> add(const std::string& prefix, const Kind<RowSpec>& declared) {
+    return each_row<RowCopies>(
+        declared, [&](const char* name, const RowSpec& row) { return add(prefix + name, row); });
+  }
+  /// The same of rows with life::each_pass: all those of F, then those of R and B.
+  template <template <class> class Kind>
+  Kind<RowCopies> add_passes(const std::string& prefix, const Kind<RowSpec>& declared) {
+    Kind<RowCopies> made;
+    for (const bool first : {true, false}) {
+      Kind<RowSpec>::visit(
+          [&](const char* name, const RowSpec& row, RowCopies& copies) {
+            if (row.empty()) return;
+            const Moment from = first          ? Moment::forward
+                                : repeats(row) ? Moment::repeat
+                                               : Moment::backward;
+            (first ? copies.first : copies.later) =
+                push((first ? "first." : "") + prefix + name, row,
+                     {row.life.storage, from, first ? Moment::forward : Moment::backward});
+          },
+          declared, made);
+    }
+    return made;
+  }
+  /// The block's input, which the unit below writes. From F to R a rank may keep only its slice;
+  /// where it does, or where the host has the input meanwhile, what comes later has another row.
+  void add_input(BlockRows& block, const std::string& prefix, const RowSpec& input,
+                 std::int64_t ranks) {
+    if (!form.slices_input && !form.on_host) {
+      block.input.later = push(prefix + "input", input, input.life);
+      return;
+    }
+    const Moment until = form.slices_input ? Moment::forward : Moment::offload;
+    block.input.first = push(prefix + "input", input, {Storage::input, Moment::input, until});
+    block.input.later =
+        push(prefix + "input_again", input, form.slices_input ? life::made_again : life::reloaded);
+    if (!form.slices_input) {
+      block.input.host = push("host." + prefix + "input", input, life::on_host);
+      keep(block.input);
+      return;
+    }
+    block.input_slice =
+        add(prefix + "input_slice", {{input.shape.numel() / ranks},
+                                     input.dtype,
+                                     {Storage::input, Moment::forward, Moment::repeat}});
+  }
+
+ private:
+  bool repeats(const RowSpec& row) const { return row.part && form.repeats(*row.part); }
+  RowCopies keep(const RowCopies& copies) {
+    if (copies.host >= 0) table.places.host_rows.push_back(copies);
+    return copies;
+  }
+  int push(const std::string& name, const RowSpec& row, Life life) {
+    const bool own = life.storage != Storage::shared;
+    table.rows.push_back({name, row.shape, row.dtype, life.storage, life.from, life.until,
+                          own ? unit : -1, own ? chunk : -1, own ? kind : RowKind::all});
+    return static_cast<int>(std::ssize(table.rows)) - 1;
+  }
+};
+
+MeshShare mesh_share(const ActivationInput& input) {
+  return {input.mesh, input.micro_batch_size, input.sequence_parallel};
 }
 
-void add_norm(Rows& rows, const StageShare& share, const std::string& name, BlockPart part) {
-  rows.begin(part);
-  rows.row(name, share.local.stream_rows, share.model.hidden, for_weight);
-  add_statistics(rows, share, name);
-  rows.end();
+LayerShare share_of(const ActivationInput& input, int unit) {
+  const BlockSplit split = input.splits.of_unit(unit);
+  return {.local = local_shape(layer_form(input.model, unit - 1), mesh_share(input), split,
+                               input.exchange),
+          .mesh = input.mesh,
+          .stream = input.sequence_parallel ? Layout::tokens : Layout::invariant,
+          .split = split,
+          .context = input.context.of_unit(unit),
+          .exchange = input.exchange,
+          .moves_heads_at_once = input.splits.moves_at_once,
+          .fp32_sums = input.fp32_sums,
+          .compute = input.compute};
 }
 
-/// Whether a block's MLP or experts need all tokens of the micro-batch, of which sequence
-/// parallelism leaves a part on each rank.
-bool gathers_mlp(const StageShare& share, bool experts) {
-  if (!experts) return gathers(share.stream(), share.split.feed_forward);
-  return share.input.sequence_parallel &&
-         (!share.input.exchange.by_stream || share.model.shared_ffn > 0);
+EndShare end_share(const ActivationInput& input) {
+  return {end_shape(input.model, mesh_share(input), input.splits.head), input.model.hidden,
+          input.model.norm_kind, input.compute};
 }
 
-/// The gradient of a branch's output on its way to the branch's last product, whose W reads the
-/// last of them: masked with dropout, gathered with sequence parallelism. The first is the gradient
-/// of the residual stream, which lives as `first` and its own `until` say.
-void add_branch_gradients(Rows& rows, const StageShare& share, const std::string& first,
-                          Moment from, const std::string& branch, bool gathered,
-                          Moment last_read = Moment::weight) {
-  const bool masked = share.model.hidden_dropout > 0;
-  const auto add = [&](const std::string& name, std::int64_t tokens, Moment start, bool last) {
-    rows.row(name, tokens, share.model.hidden,
-             {Storage::gradient, start, last ? last_read : Moment::backward});
+/// Of the residual stream's features.
+RowSpec stream_row(const EndShare& share, std::int64_t tokens, Life life) {
+  return {{tokens, share.hidden}, share.compute, life};
+}
+
+/// Whether an operator of a block's branch gathers the residual stream.
+bool gathers_attention(const LayerShare& share) {
+  return gathers(share.stream, share.split.attention);
+}
+bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
+  if (!form.has_experts()) return gathers(share.stream, share.split.feed_forward);
+  return share.stream == Layout::tokens && form.experts().needs_all(share.exchange.by_stream);
+}
+
+/// The gradient of a branch's output on its way to the branch's last product: masked with dropout,
+/// gathered with sequence parallelism. W reads the last of them, unless it `reads_copies`. Returns
+/// the first, which is the gradient of the residual stream from `start` on.
+RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
+                               const std::string& first, Moment start, const std::string& branch,
+                               bool gathered, bool reads_copies, BranchCopies& copies) {
+  const auto row = [&](std::int64_t tokens, Moment from, bool last) {
+    const Moment until = last && !reads_copies ? Moment::weight : Moment::backward;
+    return RowSpec{{tokens, form.hidden}, share.compute, {Storage::gradient, from, until}};
   };
   const std::int64_t stream = share.local.stream_rows;
-  add(first, stream, from, !masked && !gathered);
-  if (masked) add(branch + "d_branch", stream, Moment::backward, !gathered);
-  if (gathered) add(branch + "d_gathered", share.local.tokens, Moment::backward, true);
-}
-
-/// The input of a column-parallel product, where it is kept as every rank needs it.
-void add_gathered(Rows& rows, const StageShare& share, const std::string& branch, BlockPart part) {
-  rows.end();
-  if (!rows.form.gathered(part)) return;
-  rows.row(branch + "gathered", share.local.tokens, share.model.hidden, for_weight);
-}
-
-/// What layers with the same input write, and the gradients of that, lie in the order in which
-/// buckets have the layers' parameters, from the last to the first: equally far apart, they are one
-/// batch of products (ops/matmul_batch.h).
-void add_attention(Rows& rows, const StageShare& share, const std::string& attention) {
-  const LocalShape& local = share.local;
-  const std::int64_t own = local.attention_rows;
-  if (gathers(share.stream(), share.split.attention)) {
-    add_gathered(rows, share, attention, BlockPart::qkv);
+  const RowCopies own = maker.add(first, row(stream, start, !form.drops && !gathered));
+  if (form.drops) {
+    copies.d_branch = maker.add(branch + "d_branch", row(stream, Moment::backward, !gathered));
   }
-  rows.begin(BlockPart::qkv);
-  const std::int64_t tokens = share.attended_tokens();
-  rows.row(attention + "v", tokens, share.attended_kv(), for_backward);
-  rows.row(attention + "k", tokens, share.attended_kv(), for_backward);
-  rows.row(attention + "q", tokens, share.attended_q(), for_backward);
-  if (share.model.qk_norm) {
-    rows.row(attention + "k_raw", own, local.kv, for_backward);
-    rows.row(attention + "q_raw", own, local.q, for_backward);
-    rows.statistic(attention + "q_rstd", own * local.heads);
-    rows.statistic(attention + "k_rstd", own * local.kv_heads);
+  if (gathered) {
+    copies.d_gathered =
+        maker.add(branch + "d_gathered", row(share.local.tokens, Moment::backward, true));
   }
-  rows.begin(BlockPart::attention);
-  if (share.head_ranks() > 1) {
-    rows.row(attention + "attended", tokens, share.attended_q(), for_backward);
+  return own;
+}
+
+void add_feed_forward(TableMaker& maker, BlockRows& block, const LayerForm& form,
+                      const LayerShare& share, const std::string& prefix) {
+  if (gathers_feed_forward(form, share) && maker.form.gathered(BlockPart::mlp)) {
+    block.mlp_branch.gathered =
+        maker.add(prefix + "mlp.gathered",
+                  {{share.local.tokens, form.hidden}, share.compute, life::for_weight});
   }
-  rows.row(attention + "context", own, local.q, for_weight);
-  rows.statistic(attention + "logsumexp", own * local.heads);
-  rows.end();
-}
-
-void add_attention_gradients(Rows& rows, const StageShare& share, const std::string& attention) {
-  const LocalShape& local = share.local;
-  add_branch_gradients(rows, share, attention + "d_middle", Moment::backward, attention,
-                       gathers(share.stream(), share.split.attention));
-  rows.row(attention + "d_v", local.attention_rows, local.kv, output_gradient);
-  rows.row(attention + "d_k", local.attention_rows, local.kv, output_gradient);
-  rows.row(attention + "d_q", local.attention_rows, local.q, output_gradient);
-}
-
-void add_mlp(Rows& rows, const StageShare& share, const std::string& mlp) {
-  const LocalShape& local = share.local;
-  const bool gated = share.model.gated_mlp;
-  const std::int64_t tokens = local.mlp_rows;
-  if (gathers_mlp(share, false)) add_gathered(rows, share, mlp, BlockPart::mlp);
-  rows.begin(BlockPart::mlp);
-  rows.row(mlp + "up", tokens, local.ffn, for_backward);
-  if (gated) rows.row(mlp + "gate", tokens, local.ffn, for_backward);
-  rows.begin(BlockPart::activation);
-  rows.row(mlp + "act", tokens, local.ffn, for_weight);
-  rows.end();
-  rows.row(mlp + "d_up", tokens, local.ffn, output_gradient);
-  if (gated) rows.row(mlp + "d_gate", tokens, local.ffn, output_gradient);
-}
-
-/// What a block reads and the unit below writes; from F to R perhaps only this rank's share of it.
-void add_input(Rows& rows, const StageShare& share, const std::string& prefix) {
-  const std::int64_t stream = share.local.stream_rows;
-  const std::int64_t hidden = share.model.hidden;
-  const bool slices = rows.form.slices_input;
-  if (!slices && !rows.form.on_host) return rows.row(prefix + "input", stream, hidden, unit_input);
-  const Moment until = slices ? Moment::forward : Moment::offload;
-  rows.row(prefix + "input", stream, hidden, {Storage::input, Moment::input, until});
-  rows.row(prefix + "input_again", stream, hidden, slices ? made_again : reloaded);
-  if (!slices) return rows.row(host_prefix + prefix + "input", stream, hidden, on_host);
-  rows.add(prefix + "input_slice", Shape{stream * hidden / share.input.mesh.tp}, rows.compute,
-           {Storage::input, Moment::forward, Moment::repeat});
-}
-
-void add_block(Rows& rows, const StageShare& share, const std::string& prefix) {
-  const ModelShape& model = share.model;
-  const std::int64_t stream = share.local.stream_rows;
-  add_input(rows, share, prefix);
-  add_norm(rows, share, prefix + "norm1", BlockPart::norm1);
-  add_attention(rows, share, prefix + "attention.");
-  rows.begin(BlockPart::projection);
-  rows.row(prefix + "middle", stream, model.hidden, for_backward);
-  add_norm(rows, share, prefix + "norm2", BlockPart::norm2);
-  const bool experts = model.has_experts(rows.unit - 1);
-  const bool gathered = gathers_mlp(share, experts);
-  if (experts) {
-    if (gathered) add_gathered(rows, share, prefix + "mlp.", BlockPart::mlp);
-    add_expert_rows(rows, share, prefix + "moe.");
-  } else {
-    add_mlp(rows, share, prefix + "mlp.");
+  if (!form.has_experts()) {
+    const auto rows = [&](const auto& declare) {
+      return declare(share.local.mlp_rows, share.local.ffn, form.mlp().gated, share.compute);
+    };
+    block.mlp = maker.add(prefix + "mlp.", rows(feed_forward_rows));
+    block.d_mlp = maker.add(prefix + "mlp.", rows(feed_forward_gradients));
+    return;
   }
+  const std::string moe = prefix + "moe.";
+  block.experts = maker.add(moe, expert_rows(form, share));
+  block.transit = maker.add_passes(moe, expert_transit(form, share));
+  block.d_experts = maker.add(moe, expert_gradients(form, share));
+  block.shared = maker.add(moe + "shared.", shared_expert_rows(form, share));
+  block.d_shared = maker.add(moe + "shared.", shared_expert_gradients(form, share));
+}
+
+BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& share) {
+  const std::string prefix = block_prefix(maker.unit);
+  const std::string attention = prefix + "attention.";
+  const auto stream = [&](Life life, std::optional<BlockPart> part = {}) {
+    return RowSpec{{share.local.stream_rows, form.hidden}, share.compute, life, part};
+  };
+  BlockRows block;
+  block.unit = maker.unit;
+  block.kind = maker.kind;
+  maker.add_input(block, prefix, stream(life::unit_input), share.mesh.tp);
+  block.norm1 = maker.add(prefix + "norm1", norm_rows(form, share, BlockPart::norm1));
+  block.attention = maker.add(attention, attention_rows(form, share, maker.form));
+  block.middle = maker.add(prefix + "middle", stream(life::for_backward, BlockPart::projection));
+  block.norm2 = maker.add(prefix + "norm2", norm_rows(form, share, BlockPart::norm2));
+  add_feed_forward(maker, block, form, share, prefix);
   // W of routed experts reads a copy of each token's gradient for each of its experts.
-  const bool only_routed = experts && model.shared_ffn == 0;
-  add_branch_gradients(rows, share, gradient_row(rows.unit), Moment::gradient, prefix + "mlp.",
-                       gathered, only_routed ? Moment::backward : Moment::weight);
-  add_attention_gradients(rows, share, prefix + "attention.");
-}
-
-void add_embedding(Rows& rows, const StageShare& share) {
-  rows.row(gradient_row(0), share.local.stream_rows, share.model.hidden,
-           {Storage::gradient, Moment::gradient, Moment::backward});
-}
-
-void add_head(Rows& rows, const StageShare& share) {
-  const std::int64_t stream = share.local.stream_rows;
-  const std::int64_t hidden = share.model.hidden;
-  rows.row("head.input", stream, hidden, unit_input);
-  const bool deferred = share.input.deferred_head;
-  rows.row("head.norm", stream, hidden,
-           {Storage::forward, Moment::forward, deferred ? Moment::weight : Moment::forward});
-  if (deferred) {
-    rows.add("head.kept_stats", Shape{3 * share.ends.head_rows}, DType::f32,
-             {Storage::statistic, Moment::forward, Moment::weight});
-  }
-  add_statistics(rows, share, "head.norm");
-  rows.row("head.d_norm", stream, hidden, for_backward);
-}
-
-/// One share for each way in which blocks of these units divide attention.
-std::vector<StageShare> attention_shares(const StageShare& share,
-                                         const std::vector<UnitRange>& units) {
-  std::vector<StageShare> shares;
-  any_block(units, share.model.layers, [&](int unit) {
-    const StageShare one(share.input, unit);
-    const auto alike = [&](const StageShare& other) { return other.attends_like(one); };
-    if (std::ranges::none_of(shares, alike)) shares.push_back(one);
-    return false;
-  });
-  return shares;
-}
-
-/// Scratch that blocks use in turn: as much as the one that needs most of it.
-void add_most(Rows& rows, const std::vector<StageShare>& shares, const char* name,
-              const auto& shape_of, std::optional<DType> dtype = {}) {
-  Shape most;
-  for (const StageShare& share : shares) {
-    const Shape shape = shape_of(share);
-    if (shape.rank() > 0 && (most.rank() == 0 || shape.numel() > most.numel())) most = shape;
-  }
-  if (most.rank() > 0) rows.add(name, most, dtype.value_or(rows.compute), shared);
-}
-
-/// What attention exchanges with other ranks, on its way.
-void add_context_scratch(Rows& rows, const std::vector<StageShare>& shares) {
-  for (const char* name : {"cp.k", "cp.v", "cp.d_k", "cp.d_v"}) {
-    add_most(rows, shares, name, [](const StageShare& one) {
-      const ContextSplit& split = one.context;
-      if (split.ring * split.gather == 1) return Shape{};
-      const std::int64_t held = split.ring > 1 ? 2 : split.gather;
-      return Shape{held * one.attended_tokens(), one.attended_kv()};
-    });
-  }
-  for (const char* name : {"cp.part_q", "cp.part_k", "cp.part_v"}) {
-    add_most(rows, shares, name, [=](const StageShare& one) {
-      const std::int64_t width = name[8] == 'q' ? one.attended_q() : one.attended_kv();
-      return one.context.ring > 1 ? Shape{one.attended_tokens(), width} : Shape{};
-    });
-  }
-  const auto sums = [](const StageShare& one) {
-    return one.context.ring > 1 ? Shape{one.attended_heads()} : Shape{};
-  };
-  add_most(rows, shares, "cp.part_logsumexp", sums, DType::f32);
-}
-
-/// What ranks that exchange tokens for heads have on its way.
-void add_head_exchange(Rows& rows, const std::vector<StageShare>& shares) {
-  const auto add = [&](const char* name, const auto& shape_of) {
-    add_most(rows, shares, name,
-             [&](const StageShare& one) { return one.head_ranks() > 1 ? shape_of(one) : Shape{}; });
-  };
-  using One = const StageShare&;
-  const auto own_kv = [](One one) { return Shape{one.local.attention_rows, one.local.kv}; };
-  add("heads.own_v", own_kv);
-  add("heads.own_k", own_kv);
-  add("heads.own_q", [](One one) { return Shape{one.local.attention_rows, one.local.q}; });
-  add("heads.d_attended", [](One one) { return Shape{one.attended_tokens(), one.attended_q()}; });
-  add("heads.packed", [](One one) {
-    const bool gathers = one.local.head_ranks > 1 && !one.input.splits.moves_at_once;
-    return Shape{one.local.attention_rows * (gathers ? one.local.head_ranks : 1), one.local.q};
-  });
-}
-
-void add_block_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRange>& units) {
-  const std::vector<StageShare> shares = attention_shares(share, units);
-  if (shares.empty()) return;
-  rows.row("branch", share.local.stream_rows, share.model.hidden, shared);
-  rows.row("d_norm", share.local.stream_rows, share.model.hidden, shared);
-  add_most(rows, shares, "d_context", [](const StageShare& one) {
-    return Shape{one.local.attention_rows, one.local.q};
-  });
-  add_context_scratch(rows, shares);
-  add_head_exchange(rows, shares);
-}
-
-/// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
-/// of its last on the upper.
-void add_messages(Rows& rows, const StageShare& share, const UnitRange& units) {
-  const ActivationInput& input = share.input;
-  const MessageRules& rules = input.messages;
-  const std::string prefix = chunk_prefix(rows.chunk);
-  const auto add = [&](const char* name, DType dtype, Life life) {
-    rows.add(prefix + name, Shape{share.local.stream_rows, share.model.hidden}, dtype, life);
-  };
-  const auto message = [](Moment from, Moment until) {
-    return Life{Storage::message, from, until};
-  };
-  const bool receives = input.places.receives(input.stage, rows.chunk);
-  rows.unit = units.empty() ? -1 : units.begin;
-  if (units.empty()) {
-    add("input", rows.compute, message(Moment::input, Moment::forward));
-    add("d_output", rows.compute, message(Moment::gradient, Moment::backward));
-  }
-  if (receives) add("d_input", rows.compute, shared);
-  if (receives && rules.casts) {
-    add("received", input.message_dtype, message(Moment::input, Moment::forward));
-    add("d_sent", input.message_dtype, shared);
-  }
-  if (!input.places.sends(input.stage, rows.chunk)) return;
-  rows.unit = units.empty() ? -1 : units.end - 1;
-  const Life sent = rules.keeps_outputs ? message(Moment::forward, Moment::backward) : shared;
-  add("output", rows.compute, rules.casts ? shared : sent);
-  if (!rules.casts) return;
-  add("sent", input.message_dtype, sent);
-  add("d_received", input.message_dtype, message(Moment::gradient, Moment::backward));
-}
-
-void add_head_scratch(Rows& rows, const StageShare& share) {
-  const ActivationInput& input = share.input;
-  const EndShape& local = share.ends;
-  const std::int64_t given = input.head_tokens;
-  const std::int64_t chunk =
-      given > 0 ? std::min(given, local.head_rows) : head_tokens(input.model, local, input.compute);
-  rows.row("head.logits", chunk, local.vocabulary, shared);
-  const auto stats = [&](const std::string& name, std::int64_t ranks) {
-    rows.add(name, Shape{3 * ranks, chunk}, DType::f32, shared);
-  };
-  stats("head.stats", 1);
-  if (input.splits.head == SplitBy::features) stats("head.all_stats", input.mesh.tp);
-}
-
-/// The data of one chunk's micro-batch: what its units read.
-void add_batch(Rows& rows, const StageShare& share, const UnitRange& units) {
-  const int head = head_unit(share.model.layers);
-  const std::string prefix = chunk_prefix(rows.chunk) + "batch.";
-  std::int64_t tokens = share.local.tokens;
-  const auto add = [&](const char* name, DType dtype, int unit, Moment until) {
-    rows.unit = units.empty() ? -1 : unit;
-    rows.add(prefix + name, Shape{tokens}, dtype, {Storage::batch, Moment::fetch, until});
-  };
-  if (units.holds(0)) add("tokens", DType::i32, 0, Moment::backward);
-  const Moment scored = share.input.deferred_head ? Moment::weight : Moment::forward;
-  if (units.holds(head)) add("labels", DType::i32, head, scored);
-  add("position", DType::i32, units.begin, Moment::backward);
-  add("global_token", DType::i64, units.begin, Moment::backward);
-  if (units.holds(head)) add("loss_weight", DType::f32, head, scored);
-  if (count_expert_blocks(share.model, {units}) > 0) {
-    // Routers count the tokens of all context-parallel ranks.
-    tokens *= share.input.mesh.cp;
-    add("real", DType::u8, units.begin, Moment::backward);
-  }
-  const std::int64_t heads = share.input.context.most(&ContextSplit::heads);
-  tokens = share.local.tokens * heads;
-  add("first_position", DType::i32, units.begin, Moment::backward);
-  if (heads > 1) {
-    add("query_token", DType::i64, units.begin, Moment::backward);
-  }
+  const bool only_routed = form.has_experts() && form.experts().shared_ffn == 0;
+  block.d_output = add_branch_gradients(maker, form, share, prefix + "d_output", Moment::gradient,
+                                        prefix + "mlp.", gathers_feed_forward(form, share),
+                                        only_routed, block.mlp_branch);
+  block.d_middle =
+      add_branch_gradients(maker, form, share, attention + "d_middle", Moment::backward, attention,
+                           gathers_attention(share), false, block.attention_branch);
+  block.d_attention = maker.add(attention, attention_gradients(share));
+  return block;
 }
 
 /// A block's rows; two lists of them where some micro-batches keep more.
-void add_block_kinds(Rows& rows, const StageShare& share) {
-  const StageForms& forms = share.input.forms;
-  const BlockForm usual = forms.of(rows.unit, false);
-  const BlockForm partial = forms.is_partial.empty() ? usual : forms.of(rows.unit, true);
-  const std::string prefix = block_prefix(rows.unit);
-  rows.form = usual;
+void add_block_kinds(TableMaker& maker, const ActivationInput& input) {
+  const StageForms& forms = input.forms;
+  const LayerForm form = layer_form(input.model, maker.unit - 1);
+  const LayerShare share = share_of(input, maker.unit);
+  const BlockForm usual = forms.of(maker.unit, false);
+  const BlockForm partial = forms.is_partial.empty() ? usual : forms.of(maker.unit, true);
+  const auto add = [&](RowKind kind, const BlockForm& kept) {
+    maker.kind = kind;
+    maker.form = kept;
+    maker.table.places.blocks.push_back(add_block(maker, form, share));
+  };
   if (usual == partial) {
-    add_block(rows, share, prefix);
+    add(RowKind::all, usual);
   } else {
-    rows.kind = RowKind::usual;
-    add_block(rows, share, prefix);
-    rows.kind = RowKind::partial;
-    rows.form = partial;
-    add_block(rows, share, prefix);
+    add(RowKind::usual, usual);
+    add(RowKind::partial, partial);
   }
-  rows.kind = RowKind::all;
-  rows.form = {};
+  maker.kind = RowKind::all;
+  maker.form = {};
 }
 
-void add_units(Rows& rows, const StageShare& share, const UnitRange& range) {
-  const std::int64_t layers = share.model.layers;
-  for (rows.unit = range.begin; rows.unit < range.end; ++rows.unit) {
-    switch (kind_of_unit(rows.unit, layers)) {
-      case UnitKind::embedding: add_embedding(rows, share); break;
-      case UnitKind::block: add_block_kinds(rows, {share.input, rows.unit}); break;
-      case UnitKind::head: add_head(rows, share); break;
+void add_units(TableMaker& maker, const ActivationInput& input, const UnitRange& range) {
+  const EndShare ends = end_share(input);
+  DeclaredRows& places = maker.table.places;
+  for (maker.unit = range.begin; maker.unit < range.end; ++maker.unit) {
+    switch (kind_of_unit(maker.unit, input.model.layers)) {
+      case UnitKind::embedding:
+        places.embedded_gradient =
+            maker.add("embedding.d_output",
+                      stream_row(ends, ends.local.stream_rows,
+                                 {Storage::gradient, Moment::gradient, Moment::backward}));
+        break;
+      case UnitKind::block: add_block_kinds(maker, input); break;
+      case UnitKind::head:
+        places.head = maker.add("head.", head_rows(ends, input.deferred_head));
+        break;
     }
   }
 }
 
+/// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
+/// of its last on the upper.
+MessageRows add_messages(TableMaker& maker, const ActivationInput& input, const UnitRange& units) {
+  const EndShare ends = end_share(input);
+  const MessageRules& rules = input.messages;
+  const std::string prefix = chunk_prefix(maker.chunk);
+  const auto add = [&](const char* name, DType dtype, Life life) {
+    RowSpec row = stream_row(ends, ends.local.stream_rows, life);
+    row.dtype = dtype;
+    return maker.add(prefix + name, row);
+  };
+  const auto message = [](Moment from, Moment until) {
+    return Life{Storage::message, from, until};
+  };
+  const bool receives = input.places.receives(input.stage, maker.chunk);
+  MessageRows rows;
+  maker.unit = units.empty() ? -1 : units.begin;
+  if (units.empty()) {
+    rows.input = add("input", input.compute, message(Moment::input, Moment::forward));
+    rows.d_output = add("d_output", input.compute, message(Moment::gradient, Moment::backward));
+  }
+  if (receives) rows.d_input = add("d_input", input.compute, life::shared);
+  if (receives && rules.casts) {
+    rows.received = add("received", input.message_dtype, message(Moment::input, Moment::forward));
+    rows.d_sent = add("d_sent", input.message_dtype, life::shared);
+  }
+  if (!input.places.sends(input.stage, maker.chunk)) return rows;
+  maker.unit = units.empty() ? -1 : units.end - 1;
+  const Life sent = rules.keeps_outputs ? message(Moment::forward, Moment::backward) : life::shared;
+  rows.output = add("output", input.compute, rules.casts ? life::shared : sent);
+  if (!rules.casts) return rows;
+  rows.sent = add("sent", input.message_dtype, sent);
+  rows.d_received =
+      add("d_received", input.message_dtype, message(Moment::gradient, Moment::backward));
+  return rows;
+}
+
+/// The first unit of a stage that is a block with experts; 0: none is.
+int first_routed(const ActivationInput& input, const std::vector<UnitRange>& units) {
+  int found = 0;
+  any_block(units, input.model.layers, [&](int unit) {
+    const bool routed = layer_form(input.model, unit - 1).has_experts();
+    if (routed) found = unit;
+    return routed;
+  });
+  return found;
+}
+
+/// The data of one chunk's micro-batch: what its units read.
+BatchRows add_batch(TableMaker& maker, const ActivationInput& input, const UnitRange& units) {
+  const int head = head_unit(input.model.layers);
+  const std::int64_t tokens = end_share(input).local.tokens;
+  const auto add = [&](const char* name, DType dtype, int unit, Moment until, std::int64_t times) {
+    maker.unit = units.empty() ? -1 : unit;
+    return maker.add(chunk_prefix(maker.chunk) + "batch." + name,
+                     {{times * tokens}, dtype, {Storage::batch, Moment::fetch, until}});
+  };
+  const auto of_chunk = [&](const char* name, DType dtype, std::int64_t times = 1) {
+    return add(name, dtype, units.begin, Moment::backward, times);
+  };
+  const Moment scored = input.deferred_head ? Moment::weight : Moment::forward;
+  BatchRows rows;
+  if (units.holds(0)) rows.tokens = add("tokens", DType::i32, 0, Moment::backward, 1);
+  if (units.holds(head)) rows.labels = add("labels", DType::i32, head, scored, 1);
+  rows.position = of_chunk("position", DType::i32);
+  rows.global_token = of_chunk("global_token", DType::i64);
+  if (units.holds(head)) rows.loss_weight = add("loss_weight", DType::f32, head, scored, 1);
+  // Routers count the tokens of all context-parallel ranks.
+  if (first_routed(input, {units}) > 0) rows.real = of_chunk("real", DType::u8, input.mesh.cp);
+  const std::int64_t heads = input.context.most(&ContextSplit::heads);
+  rows.first_position = of_chunk("first_position", DType::i32, heads);
+  if (heads > 1) rows.query_token = of_chunk("query_token", DType::i64, heads);
+  return rows;
+}
+
+/// As much as the block that needs most of it.
+AttentionScratch<RowSpec> largest_attention(const ActivationInput& input,
+                                            const std::vector<UnitRange>& units) {
+  AttentionScratch<RowSpec> most;
+  std::optional<LayerShare> last;
+  any_block(units, input.model.layers, [&](int unit) {
+    const LayerShare share = share_of(input, unit);
+    if (last && last->attends_like(share)) return false;
+    last = share;
+    const AttentionScratch<RowSpec> one = attention_scratch(share);
+    AttentionScratch<RowSpec>::visit(
+        [](const char*, RowSpec& largest, const RowSpec& row) {
+          const bool larger = largest.empty() || row.shape.numel() > largest.shape.numel();
+          if (!row.empty() && larger) largest = row;
+        },
+        most, one);
+    return false;
+  });
+  return most;
+}
+
 /// Whether an operator of these units gathers the residual stream.
-bool gathers_any(const StageShare& share, const std::vector<UnitRange>& units) {
-  const OperatorSplits& splits = share.input.splits;
-  const Layout stream = share.stream();
+bool gathers_any(const ActivationInput& input, const std::vector<UnitRange>& units) {
+  const OperatorSplits& splits = input.splits;
+  const Layout stream = share_of(input, 0).stream;
   const bool ends = (holds(units, 0) && gathers(stream, splits.embedding)) ||
-                    (holds(units, head_unit(share.model.layers)) && gathers(stream, splits.head));
-  return ends || any_block(units, share.model.layers, [&](int unit) {
-           const StageShare one(share.input, unit);
-           return gathers(stream, one.split.attention) ||
-                  gathers_mlp(one, share.model.has_experts(unit - 1));
+                    (holds(units, head_unit(input.model.layers)) && gathers(stream, splits.head));
+  return ends || any_block(units, input.model.layers, [&](int unit) {
+           const LayerShare share = share_of(input, unit);
+           return gathers_attention(share) ||
+                  gathers_feed_forward(layer_form(input.model, unit - 1), share);
          });
 }
 
-void add_scratch(Rows& rows, const StageShare& share, const std::vector<UnitRange>& units) {
-  const std::int64_t hidden = share.model.hidden;
-  const LocalShape& local = share.local;
-  const ActivationInput& input = share.input;
-  add_block_scratch(rows, share, units);
-  any_block(units, share.model.layers, [&](int unit) {
-    const bool experts = share.model.has_experts(unit - 1);
-    if (experts) add_expert_scratch(rows, {input, unit});
-    return experts;
-  });
-  if (gathers_any(share, units)) {
-    rows.row("stream.gathered", local.tokens, hidden, shared);
-    rows.row("stream.partial", local.tokens, hidden, shared);
+void add_scratch(TableMaker& maker, const ActivationInput& input,
+                 const std::vector<UnitRange>& units) {
+  DeclaredRows& places = maker.table.places;
+  const EndShare ends = end_share(input);
+  const auto add = [&](const char* name, std::int64_t tokens, DType dtype) {
+    RowSpec row = stream_row(ends, tokens, life::shared);
+    row.dtype = dtype;
+    return maker.add(name, row);
+  };
+  if (count_blocks(units, input.model.layers) > 0) {
+    places.branch = add("branch", ends.local.stream_rows, input.compute);
+    places.d_norm = add("d_norm", ends.local.stream_rows, input.compute);
+    places.attention = maker.add("", largest_attention(input, units));
   }
-  if (input.fp32_sums && input.mesh.tp > 1)
-    rows.add("stream.sum", Shape{local.tokens, hidden}, DType::f32, shared);
-  if (holds(units, head_unit(share.model.layers))) add_head_scratch(rows, share);
+  if (const int unit = first_routed(input, units); unit > 0) {
+    places.experts =
+        maker.add("moe.", expert_scratch(layer_form(input.model, unit - 1), share_of(input, unit)));
+  }
+  if (gathers_any(input, units)) {
+    places.all_tokens = add("stream.gathered", ends.local.tokens, input.compute);
+    places.partial_sums = add("stream.partial", ends.local.tokens, input.compute);
+  }
+  if (input.fp32_sums && input.mesh.tp > 1) {
+    places.sum = add("stream.sum", ends.local.tokens, DType::f32);
+  }
+  if (!holds(units, head_unit(input.model.layers))) return;
+  const std::int64_t chunk = input.head_tokens > 0
+                                 ? std::min(input.head_tokens, ends.local.head_rows)
+                                 : head_tokens(input.model, ends.local, input.compute);
+  places.head_scratch =
+      maker.add("head.", head_scratch(ends, chunk, input.mesh.tp, input.splits.head));
 }
 
 }  // namespace
 
-std::vector<ActivationSpec> make_activations(const ActivationInput& input,
-                                             const std::vector<UnitRange>& units) {
-  const StageShare share(input, 0);
-  Rows rows;
-  rows.compute = input.compute;
+ActivationTable make_activations(const ActivationInput& input,
+                                 const std::vector<UnitRange>& units) {
+  TableMaker maker;
   for (const UnitRange& range : units) {
-    ++rows.chunk;
-    add_batch(rows, share, range);
-    add_units(rows, share, range);
-    add_messages(rows, share, range);
+    ++maker.chunk;
+    DeclaredRows::Chunk chunk;
+    chunk.batch = add_batch(maker, input, range);
+    add_units(maker, input, range);
+    chunk.messages = add_messages(maker, input, range);
+    maker.table.places.chunks.push_back(chunk);
   }
-  add_scratch(rows, share, units);
-  return std::move(rows.list);
+  add_scratch(maker, input, units);
+  return std::move(maker.table);
 }
 
 }  // namespace trainctl

@@ -52,6 +52,74 @@ LayerCalls calls_of_keys(const LayerShare& share, LayerCall like, std::int64_t f
 
 }  // namespace
 
+AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& share,
+                                      const BlockForm& kept) {
+  const LocalShape& local = share.local;
+  const std::int64_t own = local.attention_rows;
+  const std::int64_t tokens = share.attended_tokens();
+  const auto row = [&](std::int64_t rows, std::int64_t width, BlockPart part,
+                       Life life = life::for_backward) {
+    return RowSpec{{rows, width}, share.compute, life, part};
+  };
+  const auto statistic = [](std::int64_t rows, BlockPart part) {
+    return RowSpec{{rows}, DType::f32, life::statistic, part};
+  };
+  AttentionRows<RowSpec> rows;
+  if (gathers(share.stream, share.split.attention) && kept.gathered(BlockPart::qkv)) {
+    rows.gathered = {{local.tokens, form.hidden}, share.compute, life::for_weight};
+  }
+  rows.v = rows.k = row(tokens, share.attended_kv(), BlockPart::qkv);
+  rows.q = row(tokens, share.attended_q(), BlockPart::qkv);
+  if (form.attention.qk_norm) {
+    rows.k_raw = row(own, local.kv, BlockPart::qkv);
+    rows.q_raw = row(own, local.q, BlockPart::qkv);
+    rows.q_rstd = statistic(own * local.heads, BlockPart::qkv);
+    rows.k_rstd = statistic(own * local.kv_heads, BlockPart::qkv);
+  }
+  if (share.head_ranks() > 1) {
+    rows.attended = row(tokens, share.attended_q(), BlockPart::attention);
+  }
+  rows.context = row(own, local.q, BlockPart::attention, life::for_weight);
+  rows.logsumexp = statistic(own * local.heads, BlockPart::attention);
+  return rows;
+}
+
+AttentionGradients<RowSpec> attention_gradients(const LayerShare& share) {
+  const LocalShape& local = share.local;
+  const auto row = [&](std::int64_t width) {
+    return RowSpec{{local.attention_rows, width}, share.compute, life::output_gradient};
+  };
+  return {.d_v = row(local.kv), .d_k = row(local.kv), .d_q = row(local.q)};
+}
+
+AttentionScratch<RowSpec> attention_scratch(const LayerShare& share) {
+  const LocalShape& local = share.local;
+  const ContextSplit& split = share.context;
+  const std::int64_t own = local.attention_rows;
+  const std::int64_t tokens = share.attended_tokens();
+  const auto row = [&](std::int64_t rows, std::int64_t width) {
+    return RowSpec{{rows, width}, share.compute, life::shared};
+  };
+  AttentionScratch<RowSpec> rows;
+  rows.d_context = row(own, local.q);
+  if (split.ring * split.gather > 1) {
+    const std::int64_t held = split.ring > 1 ? 2 : split.gather;
+    rows.k = rows.v = rows.d_k = rows.d_v = row(held * tokens, share.attended_kv());
+  }
+  if (split.ring > 1) {
+    rows.part_q = row(tokens, share.attended_q());
+    rows.part_k = rows.part_v = row(tokens, share.attended_kv());
+    rows.part_logsumexp = {{share.attended_heads()}, DType::f32, life::shared};
+  }
+  if (share.head_ranks() == 1) return rows;
+  rows.own_v = rows.own_k = row(own, local.kv);
+  rows.own_q = row(own, local.q);
+  rows.d_attended = row(tokens, share.attended_q());
+  const bool gathers = local.head_ranks > 1 && !share.moves_heads_at_once;
+  rows.packed = row(own * (gathers ? local.head_ranks : 1), local.q);
+  return rows;
+}
+
 Products attention_products(const LayerForm& form, const LocalShape& local) {
   const std::int64_t rows = local.attention_rows;
   return {{BlockPart::qkv, rows, form.hidden, local.q},

@@ -1,9 +1,55 @@
-// The embedding and the head: what they exchange.
+// The embedding and the head: what they keep and exchange.
 #pragma once
 
 #include "plan/model/exchange.h"
+#include "plan/model/rows.h"
 
 namespace trainctl {
+
+/// S rows of the residual stream.
+template <class T>
+struct HeadUnitRows {
+  T input{};         // [S, H] the last block's output
+  T norm{};          // [S, H]; until F, or where the head's weight gradient is deferred until W
+  T kept_stats{};    // [3 T] fp32, deferred: the statistics of each chunk in turn
+  T mean{}, rstd{};  // [S] fp32; mean: LayerNorm only
+  T d_norm{};        // [S, H] gradient from the fused head
+
+  static void visit(const auto& visit, auto&... rows) {
+    visit("input", rows.input...);
+    visit("norm", rows.norm...);
+    visit("kept_stats", rows.kept_stats...);
+    visit("norm.mean", rows.mean...);
+    visit("norm.rstd", rows.rstd...);
+    visit("d_norm", rows.d_norm...);
+  }
+};
+/// Shared by all micro-batches: of as many tokens as have logits at a time.
+template <class T>
+struct HeadScratch {
+  T logits{};     // [chunk, rows of the vocabulary]
+  T stats{};      // [3, chunk] fp32: row maximum, row sum, target
+  T all_stats{};  // [3 tp, chunk] fp32, with a split vocabulary
+
+  static void visit(const auto& visit, auto&... rows) {
+    visit("logits", rows.logits...);
+    visit("stats", rows.stats...);
+    visit("all_stats", rows.all_stats...);
+  }
+};
+
+/// What both ends know of the mesh.
+struct EndShare {
+  EndShape local{};
+  std::int64_t hidden = 0;
+  NormKind norm = NormKind::layer_norm;
+  DType compute = DType::f32;
+};
+/// `deferred`: the head's weight gradient, for some micro-batches.
+HeadUnitRows<RowSpec> head_rows(const EndShare& share, bool deferred);
+/// `chunk` tokens over `ranks` ranks.
+HeadScratch<RowSpec> head_scratch(const EndShare& share, std::int64_t chunk, std::int64_t ranks,
+                                  SplitBy split);
 
 /// From the look-up to a residual stream of `elements`, which may be left out where no size is
 /// asked for.

@@ -2,10 +2,132 @@
 
 #include <initializer_list>
 
-#include "plan/model/mlp.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
+
+namespace {
+
+RowSpec scratch_row(const Shape& shape, DType type) { return {shape, type, life::shared}; }
+
+/// On their way as `life` says.
+ExpertTransit<RowSpec> transit_with(Life life, const LayerForm& form, const LayerShare& share) {
+  const LocalShape& local = share.local;
+  const auto row = [&](const Shape& shape, DType type) {
+    return RowSpec{shape, type, life, BlockPart::mlp};
+  };
+  return {.sent = row({local.routed_rows, form.hidden}, share.compute),
+          .sent_weight = row({local.routed_rows}, DType::f32),
+          .received = row({local.gathered_rows, form.hidden}, share.compute),
+          .received_weight = row({local.gathered_rows}, DType::f32),
+          .place = row({local.gathered_rows}, DType::i32)};
+}
+
+Shape counts_shape(const LayerForm& form, const LayerShare& share) {
+  return {share.expert_ranks(), form.experts().experts};
+}
+
+}  // namespace
+
+ExpertRows<RowSpec> expert_rows(const LayerForm& form, const LayerShare& share) {
+  const ExpertsForm& experts = form.experts();
+  const LocalShape& local = share.local;
+  const auto routed = [](const Shape& shape, DType type, Life life = life::for_backward) {
+    return RowSpec{shape, type, life, BlockPart::mlp};
+  };
+  const auto counted = [](const Shape& shape, DType type) {
+    return RowSpec{shape, type, life::host_counts};
+  };
+  ExpertRows<RowSpec> rows;
+  rows.logits = routed({local.routed_tokens, experts.experts}, DType::f32);
+  rows.chosen = rows.slot = routed({local.routed_tokens, experts.topk}, DType::i32);
+  rows.choices = routed({local.counted_rows, experts.experts}, DType::i32);
+  rows.rows = routed({local.expert_rows, form.hidden}, share.compute, life::for_weight);
+  rows.row_weight = routed({local.expert_rows}, DType::f32, life::for_weight);
+  rows.mlp = feed_forward_rows(local.expert_rows, local.expert_ffn, experts.gated, share.compute);
+  rows.counts = counted(counts_shape(form, share), DType::i64);
+  if (share.expert_ranks() == 1) return rows;
+  rows.places = counted({local.gathered_rows}, DType::i32);
+  rows.exchanged = counted({2, share.mesh.ep}, DType::i64);
+  return rows;
+}
+
+ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& share) {
+  if (!share.exchange.beside_passes) return {};
+  return transit_with(life::each_pass, form, share);
+}
+
+ExpertGradients<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share) {
+  const LocalShape& local = share.local;
+  const ExpertsForm& experts = form.experts();
+  return {.d_logits = {{local.stream_rows, experts.experts}, DType::f32, life::output_gradient},
+          .d_rows = {{local.expert_rows, form.hidden}, share.compute, life::output_gradient},
+          .mlp = feed_forward_gradients(local.expert_rows, local.expert_ffn, experts.gated,
+                                        share.compute)};
+}
+
+SharedExpertRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share) {
+  const ExpertsForm& experts = form.experts();
+  const LocalShape& local = share.local;
+  if (experts.shared_ffn == 0) return {};
+  SharedExpertRows<RowSpec> rows;
+  rows.mlp = feed_forward_rows(local.tokens, local.shared_ffn, experts.gated, share.compute);
+  if (experts.shared_gate) {
+    rows.logit = {{local.tokens, 1}, DType::f32, life::for_weight, BlockPart::mlp};
+  }
+  return rows;
+}
+
+SharedExpertGradients<RowSpec> shared_expert_gradients(const LayerForm& form,
+                                                       const LayerShare& share) {
+  const ExpertsForm& experts = form.experts();
+  const LocalShape& local = share.local;
+  if (experts.shared_ffn == 0) return {};
+  SharedExpertGradients<RowSpec> rows;
+  rows.mlp = feed_forward_gradients(local.tokens, local.shared_ffn, experts.gated, share.compute);
+  if (experts.shared_gate)
+    rows.d_logit = {{local.stream_rows, 1}, DType::f32, life::output_gradient};
+  return rows;
+}
+
+ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& share) {
+  const ExpertsForm& experts = form.experts();
+  const LocalShape& local = share.local;
+  const ExchangeRule& rule = share.exchange;
+  ExpertScratch<RowSpec> rows;
+  rows.weight = scratch_row({local.routed_tokens, experts.topk}, DType::f32);
+  rows.sent_counts = scratch_row(counts_shape(form, share), DType::i64);
+  rows.out = scratch_row({local.expert_rows, form.hidden}, share.compute);
+  rows.scaled = scratch_row({local.expert_rows, local.expert_ffn}, share.compute);
+  rows.d_row_weight = scratch_row({local.expert_rows}, DType::f32);
+  if (experts.shared_gate) {
+    rows.shared_scaled = scratch_row({local.tokens, local.shared_ffn}, share.compute);
+  }
+  if (local.routing_ranks > 1) {
+    const std::int64_t all = local.routing_ranks * local.routed_tokens;
+    rows.all_logits = scratch_row({all, experts.experts}, DType::f32);
+    rows.all_chosen = rows.all_slot = scratch_row({all, experts.topk}, DType::i32);
+    rows.all_weight = scratch_row({all, experts.topk}, DType::f32);
+  }
+  if (share.expert_ranks() > 1 && !rule.beside_passes) {
+    rows.transit = transit_with(life::shared, form, share);
+  }
+  if (rule.parts > 1 && share.fp32_sums) {
+    rows.sum = scratch_row({local.gathered_rows, form.hidden}, DType::f32);
+  }
+  if (share.stream == Layout::tokens) {
+    if (!rule.by_stream) {
+      rows.all_d_logits = scratch_row({local.tokens, experts.experts}, DType::f32);
+    } else if (experts.shared_ffn > 0) {
+      rows.shared_y = scratch_row({local.stream_rows, form.hidden}, share.compute);
+    }
+    if (experts.shared_gate) rows.shared_all_d_logit = scratch_row({local.tokens, 1}, DType::f32);
+  }
+  if (share.compute == DType::f32) return rows;
+  rows.wide = scratch_row({local.stream_rows, form.hidden}, DType::f32);
+  rows.narrow = scratch_row({local.stream_rows, form.hidden}, share.compute);
+  return rows;
+}
 
 Products router_products(const LayerForm& form, const LocalShape& local) {
   const ExpertsForm& experts = form.experts();

@@ -2,6 +2,20 @@
 
 namespace trainctl {
 
+FeedForwardRows<RowSpec> feed_forward_rows(std::int64_t rows, std::int64_t ffn, bool gated,
+                                           DType compute) {
+  const RowSpec up{{rows, ffn}, compute, life::for_backward, BlockPart::mlp};
+  return {.up = up,
+          .gate = gated ? up : RowSpec{},
+          .act = {up.shape, compute, life::for_weight, BlockPart::activation}};
+}
+
+FeedForwardGradients<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn,
+                                                     bool gated, DType compute) {
+  const RowSpec up{{rows, ffn}, compute, life::output_gradient};
+  return {.d_up = up, .d_gate = gated ? up : RowSpec{}};
+}
+
 Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
                                bool gated) {
   const Product up{BlockPart::mlp, rows, hidden, ffn};

@@ -1,11 +1,40 @@
-// Plain feed-forward layers: what they multiply and exchange.
+// Plain feed-forward layers: what they keep, multiply and
+// exchange.
 #pragma once
 
 #include "plan/model/exchange.h"
 #include "plan/model/form.h"
 #include "plan/model/product.h"
+#include "plan/model/rows.h"
 
 namespace trainctl {
+
+/// T tokens that the layer works on, F features of this rank.
+template <class T>
+struct FeedForwardRows {
+  T up{}, gate{};  // [T, F] before the activation; gate: gated
+  T act{};         // [T, F] after it
+
+  static void visit(const auto& visit, auto&... rows) {
+    visit("up", rows.up...);
+    visit("gate", rows.gate...);
+    visit("act", rows.act...);
+  }
+};
+template <class T>
+struct FeedForwardGradients {
+  T d_up{}, d_gate{};  // [T, F]
+
+  static void visit(const auto& visit, auto&... rows) {
+    visit("d_up", rows.d_up...);
+    visit("d_gate", rows.d_gate...);
+  }
+};
+/// Of any layer with `rows` tokens and `ffn` features.
+FeedForwardRows<RowSpec> feed_forward_rows(std::int64_t rows, std::int64_t ffn, bool gated,
+                                           DType compute);
+FeedForwardGradients<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn,
+                                                     bool gated, DType compute);
 
 /// Of `rows` tokens through `ffn` features: the products before the activation function, the
 /// function, and the product after it. Shared experts and each routed one have the same.

@@ -30,10 +30,6 @@ constexpr std::uint8_t bit_of(BlockPart part) {
 }
 constexpr std::uint8_t all_parts = (1U << block_parts) - 1;
 
-/// Before the name of a row that F alone has, and of one on the host.
-inline constexpr const char* first_prefix = "first.";
-inline constexpr const char* host_prefix = "host.";
-
 /// How one layer keeps one micro-batch.
 struct BlockForm {
   std::uint8_t again = 0;       // bits of the parts that are made again before B

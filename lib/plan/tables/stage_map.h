@@ -83,53 +83,7 @@ struct StageMap {
   ChunkPlaces places() const { return {stages, chunks, route}; }
 };
 
-/// The row that `unit` reads: "layers.N.input" or "head.input".
-inline std::string input_row(int unit, std::int64_t layers) {
-  return unit == head_unit(layers) ? "head.input" : block_prefix(unit) + "input";
-}
-/// The row with the gradient of what `unit` gives to the next: "layers.N.d_output".
-inline std::string gradient_row(int unit) {
-  return (unit == 0 ? "embedding." : block_prefix(unit)) + "d_output";
-}
 /// Before the name of a chunk's rows: "chunk.0."
 inline std::string chunk_prefix(int chunk) { return "chunk." + std::to_string(chunk) + "."; }
-
-/// The rows of the activation table (activations.h) between the chunks of one stage. What goes to
-/// another stage has a row of its own; what stays is written where the next chunk reads it.
-struct ChunkRows {
-  const ChunkPlaces& places;
-  int stage = 0;
-  const std::vector<UnitRange>& units;  // per chunk of the stage
-  std::int64_t layers = 0;
-
-  /// What the chunk reads, and the gradient of what it makes; not for the ends of the model.
-  std::string input(int chunk) const {
-    const UnitRange& range = of(chunk);
-    return range.empty() ? chunk_prefix(chunk) + "input" : input_row(range.begin, layers);
-  }
-  std::string output_gradient(int chunk) const {
-    const UnitRange& range = of(chunk);
-    return range.empty() ? chunk_prefix(chunk) + "d_output" : gradient_row(range.end - 1);
-  }
-  /// What it makes, and the gradient of what it reads.
-  std::string output(int chunk) const {
-    if (places.sends(stage, chunk)) return chunk_prefix(chunk) + "output";
-    return input(places.after(stage, chunk)->chunk);
-  }
-  std::string input_gradient(int chunk) const {
-    if (places.receives(stage, chunk)) return chunk_prefix(chunk) + "d_input";
-    return output_gradient(places.before(stage, chunk)->chunk);
-  }
-  /// The same of a unit of the chunk, which is not the model's last or first one.
-  std::string output_of(int chunk, int unit) const {
-    return unit + 1 == of(chunk).end ? output(chunk) : input_row(unit + 1, layers);
-  }
-  std::string input_gradient_of(int chunk, int unit) const {
-    return unit == of(chunk).begin ? input_gradient(chunk) : gradient_row(unit - 1);
-  }
-
- private:
-  const UnitRange& of(int chunk) const { return units[static_cast<std::size_t>(chunk)]; }
-};
 
 }  // namespace trainctl

@@ -15,17 +15,6 @@ namespace trainctl {
 /// A group's ranks as a grid: neighbours exchange tokens for heads, so that each has all their
 /// tokens of some heads; then ranks of different neighbourhoods pass keys and values around a ring,
 /// or gather them. Rank r of the group is number r % heads in neighbourhood r / heads.
-///
-/// Activations (sizes as in plan/model/activations.h), all shared unless said:
-///  gather over g ranks: cp.k cp.v cp.d_k cp.d_v [gT,K]
-///  ring: cp.k cp.v cp.d_k cp.d_v [2T,K] (two other ranks'), cp.part_k cp.part_v [T,K] cp.part_q
-///         [T,Q] cp.part_logsumexp [T*heads] fp32 (what the keys of one rank give)
-///  heads over h ranks: instead of the layer's own layers.N.attention.q [hT,Q/h] .k .v [hT,K/h];
-///         forward, until B: .attention.attended [hT,Q/h] (the result before it is given back);
-///         batch: .first_position [hT], and .query_token [hT] i64; heads.own_q [T,Q] .own_k .own_v
-///         [T,K] (before the exchange; in B of the gradients, as attention has them),
-///         heads.d_attended [hT,Q/h], heads.packed [T,Q] (on its way). The rows of a ring are in
-///         this form, too
 struct ContextSplit {
   std::int64_t heads = 1;
   std::int64_t ring = 1;
