@@ -534,6 +534,10 @@ TEST_CASE("what trains something else than all weights is refused by name") {
     CHECK(refused(line));
     CHECK_FALSE(migrate_from(Project::hugging_face, start + line + "\n", "a.yaml").ok);
   }
+  // A model_type in YAML is another program's.
+  const std::string theirs = start + "model_type: LlamaForCausalLM\n";
+  CHECK(says(said(Project::hugging_face, theirs + "adapter: qlora\n"), "no-counterpart adapter"));
+  CHECK(migrate_from(Project::hugging_face, theirs, "a.yaml").ok);
   for (const char* line :
        {"adapter: ", "finetuning_type: full", "stage: pt", "load_in_8bit: false"}) {
     CAPTURE(line);

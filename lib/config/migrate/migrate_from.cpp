@@ -66,13 +66,15 @@ void put_section(Migration& migration, const std::string& section, const std::st
   }
 }
 
-/// The keys of a model's config.json, which are read together.
+/// The keys of a model's config.json, which are read together. Other programs have a key of that
+/// name in their YAML.
 bool take_model(Migration& migration, const std::string& text, const std::string& name,
                 std::vector<ForeignValue>& values, Diagnostics& diagnostics) {
   const bool is_model = std::any_of(values.begin(), values.end(), [](const ForeignValue& value) {
     return value.key == "model_type";
   });
-  if (!is_model) return false;
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (!is_model || start == std::string::npos || text[start] != '{') return false;
   const HuggingFaceConfig read = read_hugging_face_config(text);
   for (const std::string& problem : read.problems) {
     diagnostics.add({Severity::error,

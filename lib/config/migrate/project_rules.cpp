@@ -256,7 +256,7 @@ void settle_hugging_face(Migration& m) {
   refuse_other_training(m);
   if (m.at("model.num_layers") || m.at("model.hidden_size")) {
     m.refuse("model.family", "the file has sizes of a model, and nothing says of which",
-             "add its model_type, such as \"llama\"", "no-counterpart");
+             "give its config.json, with a model_type such as \"llama\"", "no-counterpart");
   }
   if (!m.at("train.steps") && !m.at("train.epochs")) m.put_default("train.epochs", "3");
   if (m.at("train.steps") && m.at("train.epochs")) {
