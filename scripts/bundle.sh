@@ -114,7 +114,7 @@ if [ $with_cuda -eq 1 ]; then
   cuda=$(sed -n 's/^CMAKE_CUDA_COMPILER:STRING=\(.*\)\/bin\/nvcc$/\1/p' "$build/CMakeCache.txt")
   while read -r file; do
     cp -L "$file" "$root/lib/$(basename "$file")"
-  done < <(find -L "${cuda:-/usr/local/cuda}/lib" "${cuda:-/usr/local/cuda}/lib64" /usr/lib/x86_64-linux-gnu -maxdepth 1 \
+  done < <(find -L "${cuda:-/usr/local/cuda}/lib" "${cuda:-/usr/local/cuda}/lib64" /usr/lib/x86_64-linux-gnu -maxdepth 1 ! -name '*.alt.*' \
     \( -name 'libcudnn*.so.9' -o -name 'libnvrtc*.so.1[0-9]' -o -name 'libnvrtc-builtins.so.1[0-9].[0-9]' \) 2>/dev/null)
   [ -e "$root/lib/libcudnn.so.9" ] || echo "bundle: cuDNN is not here: attention will be trainctl's own" >&2
 fi
