@@ -58,8 +58,8 @@ struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.
   double exposed = 0;  // of that, waiting for gradient sums, gathers and host copies, at most
   double hidden = 0;   // of the collectives inside layers: beside products, on the stage with most
   double optimizer = 0;
-  double bubble_fraction = 0;           // of forward and backward: see plan/schedule/simulate.h
-  std::optional<DeviceTime> on_device;  // none: by four rates
+  double bubble_fraction = 0;             // of forward and backward: see plan/schedule/simulate.h
+  std::optional<DeviceTime> on_device{};  // none: by four rates
   double step() const { return forward_backward + optimizer; }
 };
 

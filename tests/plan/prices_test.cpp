@@ -131,8 +131,8 @@ TEST_CASE("groups lie in the levels as the mesh numbers its ranks") {
   mesh.dp = 8;
   mesh.pp = 2;
   mesh.edp = 32;
-  const std::vector<Level> levels{{.ranks = 8, .bandwidth = 1, .latency = 0},
-                                  {.ranks = 64, .bandwidth = 1, .latency = 0}};
+  const std::vector<LinkLevel> levels{{.ranks = 8, .bandwidth = 1, .latency = 0},
+                                      {.ranks = 64, .bandwidth = 1, .latency = 0}};
   CHECK(span_of(mesh, levels, tensor_group, 4, 0) == GroupSpan{4, 1});
   CHECK(span_of(mesh, levels, group_over({Axis::dp}), 8, 0) == GroupSpan{2, 4});
   CHECK(span_of(mesh, levels, world_group, 64, 0) == GroupSpan{8, 8});

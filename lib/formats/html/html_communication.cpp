@@ -43,7 +43,7 @@ bool same_uses(const Uses& left, const Uses& right) {
 }
 
 /// Stages that do the same.
-struct Span {
+struct CallSpan {
   int first = 0;
   int last = 0;
   const Uses* uses = nullptr;
@@ -52,8 +52,8 @@ struct Span {
   }
 };
 
-std::vector<Span> spans_of(const Plan& plan) {
-  std::vector<Span> spans;
+std::vector<CallSpan> spans_of(const Plan& plan) {
+  std::vector<CallSpan> spans;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     const Uses& uses = plan.stages[static_cast<std::size_t>(stage)].communication;
     if (!spans.empty() && same_uses(*spans.back().uses, uses)) {
@@ -65,21 +65,22 @@ std::vector<Span> spans_of(const Plan& plan) {
   return spans;
 }
 
-std::string totals_table(const std::vector<Span>& spans, const std::vector<TrafficPurpose>& used) {
+std::string totals_table(const std::vector<CallSpan>& spans,
+                         const std::vector<TrafficPurpose>& used) {
   std::vector<std::string> columns{"kind"};
-  for (const Span& span : spans) columns.push_back("#" + span.name());
+  for (const CallSpan& span : spans) columns.push_back("#" + span.name());
   std::string text = "<table>" + head_row(columns) + "<tbody>\n";
   for (const TrafficPurpose purpose : used) {
     text += "<tr>" + cell(std::string(purpose_text(purpose)));
-    for (const Span& span : spans) text += sum_cell(sum_of(*span.uses, purpose));
+    for (const CallSpan& span : spans) text += sum_cell(sum_of(*span.uses, purpose));
     text += "</tr>\n";
   }
   text += "<tr class=\"sum\">" + cell("all");
-  for (const Span& span : spans) text += sum_cell(sum_of(*span.uses, std::nullopt));
+  for (const CallSpan& span : spans) text += sum_cell(sum_of(*span.uses, std::nullopt));
   return scroll_region("Totals of communication", text + "</tr>\n</tbody></table>\n");
 }
 
-std::string rows_of(const Span& span) {
+std::string rows_of(const CallSpan& span) {
   std::string text = "<table>" +
                      head_row({"operation", "kind", "group", "#ranks", "#calls", "#payload"}) +
                      "<tbody>\n";
@@ -97,10 +98,10 @@ std::string rows_of(const Span& span) {
 }  // namespace
 
 std::string communication_html(const Plan& plan) {
-  const std::vector<Span> spans = spans_of(plan);
+  const std::vector<CallSpan> spans = spans_of(plan);
   std::vector<TrafficPurpose> used;
   for (const TrafficPurpose purpose : all_purposes) {
-    const bool any = std::any_of(spans.begin(), spans.end(), [purpose](const Span& span) {
+    const bool any = std::any_of(spans.begin(), spans.end(), [purpose](const CallSpan& span) {
       return sum_of(*span.uses, purpose).count > 0;
     });
     if (any) used.push_back(purpose);
@@ -112,7 +113,7 @@ std::string communication_html(const Plan& plan) {
       "The payload is that of whole tensors: the result of an all-gather, the input of a "
       "reduce-scatter.</p>\n" +
       totals_table(spans, used);
-  for (const Span& span : spans) {
+  for (const CallSpan& span : spans) {
     if (!span.uses->empty()) text += rows_of(span);
   }
   return text + "</section>\n";

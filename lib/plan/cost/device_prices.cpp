@@ -213,7 +213,7 @@ class DevicePrices : public StagePrices {
     use.operation = GroupOperation::send;
     use.group = ring_kind(split);
     use.ranks = split.ring;
-    const Level& level = at(list_.machine().levels, level_of(use));
+    const LinkLevel& level = at(list_.machine().levels, level_of(use));
     const BlockPrice& price = price_of(unit);
     return ring_wait(
         plan_, unit,
@@ -360,7 +360,7 @@ TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTe
 Rates effective_rates(const Plan& plan, const Machine& machine) {
   const PriceList list = price_list(plan, machine);
   const BlockPrice block = block_price(list, plan, 1);
-  const Level& level = machine.levels.front();
+  const LinkLevel& level = machine.levels.front();
   return {.matmul_flops = block.flops / block.products.forward,
           .memory_bandwidth = 1 / list.memory(1),
           .latency = level.latency,

@@ -38,13 +38,13 @@ std::int64_t blocks_touched(const std::vector<std::int64_t>& ascending, std::int
 
 }  // namespace
 
-GroupSpan span_of(const Mesh& mesh, const std::vector<Level>& levels, GroupKind kind,
+GroupSpan span_of(const Mesh& mesh, const std::vector<LinkLevel>& levels, GroupKind kind,
                   std::int64_t ranks, std::int64_t rank) {
   GroupSpan span;
   const bool whole = kind == world_group;
   const auto members = whole ? std::vector<std::int64_t>{} : members_of(mesh, kind, ranks, rank);
   std::int64_t below = whole ? mesh.world_size() : std::ssize(members);
-  for (const Level& level : levels) {
+  for (const LinkLevel& level : levels) {
     const std::int64_t here = whole ? (mesh.world_size() + level.ranks - 1) / level.ranks
                                     : blocks_touched(members, level.ranks);
     span.push_back(static_cast<double>(below) / static_cast<double>(here));
@@ -53,7 +53,8 @@ GroupSpan span_of(const Mesh& mesh, const std::vector<Level>& levels, GroupKind 
   return span;
 }
 
-std::size_t joining_level(const std::vector<Level>& levels, std::int64_t one, std::int64_t other) {
+std::size_t joining_level(const std::vector<LinkLevel>& levels, std::int64_t one,
+                          std::int64_t other) {
   for (std::size_t level = 0; level < levels.size(); ++level) {
     if (one / levels[level].ranks == other / levels[level].ranks) return level;
   }

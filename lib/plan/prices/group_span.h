@@ -16,10 +16,11 @@ using GroupSpan = std::vector<double>;
 
 /// Of the group of `kind` around `rank`, of `ranks` members: where these are fewer than the axes of
 /// the kind span, its neighbours, or for a ring and a mirror those as far apart as they can be.
-GroupSpan span_of(const Mesh& mesh, const std::vector<Level>& levels, GroupKind kind,
+GroupSpan span_of(const Mesh& mesh, const std::vector<LinkLevel>& levels, GroupKind kind,
                   std::int64_t ranks, std::int64_t rank);
 
 /// The lowest level that joins the two ranks; the last if none does.
-std::size_t joining_level(const std::vector<Level>& levels, std::int64_t one, std::int64_t other);
+std::size_t joining_level(const std::vector<LinkLevel>& levels, std::int64_t one,
+                          std::int64_t other);
 
 }  // namespace trainctl

@@ -20,15 +20,15 @@ NetworkLevels usual_levels(const DeviceFigures& device) {
 
 }  // namespace
 
-std::vector<Level> levels_of(const ClusterConfig& cluster, const Machine& machine,
-                             std::int64_t world) {
+std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& machine,
+                                 std::int64_t world) {
   const DeviceFigures& device = machine.device;
   const bool usual = cluster.levels.list.empty();
   const NetworkLevels given = usual ? usual_levels(device) : cluster.levels;
   const SoftwareFigures& software = machine.software;
-  std::vector<Level> levels;
+  std::vector<LinkLevel> levels;
   for (const NetworkLevel& one : given.list) {
-    Level level;
+    LinkLevel level;
     level.ranks = one.ranks > 0 ? std::min(one.ranks, world) : world;
     if (levels.empty()) {
       level.bandwidth = one.bandwidth.value_or(device.link) / one.oversubscription;

@@ -10,7 +10,7 @@
 namespace trainctl {
 
 /// One level of the network, with every default filled in.
-struct Level {
+struct LinkLevel {
   std::int64_t ranks = 0;  // that it joins
   double bandwidth = 0;    // bytes/s of each rank in one direction, while all of a host send
   double latency = 0;      // seconds
@@ -19,7 +19,7 @@ struct Level {
 struct Machine {
   DeviceFigures device;
   SoftwareFigures software;
-  std::vector<Level> levels;  // from the inside out; the last one joins all ranks
+  std::vector<LinkLevel> levels;  // from the inside out; the last one joins all ranks
 
   std::int64_t hosts(std::int64_t ranks) const {
     return (ranks + levels.front().ranks - 1) / levels.front().ranks;
@@ -32,8 +32,8 @@ inline bool compares_software(const ClusterConfig& cluster) {
 }
 
 /// The levels that section cluster gives to `world` ranks of the machine.
-std::vector<Level> levels_of(const ClusterConfig& cluster, const Machine& machine,
-                             std::int64_t world);
+std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& machine,
+                                 std::int64_t world);
 
 /// Of `world` ranks. Nothing where section cluster names no device, or one that cannot be read
 /// (check_cluster in plan/rules/check.h tells why).

@@ -112,7 +112,7 @@ double PriceList::elements(double bytes) const {
 }
 
 double PriceList::inside(GroupOperation operation, double ranks, double bytes) const {
-  const Level& level = machine_.levels.front();
+  const LinkLevel& level = machine_.levels.front();
   const auto found = machine_.device.collectives.find(operation);
   if (found == machine_.device.collectives.end() || found->second.empty()) {
     return level.latency * (operation == GroupOperation::all_reduce ? 2 : 1) +
@@ -141,7 +141,7 @@ double PriceList::collective(GroupOperation operation, const GroupSpan& span, do
     if (index == 0) {
       seconds += inside(operation, ranks, part);
     } else {
-      const Level& level = machine_.levels[index];
+      const LinkLevel& level = machine_.levels[index];
       const double rounds =
           std::ceil(std::log2(ranks)) * (operation == GroupOperation::all_reduce ? 2 : 1);
       seconds += rounds * level.latency + part * sent_share(operation, ranks) / level.bandwidth;
@@ -152,7 +152,7 @@ double PriceList::collective(GroupOperation operation, const GroupSpan& span, do
 }
 
 double PriceList::message(std::size_t level, double bytes) const {
-  const Level& joined = machine_.levels[level];
+  const LinkLevel& joined = machine_.levels[level];
   return joined.latency + bytes / joined.bandwidth;
 }
 
