@@ -34,7 +34,7 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
     "  trainctl plan --diff configs/gpt.yaml other.yaml\n"
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --measure\n"
-    "  trainctl plan --calibrate tests/plan/published_steps.json\n";
+    "  trainctl plan --calibrate tests/plan/published_steps.json --no-fit\n";
 
 struct PlanCommand {
   PlanRequest request;

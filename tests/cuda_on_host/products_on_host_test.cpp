@@ -210,7 +210,7 @@ TEST_CASE("bench step times the products that its steps make") {
   CHECK(times(timed));
   CHECK(nlohmann::json::parse(timed.out)["product_algorithms"] == "timed");
   const auto [first, none, fastest, slowest] = counts_of(timed, 0);
-  // Each proposal is timed as often as the others; steps take the fastest, but for the first one.
+  // Each proposal is timed as often as the others; steps after the first take the fastest.
   CHECK(none == slowest);
   CHECK(first > slowest);
   CHECK(fastest > 2 * first);

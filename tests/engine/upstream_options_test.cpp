@@ -200,6 +200,7 @@ constexpr Switched in_steps[] = {
 
 /// What changes neither, by design.
 const std::map<std::string, std::string> without_effect{
+    {"train.deterministic_mode", "of attention by cuDNN: tests/plan/attention_backend_test.cpp"},
     {"offload.context", "null is its only value"},
     {"hooks.finalize_model_grads", "false is refused wherever it would change something"},
     {"hooks.timers", "measures, so that a run is slower but the same"},

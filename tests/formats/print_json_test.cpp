@@ -99,6 +99,14 @@ TEST_CASE("every field of the document is documented, and the other way round", 
        {"mesh", "rank", "model", "exchange", "schedule", "search", "flops", "time"}) {
     seen[name] = keys_of(json[name]);
   }
+  Config priced = config;  // by a device, not by rates
+  priced.cluster = ClusterConfig{};
+  priced.cluster.device = "h100-sxm";
+  priced.precision.compute = ComputeType::bf16;
+  priced.cluster.price_per_hour = 2;
+  const Plan priced_plan = plan_of(priced, 8);
+  seen["time"].merge(
+      keys_of(Json::parse(print_json({.plan = priced_plan, .config = &priced}))["time"]));
   for (const char* name :
        {"stages", "parameters", "buckets", "activations", "memory", "recompute_layers",
         "recompute_forms", "communication", "ramp", "rates", "lr", "memory_models"}) {

@@ -43,6 +43,7 @@ ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   ModelShape model;
   model.family = Family::llama;
   model.norm_kind = NormKind::rms_norm;
+  model.activation = Activation::silu;
   model.gated_mlp = true;
   model.layers = model.heads = model.kv_heads = 1;
   model.vocab = model.padded_vocab = 1;
