@@ -201,21 +201,29 @@ std::string work_section(const Plan& plan) {
 
 namespace {
 
+/// Four digits, and more where the whole number has more.
+std::string amount_text(double amount) { return printed(amount < 1000 ? "%.4g" : "%.0f", amount); }
+
+std::string days_text(double days) {
+  if (days < 1) return format_seconds(days * 86400);
+  return printed(days < 100 ? "%.3g" : "%.0f", days) + " days";
+}
+
 std::string run_lines(const DeviceTime& time) {
-  std::string text = labelled(
-      "over days",
-      format_count(time.tokens_per_day) + " tokens a day at a goodput of " + percent(time.goodput) +
-          (time.best_checkpoint_steps > 0
-               ? ", best with a checkpoint every " + printed("%.0f", time.best_checkpoint_steps) +
-                     " steps"
-               : "") +
-          (time.days ? "; " + printed("%.3g", *time.days) + " days for all steps" : ""));
+  std::string text =
+      labelled("over days", format_count(time.tokens_per_day) + " tokens a day at a goodput of " +
+                                percent(time.goodput) +
+                                (time.best_checkpoint_steps > 0
+                                     ? ", best with a checkpoint every " +
+                                           printed("%.0f", time.best_checkpoint_steps) + " steps"
+                                     : "") +
+                                (time.days ? "; " + days_text(*time.days) + " for all steps" : ""));
   text += labelled(
       "a billion tokens",
-      printed("%.4g", time.device_hours_per_billion_tokens) + " device hours" +
-          (time.cost_per_billion_tokens ? ", cost " + printed("%.4g", *time.cost_per_billion_tokens)
+      amount_text(time.device_hours_per_billion_tokens) + " device hours" +
+          (time.cost_per_billion_tokens ? ", cost " + amount_text(*time.cost_per_billion_tokens)
                                         : "") +
-          (time.cost ? "; all steps cost " + printed("%.4g", *time.cost) : ""));
+          (time.cost ? "; all steps cost " + amount_text(*time.cost) : ""));
   return text;
 }
 
