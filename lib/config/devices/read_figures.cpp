@@ -271,15 +271,21 @@ void read_sources(FigureMap& root, const std::vector<const char*>& figures,
   map.finish();
 }
 
-}  // namespace
-
-DeviceFigures read_device(std::string_view text, const std::string& name,
-                          Diagnostics& diagnostics) {
-  DeviceFigures device;
+/// What `fill(map, figures)` takes from the file's map, all of whose keys it must know.
+template <class Figures, class Fill>
+Figures read_file(std::string_view text, const std::string& name, Diagnostics& diagnostics,
+                  const Fill& fill) {
+  Figures figures;
   YamlTree tree;
   const int node = parse_figures(tree, text, name, diagnostics);
-  if (node < 0) return device;
+  if (node < 0) return figures;
   FigureMap root(tree, node, "", diagnostics);
+  fill(root, figures);
+  root.finish();
+  return figures;
+}
+
+void fill_device(FigureMap& root, DeviceFigures& device) {
   root.require("name", any_text, device.name);
   std::string kind = "cuda";
   root.read("kind", field("", "").one_of("cuda|cpu"), kind);
@@ -316,23 +322,9 @@ DeviceFigures read_device(std::string_view text, const std::string& name,
                {"memory", "processors", "products", "attention", "sustained", "contention",
                 "collectives", "network", "host", "hours_between_failures"},
                device.sources);
-  root.finish();
-  return device;
 }
 
-SoftwareFigures read_software(std::string_view text, const std::string& name,
-                              Diagnostics& diagnostics) {
-  SoftwareFigures software;
-  YamlTree tree;
-  const int node = parse_figures(tree, text, name, diagnostics);
-  if (node < 0) return software;
-  FigureMap root(tree, node, "", diagnostics);
-  std::string base;
-  root.read("extends", field("", "").one_of("shared"), base);
-  if (!base.empty()) {
-    const KnownFile shared = shared_software();
-    software = read_software(shared.text, std::string(shared.name), diagnostics);
-  }
+void fill_software(FigureMap& root, SoftwareFigures& software) {
   root.require("name", any_text, software.name);
   root.require("attention", any_text, software.attention);
   root.read("attention_speed", above_zero, software.attention_speed);
@@ -354,8 +346,27 @@ SoftwareFigures read_software(std::string_view text, const std::string& name,
                 "score_bytes", "tensor_rest", "sums_rest", "network_share", "network_latency",
                 "jitter", "fixed", "fuses_inputs", "overlaps_sums"},
                software.sources);
-  root.finish();
-  return software;
+}
+
+}  // namespace
+
+DeviceFigures read_device(std::string_view text, const std::string& name,
+                          Diagnostics& diagnostics) {
+  return read_file<DeviceFigures>(text, name, diagnostics, fill_device);
+}
+
+SoftwareFigures read_software(std::string_view text, const std::string& name,
+                              Diagnostics& diagnostics) {
+  const auto fill = [&](FigureMap& root, SoftwareFigures& software) {
+    std::string base;
+    root.read("extends", field("", "").one_of("shared"), base);
+    if (!base.empty()) {
+      const KnownFile shared = shared_software();
+      software = read_software(shared.text, std::string(shared.name), diagnostics);
+    }
+    fill_software(root, software);
+  };
+  return read_file<SoftwareFigures>(text, name, diagnostics, fill);
 }
 
 namespace {

@@ -134,27 +134,22 @@ BlockPrice block_price(const PriceList& list, const Plan& plan, int unit) {
   return price;
 }
 
-double repeated_seconds(const PriceList& list, const Plan& plan, int unit, const BlockForm& form) {
+RepeatedWork repeated_work(const PriceList& list, const Plan& plan, int unit,
+                           const BlockForm& form) {
   const BlockPricer pricer(list, plan, unit);
-  double seconds = 0;
+  RepeatedWork work;
   for (const PricedPart& part : pricer.parts()) {
     const Product& one = part.product;
     if (!one.part || !form.repeats(*one.part)) continue;
-    seconds += one.is_attention() ? pricer.attention(one).forward
-               : one.in == 0      ? pricer.elements(one).forward
-                                  : pricer.product(part).forward;
+    if (one.is_attention()) {
+      work.rest += pricer.attention(one).forward;
+    } else if (one.in == 0) {
+      work.rest += pricer.elements(one).forward;
+    } else {
+      work.products += pricer.product(part).forward;
+    }
   }
-  return seconds;
-}
-
-double repeated_products(const PriceList& list, const Plan& plan, int unit, const BlockForm& form) {
-  const BlockPricer pricer(list, plan, unit);
-  double seconds = 0;
-  for (const PricedPart& part : pricer.parts()) {
-    const Product& one = part.product;
-    if (one.in > 0 && one.part && form.repeats(*one.part)) seconds += pricer.product(part).forward;
-  }
-  return seconds;
+  return work;
 }
 
 double expert_seconds(const PriceList& list, const Plan& plan, int unit, bool all) {

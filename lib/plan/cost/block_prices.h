@@ -21,9 +21,14 @@ struct BlockPrice {
 };
 BlockPrice block_price(const PriceList& list, const Plan& plan, int unit);
 
-/// Of the parts that an R row makes again, and of them the matrix products alone.
-double repeated_seconds(const PriceList& list, const Plan& plan, int unit, const BlockForm& form);
-double repeated_products(const PriceList& list, const Plan& plan, int unit, const BlockForm& form);
+/// Of the parts that an R row makes again: matrix products, and attention with what is made element
+/// by element.
+struct RepeatedWork {
+  double products = 0, rest = 0;
+  double all() const { return products + rest; }
+};
+RepeatedWork repeated_work(const PriceList& list, const Plan& plan, int unit,
+                           const BlockForm& form);
 
 /// The products of experts in F or in B; `all`, or those before the activation.
 double expert_seconds(const PriceList& list, const Plan& plan, int unit, bool all);

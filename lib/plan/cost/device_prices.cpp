@@ -48,7 +48,7 @@ class DevicePrices : public StagePrices {
     RepeatPrice price;
     price.waits = wire.waits - hidden_over_tp(ActionKind::repeat, unit, form);
     price.rows = wire.rows;
-    price.work = slower_ * repeated_seconds(list_, plan_, unit, form);
+    price.work = slower_ * repeated_work(list_, plan_, unit, form).all();
     if (form.repeats(BlockPart::attention)) price.waits += ring(unit).forward;
     if (plan_.model.has_experts(unit - 1)) price.hidden = hidden(unit, ActionKind::repeat, form);
     return price;
@@ -82,7 +82,7 @@ class DevicePrices : public StagePrices {
       if (row.kind != ActionKind::repeat) continue;
       for (int unit = row.begin; unit < row.end; ++unit) {
         const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
-        seconds += slower_ * repeated_products(list_, plan_, unit, form);
+        seconds += slower_ * repeated_work(list_, plan_, unit, form).products;
       }
     }
     return seconds;

@@ -147,6 +147,7 @@ class Calibrator {
     result_.constants = constants_.size();
     result_.mean = mean_of_all(relative(dense(errors)));
     result_.median = quantile(relative(dense(errors)), 0.5);
+    result_.experts_mean = mean_of_all(relative(with_experts(errors)));
     if (request_.fits && !constants_.empty()) fit_all();
     return std::move(result_);
   }
@@ -218,22 +219,21 @@ class Calibrator {
     return errors;
   }
 
-  Numbers dense(const Numbers& errors) const {
+  Numbers of_rows(bool experts, const Numbers& errors) const {
     Numbers found;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (!rows_[i].step.experts) found.push_back(errors[i]);
+      if (rows_[i].step.experts == experts) found.push_back(errors[i]);
     }
     return found;
   }
+  Numbers dense(const Numbers& errors) const { return of_rows(false, errors); }
+  Numbers with_experts(const Numbers& errors) const { return of_rows(true, errors); }
 
   void tell_errors(const std::string& what, const Numbers& errors) {
     const Numbers dense_rows = dense(errors);
     result_.text += what + ", " + std::to_string(dense_rows.size()) +
                     " dense rows: " + shares_text(relative(dense_rows)) + "\n";
-    Numbers experts;
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (rows_[i].step.experts) experts.push_back(errors[i]);
-    }
+    const Numbers experts = with_experts(errors);
     if (experts.empty()) return;
     result_.text += what + ", " + std::to_string(experts.size()) +
                     " rows with experts: " + shares_text(relative(experts)) + "\n";

@@ -162,7 +162,11 @@ std::string config_of(const Json& row, const std::string& source, const std::str
   yaml.key("device", "cuda");
   yaml.key("tensor_parallel", whole(row, "tp", 1));
   yaml.key("context_parallel", whole(row, "cp", 1));
-  if (whole(row, "ep", 1) > 1) yaml.key("expert_parallel", whole(row, "ep", 1));
+  if (whole(row.at("model"), "experts", 0) > 0) {
+    yaml.key("expert_parallel", whole(row, "ep", 1));
+    // The recipes of these sources leave experts whole, whatever tp the other layers have.
+    yaml.key("expert_tensor_parallel", whole(row, "etp", 1));
+  }
   const auto sequence = row.find("sequence_parallel");
   const bool splits = sequence != row.end() && sequence->is_boolean() && sequence->get<bool>();
   if (splits && whole(row, "tp", 1) > 1) yaml.key("sequence_parallel", "true");
