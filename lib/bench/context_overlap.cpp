@@ -52,7 +52,7 @@ double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
                 .query_length = length,
                 .key_length = length,
                 .heads = model.heads,
-                .kv_heads = model.kv_heads,
+                .kv_heads = model.kind(0).kv_heads,
                 .head_dim = model.head_dim,
                 .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))},
       .q = slab.at("q"),

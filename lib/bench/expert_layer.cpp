@@ -22,8 +22,8 @@ const std::string name_of_layer = "layers.0.moe";
 /// The smallest model around one layer of experts.
 ModelShape one_layer(ModelShape model) {
   model.layers = 1;
-  model.first_dense = 0;
-  model.expert_every = 1;
+  model.kinds = {model.kind(dense_layers_first(model))};
+  model.kind_of_layer.clear();
   model.vocab = model.padded_vocab = 1;
   return model;
 }

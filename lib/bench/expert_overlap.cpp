@@ -34,7 +34,7 @@ double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps
   const double dense = attention + wide * static_cast<double>(plain.ffn);
   double all = 0;
   for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
-    all += plan.model.has_experts(layer) ? experts + others : dense;
+    all += plan.model.kind(layer).experts ? experts + others : dense;
   }
   return block_product_seconds(plan, steps) * experts /
          (all * static_cast<double>(plan.microbatches));

@@ -129,7 +129,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
                    .packed = shared(declared.attention.packed)},
        .experts = experts_.groups,
        .splits = plan_.splits,
-       .rope_table = buffers_.rope_table(),
+       .rope_tables = buffers_.rope_tables(),
        .weights =
            [this](const std::string& name) {
              Weight weight = store_.weight(name);
@@ -232,7 +232,7 @@ std::optional<RouterReport> Engine::share_router() {
   RouterReport report{.experts = experts};
   loads_.clear();
   for (std::int64_t layer = 0; layer < plan_.model.layers; ++layer) {
-    if (!plan_.model.has_experts(layer)) continue;
+    if (!plan_.model.kind(layer).experts) continue;
     const float* row = counted.values().slice(layer, layer + 1).as<float>();
     const auto sum = [&](RouterSum one) { return double{row[static_cast<int>(one)]}; };
     const float* loads = row + router_sums;

@@ -16,7 +16,7 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   const auto leave_out = [&](std::initializer_list<const char*> names) {
     unused.insert(unused.end(), names.begin(), names.end());
   };
-  if (model.position_kind != PositionKind::rotary) leave_out({"rope"});
+  if (model.ropes.empty()) leave_out({"rope"});
   if (plan.context.most(&ContextSplit::ring) == 1) leave_out({"attention_merge"});
   if (plan.context.most(&ContextSplit::heads) == 1) leave_out({"swap_blocks"});
   if (model.experts == 1) {

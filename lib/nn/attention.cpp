@@ -174,7 +174,7 @@ void set_first_head(Attention& layer, const LayerGroups& groups, std::int64_t ma
 }  // namespace
 
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
-                         const std::string& name, const Tensor& rope_table,
+                         const AttentionForm& form, const std::string& name,
                          const LayerGroups& groups, const Exchanges& exchanges) {
   const TensorParallel& tp = groups.tp;
   const ContextParallel& context = groups.context;
@@ -187,11 +187,10 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.split = split;
   layer.enter = {tp, exchanges.front()};
   layer.leave = tp.along(exchanges.back());
-  if (model.qk_norm) {
+  if (form.qk_norm) {
     layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model.norm_epsilon);
     layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model.norm_epsilon);
   }
-  layer.rope_table = rope_table;
   layer.dropout = static_cast<float>(model.attention_dropout);
   set_head_exchange(layer, groups);
   layer.context = context;

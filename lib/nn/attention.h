@@ -32,7 +32,7 @@ struct Attention {
   ContextParallel context{};
   SharedKeys shared_keys;
   Norm q_norm, k_norm;  // empty without q/k norm
-  Tensor rope_table;    // [positions, head_dim] fp32; empty without RoPE
+  Tensor rope_table;    // [positions, size] fp32; empty without RoPE
   float dropout = 0;    // of the probabilities
   std::int64_t dropout_site = 0;
   std::int64_t first_head = 0;  // that attention works on
@@ -96,7 +96,7 @@ struct Attention {
 
 /// `name` is "layers.N.attention", `exchanges` those of attention_exchanges.
 Attention make_attention(const WeightSource& weights, const ModelShape& model,
-                         const std::string& name, const Tensor& rope_table,
+                         const AttentionForm& form, const std::string& name,
                          const LayerGroups& groups, const Exchanges& exchanges);
 
 }  // namespace trainctl

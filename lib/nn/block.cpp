@@ -155,8 +155,9 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   block.norm1 = make_norm(weights, name + ".norm1", model.norm_kind, model.norm_epsilon);
   block.norm2 = make_norm(weights, name + ".norm2", model.norm_kind, model.norm_epsilon);
   block.attention =
-      make_attention(weights, model, name + ".attention", source.rope_table, source.groups,
+      make_attention(weights, model, form.attention, name + ".attention", source.groups,
                      attention_exchanges(form, source.groups.tp.share(source.groups.split)));
+  if (form.attention.rope >= 0) block.attention.rope_table = at(source.rope_tables, form.attention.rope);
   block.mlp = make_feed_forward(source, form, index);
   block.group = source.groups.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);

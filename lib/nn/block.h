@@ -69,7 +69,7 @@ struct Block {
 struct BlockSource {
   const WeightSource& weights;
   const ModelShape& model;
-  Tensor rope_table;
+  const std::vector<Tensor>& rope_tables;  // as of StageInput
   LayerGroups groups;
   ExpertGroups experts{};  // ep is there
 };

@@ -127,7 +127,7 @@ class DecoderOf final : public Decoder {
       for (int unit = blocks.begin; unit < blocks.end; ++unit) {
         blocks_.push_back(make_block({input.weights,
                                       model_,
-                                      input.rope_table,
+                                      input.rope_tables,
                                       {.tp = tp_, .split = splits_.of_unit(unit)},
                                       {.ep = alone_.get()}},
                                      unit - 1));
@@ -237,7 +237,7 @@ class DecoderOf final : public Decoder {
     Attention::Saved& attention = saved.attention;
     attention.k = attention.keys.slice(seen_, seen_ + tokens);
     attention.v = attention.values.slice(seen_, seen_ + tokens);
-    if (!model_.qk_norm) attention.k_raw = attention.k;
+    if (attention.k_rstd.empty()) attention.k_raw = attention.k;
     attention.queries = attention.q;
     attention.keys = attention.keys.slice(0, seen_ + tokens);
     attention.values = attention.values.slice(0, seen_ + tokens);

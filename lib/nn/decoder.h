@@ -33,7 +33,7 @@ struct DecoderInput {
   DeviceKind device = DeviceKind::cpu;  // of the weights, the groups and the context's stream
   ModelShape model;
   DType compute = DType::f32;
-  Tensor rope_table;
+  std::vector<Tensor> rope_tables;  // as of StageInput
   WeightSource weights;  // values only
   Mesh mesh{};
   std::vector<UnitRange> units{};  // per chunk of this rank's stage; empty: all, in one

@@ -147,7 +147,7 @@ class BlockTensors {
     saved.q = made_here(scratch.own_q, saved.queries);
     saved.k = made_here(scratch.own_k, saved.keys);
     saved.v = made_here(scratch.own_v, saved.values);
-    const bool normed = input_.model.qk_norm;
+    const bool normed = input_.model.kind(unit_ - 1).qk_norm;
     saved.q_raw = normed ? own.q_raw : saved.q;
     saved.k_raw = normed ? own.k_raw : saved.k;
     saved.q_rstd = own.q_rstd;
@@ -162,7 +162,7 @@ class BlockTensors {
   }
 
   MlpSaved mlp(const Tensor& x) const {
-    const bool experts = input_.model.has_experts(unit_ - 1);
+    const bool experts = input_.model.kind(unit_ - 1).experts;
     const auto all = [&](const RowCopies& row, const Tensor& own) {
       return experts ? rows_.expert_tokens(row, own)
                      : rows_.tokens_inside(row, own, input_.splits.of_unit(unit_).feed_forward);
@@ -260,7 +260,7 @@ MlpGradients place_mlp_gradients(const ViewRows& rows, int unit, const Tensor& d
                                  const Tensor& d_output) {
   const StageInput& input = rows.input();
   const BlockRows& block = rows.block(unit);
-  const bool experts = input.model.has_experts(unit - 1);
+  const bool experts = input.model.kind(unit - 1).experts;
   const auto inside = [&](const RowCopies& all, const Tensor& own) {
     return experts ? rows.expert_tokens(all, own)
                    : rows.tokens_inside(all, own, input.splits.of_unit(unit).feed_forward);

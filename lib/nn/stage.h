@@ -51,7 +51,7 @@ struct StageInput {
   StageContext context{};
   ExpertGroups experts{};
   OperatorSplits splits{};
-  Tensor rope_table;  // [positions, head_dim] fp32 on the device; empty without RoPE
+  std::vector<Tensor> rope_tables;  // of ModelShape::ropes: [positions, size] fp32 on the device
   WeightSource weights;
   const DeclaredRows* rows = nullptr;  // of the table that `activations` gives rows of
   ActivationSource activations;

@@ -139,7 +139,7 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.deferral = plan.stages[static_cast<std::size_t>(stage)].deferral;
   input.late_weights = plan.late_weights;
   for (int unit = 0; plan.exchange.beside_passes && unit <= plan.model.layers; ++unit) {
-    input.legs.push_back(unit > 0 && plan.model.has_experts(unit - 1) ? 1 : 0);
+    input.legs.push_back(unit > 0 && plan.model.kind(unit - 1).experts ? 1 : 0);
   }
   return input;
 }

@@ -28,7 +28,7 @@ void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
 std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences) {
   std::vector<RecordedStream> routers(static_cast<std::size_t>(model.layers));
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    if (!model.has_experts(layer)) continue;
+    if (!model.kind(layer).experts) continue;
     RecordedStream& router = routers[static_cast<std::size_t>(layer)];
     router.name = "layers." + std::to_string(layer);
     router.shape = {sequences, model.seq_length, model.experts};
@@ -40,7 +40,7 @@ std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t 
 std::int64_t expert_logits(const ModelShape& model) {
   std::int64_t count = 0;
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    if (model.has_experts(layer)) count += model.experts;
+    if (model.kind(layer).experts) count += model.experts;
   }
   return count;
 }

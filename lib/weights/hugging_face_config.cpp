@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "plan/model/form.h"
 #include "weights/hugging_face_files.h"
 #include "weights/hugging_face_names.h"
 
@@ -60,7 +61,7 @@ Json gpt2_config(const ModelShape& model) {
           {"n_embd", model.hidden},
           {"n_layer", model.layers},
           {"n_head", model.heads},
-          {"n_inner", model.ffn},
+          {"n_inner", model.kind(0).ffn},
           {"activation_function", "gelu_new"},
           {"resid_pdrop", model.hidden_dropout},
           {"embd_pdrop", model.embedding_dropout},
@@ -71,8 +72,9 @@ Json gpt2_config(const ModelShape& model) {
 /// RoPE as versions before 5 read it, and as later ones do.
 void add_rope(const ModelShape& model, Json& config) {
   Json parameters{{"rope_type", "default"}};
-  const RopeScalingConfig& scaling = model.rope_scaling;
-  config["rope_theta"] = model.rotary_base;
+  const RopeForm& rope = model.ropes.front();
+  const RopeScalingConfig& scaling = rope.scaling;
+  config["rope_theta"] = rope.base;
   config["rope_scaling"] = nullptr;
   if (scaling.factor > 1) {
     parameters = {{"rope_type", "llama3"},
@@ -82,7 +84,7 @@ void add_rope(const ModelShape& model, Json& config) {
                   {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
     config["rope_scaling"] = parameters;
   }
-  parameters["rope_theta"] = model.rotary_base;
+  parameters["rope_theta"] = rope.base;
   config["rope_parameters"] = parameters;
 }
 
@@ -103,7 +105,7 @@ void add_dots_experts(const ModelShape& model, Json& config) {
   config["n_shared_experts"] = model.shared_ffn / model.expert_ffn;
   config["n_group"] = limited ? model.expert_groups : 1;
   config["topk_group"] = limited ? model.group_topk : 1;
-  config["first_k_dense_replace"] = model.first_dense;
+  config["first_k_dense_replace"] = dense_layers_first(model);
   config["routed_scaling_factor"] = model.topk_scaling;
   config["norm_topk_prob"] = model.weights != ExpertWeights::all;
 }
@@ -111,7 +113,7 @@ void add_dots_experts(const ModelShape& model, Json& config) {
 void add_qwen_experts(const ModelShape& model, Json& config) {
   std::vector<std::int64_t> plain;
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    if (!model.has_experts(i)) plain.push_back(i);
+    if (!model.kind(i).experts) plain.push_back(i);
   }
   config["num_experts"] = model.experts;
   config["norm_topk_prob"] = model.weights != ExpertWeights::all;
@@ -138,10 +140,10 @@ Json llama_config(const ModelShape& model) {
               {"model_type", type},
               {"vocab_size", model.vocab},
               {"hidden_size", model.hidden},
-              {"intermediate_size", model.ffn},
+              {"intermediate_size", model.kind(0).ffn},
               {"num_hidden_layers", model.layers},
               {"num_attention_heads", model.heads},
-              {"num_key_value_heads", model.kv_heads},
+              {"num_key_value_heads", model.kind(0).kv_heads},
               {"head_dim", model.head_dim},
               {"hidden_act", "silu"},
               {"max_position_embeddings", model.positions},

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "plan/model/form.h"
 #include "plan/tables/params.h"
 
 namespace trainctl {
@@ -92,11 +93,11 @@ void list_gpt2_layer(const std::string& ours, const std::string& theirs, const M
   }
   list.add(theirs + ".attn.c_attn.weight", all_of(".weight"), true);
   list.add_bias(theirs + ".attn.c_attn.bias", all_of(".bias"),
-                model.q_features() + 2 * model.kv_features());
+                model.q_features() + 2 * model.kind(0).kv_heads * model.head_dim);
   list.add(theirs + ".attn.c_proj.weight", {attention + "out.weight"}, true);
   list.add_bias(theirs + ".attn.c_proj.bias", {attention + "out.bias"}, model.hidden);
   list.add(theirs + ".mlp.c_fc.weight", {ours + ".mlp.up.weight"}, true);
-  list.add_bias(theirs + ".mlp.c_fc.bias", {ours + ".mlp.up.bias"}, model.ffn);
+  list.add_bias(theirs + ".mlp.c_fc.bias", {ours + ".mlp.up.bias"}, model.kind(0).ffn);
   list.add(theirs + ".mlp.c_proj.weight", {ours + ".mlp.down.weight"}, true);
   list.add_bias(theirs + ".mlp.c_proj.bias", {ours + ".mlp.down.bias"}, model.hidden);
 }
@@ -191,16 +192,29 @@ void list_llama(const ModelShape& model, ExpertTensors form, Lister& list) {
   list.add("model.norm.weight", {"final_norm.weight"});
 }
 
+/// Kinds of layers that no family has.
+std::string unknown_kinds(const ModelShape& model) {
+  for (LayerKind kind : model.kinds) {
+    kind.name = model.kind(0).name;
+    kind.experts = model.kind(0).experts;
+    if (kind != model.kind(0)) return "its layers differ only in whether they have experts";
+  }
+  if (model.position_kind == PositionKind::rotary && model.ropes.empty()) {
+    return "its Llama has RoPE in every layer";
+  }
+  return "";
+}
+
 /// Of a model with sigmoid scores.
 std::string unknown_to_dots(const ModelShape& model) {
-  if (!model.qk_norm || model.qkv_bias) {
+  if (!model.kind(0).qk_norm || model.qkv_bias) {
     return "its model with sigmoid scores, dots1, has q/k norms and no biases of q, k and v";
   }
   if (model.shared_ffn == 0 || model.shared_gate || model.shared_ffn % model.expert_ffn != 0) {
     return "its dots1 has shared experts without a gate, as wide as some of the routed ones";
   }
-  for (std::int64_t i = model.first_dense; i < model.layers; ++i) {
-    if (!model.has_experts(i)) return "its dots1 has experts in every layer after the first dense";
+  for (std::int64_t i = dense_layers_first(model); i < model.layers; ++i) {
+    if (!model.kind(i).experts) return "its dots1 has experts in every layer after the first dense";
   }
   if (model.group_topk < model.expert_groups && model.topk != 2 * model.group_topk) {
     return "its groups of experts are compared by their two best scores";
@@ -217,7 +231,7 @@ std::string unknown_experts(const ModelShape& model) {
     return "its routers with softmax have no groups of experts";
   }
   if (type == "qwen2_moe") {
-    if (!model.qkv_bias || model.qk_norm) {
+    if (!model.qkv_bias || model.kind(0).qk_norm) {
       return "its model with softmax and shared experts, Qwen2-MoE, has biases of q, k and v and "
              "no "
              "q/k norms";
@@ -226,7 +240,7 @@ std::string unknown_experts(const ModelShape& model) {
   }
   if (type == "qwen3_moe") return "";
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    if (!model.has_experts(i)) return "its Mixtral has experts in every layer";
+    if (!model.kind(i).experts) return "its Mixtral has experts in every layer";
   }
   return model.weights == ExpertWeights::all
              ? "its Mixtral has weights of the chosen experts that add up to 1"
@@ -258,21 +272,22 @@ std::string hugging_face_type(const ModelShape& model) {
   if (model.experts > 1) {
     if (model.sigmoid_scores) return "dots1";
     if (model.shared_ffn > 0 || model.qkv_bias) return "qwen2_moe";
-    return model.qk_norm ? "qwen3_moe" : "mixtral";
+    return model.kind(0).qk_norm ? "qwen3_moe" : "mixtral";
   }
-  if (model.qk_norm) return "qwen3";
+  if (model.kind(0).qk_norm) return "qwen3";
   return model.qkv_bias ? "qwen2" : "llama";
 }
 
 std::string unknown_to_hugging_face(const ModelShape& model) {
+  if (const std::string kinds = unknown_kinds(model); !kinds.empty()) return kinds;
   if (model.family == Family::gpt2) {
     if (model.experts > 1) return "its GPT-2 has no experts";
-    if (model.kv_heads != model.heads) return "its GPT-2 has as many key as query heads";
+    if (model.kind(0).kv_heads != model.heads) return "its GPT-2 has as many key as query heads";
     if (model.q_features() != model.hidden) return "its GPT-2 has heads of hidden_size / heads";
     return "";
   }
   if (model.experts > 1) return unknown_experts(model);
-  if (model.qk_norm && model.qkv_bias) {
+  if (model.kind(0).qk_norm && model.qkv_bias) {
     return "it has no model with q/k norms and biases of q, k and v only";
   }
   return "";

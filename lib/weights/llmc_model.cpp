@@ -167,8 +167,8 @@ std::string unknown_to_llmc(const ModelShape& model) {
   if (model.experts > 1) return "llm.c has no experts";
   if (!model.tied) return "llm.c ties the output layer to the token embedding";
   if (!model.linear_bias || !model.qkv_bias) return "llm.c has biases in every linear layer";
-  if (model.ffn != 4 * model.hidden) return "llm.c has an MLP of 4 x the width";
-  if (model.kv_heads != model.heads) return "llm.c has as many key as query heads";
+  if (model.kind(0).ffn != 4 * model.hidden) return "llm.c has an MLP of 4 x the width";
+  if (model.kind(0).kv_heads != model.heads) return "llm.c has as many key as query heads";
   if (model.q_features() != model.hidden) return "llm.c has heads of width / heads";
   if (model.norm_epsilon != 1e-5) return "llm.c adds 1e-5 to the variance in norms";
   return "";

@@ -97,6 +97,15 @@ TEST_CASE("verify of a few layouts tells the time before it runs, and tries othe
   CHECK(contains(few.err, "12 layouts: about "));
 }
 
+TEST_CASE("verify compares a model whose layers are of several kinds") {
+  const Outcome quick = trainctl({"verify", "--config", TRAINCTL_SOURCE_DIR
+                                  "/configs/verify-kinds.yaml", "--world-size", "4", "--layouts",
+                                  "quick", "--steps", "1"});
+  INFO(quick.err << quick.out);
+  CHECK(quick.exit_code == 0);
+  CHECK(contains(quick.out, " layouts equal"));
+}
+
 TEST_CASE("verify compares one layer of a model that is too large") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());

@@ -56,6 +56,17 @@ struct Changer {
   static void change(std::vector<DataSource>& value, const Field&) {
     value = {{"yes", 0.1}, {"a: b", 1e-12}, {"plain", 3.0}};
   }
+  static void change(std::vector<LayerEntry>& value, const Field&) {
+    value = {{.name = "a", .count = 2},
+             {.name = "b_1",
+              .ffn_hidden_size = 64,
+              .num_query_groups = 2,
+              .experts = false,
+              .qk_layernorm = true,
+              .use_rope = true,
+              .rotary_base = 500.0,
+              .rope_scaling = RopeScalingConfig{.factor = 8}}};
+  }
   static void change(IntList& value, const Field& field) {
     const auto least = static_cast<std::int64_t>(field.range.least);
     value = {least, least + 2};

@@ -33,7 +33,8 @@ struct Values {
     if (value) (*this)(*value, field);
     if (!value && with_unset) map[prefix + std::string(field.key)] = "";
   }
-  void operator()(const std::vector<DataSource>&, const Field&) {}
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>&, const Field&) {}
   template <class Section>
   void section(const Section& value, const Field& field) {
     Values inner{map, prefix + std::string(field.key) + ".", with_unset};

@@ -35,7 +35,7 @@ struct Small {
     return make_decoder(
         {.model = plan.model,
          .compute = plan.compute,
-         .rope_table = buffers.rope_table(),
+         .rope_tables = buffers.rope_tables(),
          .weights = [this](const std::string& name) { return store.weight(name); }});
   }
 
@@ -65,7 +65,10 @@ TEST_CASE("token by token, in pieces and at once give the same logits") {
       {},
       {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"},
       {"model.family=llama", "moe.num_experts=6", "moe.router_topk=2", "moe.capacity_factor=1",
-       "moe.first_dense_layers=1"}};
+       "moe.first_dense_layers=1"},
+      {"model.family=llama",
+       "model.layers=[{name: a, num_query_groups: 2, rotary_base: 500.0}, "
+       "{name: b, use_rope: false, qk_layernorm: true, ffn_hidden_size: 40}]"}};
   for (const auto& options : models) {
     Small small(options);
     const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44, 12, 9, 31, 2};

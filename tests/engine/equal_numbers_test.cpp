@@ -18,6 +18,9 @@ const std::vector<std::vector<std::string>> models{
     {"optimizer.type=sgd", "lr_schedule.max_lr=0.3", "lr_schedule.min_lr=0.1"},
     {"optimizer.type=lion", "lr_schedule.max_lr=1e-3", "lr_schedule.min_lr=1e-4"},
     {"model.family=llama", "model.num_query_groups=2", "model.qk_layernorm=true"},
+    {"model.family=llama",
+     "model.layers=[{name: a, ffn_hidden_size: 48, num_query_groups: 2, rotary_base: 500.0}, "
+     "{name: b, use_rope: false, qk_layernorm: true}]"},
 };
 
 void check_close(const std::vector<StepReport>& found, const std::vector<StepReport>& expected,

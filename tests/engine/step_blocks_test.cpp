@@ -204,7 +204,7 @@ TEST_CASE("generating a token allocates nothing") {
   const auto decoder =
       make_decoder({.model = plan.model,
                     .compute = plan.compute,
-                    .rope_table = buffers.rope_table(),
+                    .rope_tables = buffers.rope_tables(),
                     .weights = [&](const std::string& name) { return store.weight(name); }});
   const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44};
   decoder->advance(ops, std::span(tokens).first(3));

@@ -77,7 +77,7 @@ TEST_CASE("defaults of the model's sizes", "[model]") {
   config.kv_channels = 64;
   config.num_query_groups = 2;
   CHECK(model_shape(config).q_features() == 256);
-  CHECK(model_shape(config).kv_features() == 128);
+  CHECK(layer_form(model_shape(config), 0).attention.kv() == 128);
 }
 
 TEST_CASE("GPT-2's table has the names and shapes of the header", "[params]") {

@@ -64,8 +64,8 @@ ModelShape model_of(const Json& one) {
   ModelShape model;
   model.layers = one["net"] == "block" ? 1 : one["n"].get<std::int64_t>();
   model.hidden = one["h"];
-  model.ffn = one["f"];
-  model.heads = model.kv_heads = model.hidden;
+  model.heads = model.hidden;
+  model.kinds = {{.ffn = one["f"], .kv_heads = model.heads}};
   model.head_dim = 1;
   model.padded_vocab = one.value("v", std::int64_t{1});
   return model;
@@ -271,8 +271,8 @@ TEST_CASE("products become one word for each operator") {
   ModelShape model;
   model.layers = 1;
   model.hidden = 64;
-  model.ffn = 256;
-  model.heads = model.kv_heads = 4;
+  model.heads = 4;
+  model.kinds = {{.ffn = 256, .kv_heads = 4}};
   model.head_dim = 16;
   const SearchNet net = make_net({.model = model, .layers = {0}, .rows = 8, .data = {8, 64}});
   // q and k by features against v and out by tokens: equal weights, so the first product decides.

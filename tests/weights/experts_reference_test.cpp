@@ -45,7 +45,8 @@ ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   model.norm_kind = NormKind::rms_norm;
   model.activation = Activation::silu;
   model.gated_mlp = true;
-  model.layers = model.heads = model.kv_heads = 1;
+  model.layers = model.heads = 1;
+  model.kinds = {{.kv_heads = 1, .experts = true}};
   model.vocab = model.padded_vocab = 1;
   model.hidden = model.head_dim = wide.shape[2];
   model.seq_length = model.positions = model.routing_group = file.at("x").shape[0];

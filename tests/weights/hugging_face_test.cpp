@@ -154,7 +154,7 @@ TEST_CASE("a directory is compared with the model tensor by tensor, all at once"
   ReadResult read = read_start(reference_model("gpt2"));
   Plan plan = plan_of(read);
   plan.model.layers = 4;
-  plan.model.ffn = 32;
+  plan.model.kinds.front().ffn = 32;
   plan.model.vocab = 70;
   const std::string message = error_of([&] { HuggingFaceWeights(folder.path(), plan.model); });
   CHECK(missing_in(message, {"65 ", "tensor 'transformer.h.2.ln_1.weight' is missing",

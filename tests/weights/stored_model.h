@@ -64,7 +64,7 @@ inline std::vector<float> logits_of(const Plan& plan, ParamStore& store,
   const auto decoder =
       make_decoder({.model = plan.model,
                     .compute = plan.compute,
-                    .rope_table = buffers.rope_table(),
+                    .rope_tables = buffers.rope_tables(),
                     .weights = [&](const std::string& name) { return store.weight(name); }});
   std::vector<float> logits;
   for (const std::int32_t token : tokens) {

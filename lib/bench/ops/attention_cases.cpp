@@ -13,7 +13,7 @@ void add_attention_cases(OpBench& bench) {
                              .query_length = model.seq_length,
                              .key_length = model.seq_length,
                              .heads = model.heads,
-                             .kv_heads = model.kv_heads,
+                             .kv_heads = model.kind(0).kv_heads,
                              .head_dim = model.head_dim,
                              .query_offset = 0,
                              .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))};
@@ -23,7 +23,7 @@ void add_attention_cases(OpBench& bench) {
                        static_cast<double>(model.seq_length + 1) / 2;
   const double product = 2 * pairs * static_cast<double>(shape.head_dim);
   const Shape queries{bench.sizes().tokens, model.q_features()};
-  const Shape keys{bench.sizes().tokens, model.kv_features()};
+  const Shape keys{bench.sizes().tokens, model.kind(0).kv_heads * model.head_dim};
   const Shape rows{shape.sequences, shape.heads, shape.query_length};
   const Tensor q = bench.values("q", queries);
   const Tensor k = bench.values("k", keys);

@@ -76,7 +76,7 @@ void add_norms(OpBench& bench) {
 
 void add_activations(OpBench& bench) {
   const OpContext* ops = &bench.ops();
-  const std::int64_t ffn = bench.sizes().model.ffn;
+  const std::int64_t ffn = bench.sizes().model.kind(0).ffn;
   const Shape shape{bench.sizes().tokens, ffn};
   const Tensor up = bench.values("up", shape);
   const Tensor gate = bench.values("gate", shape);

@@ -54,6 +54,12 @@ class RowCollector {
     row.allowed = "at least one path";
     row.unset = "required";
   }
+  void operator()(const std::vector<LayerEntry>& entries, const Field& field) {
+    Row& row = add(field);
+    row.value = write_value(entries);
+    row.type = "list of maps";
+    row.allowed = "up to 64 kinds";
+  }
   template <class Section>
   void section(const Section& value, const Field& field) {
     const std::string path = add(field).path;

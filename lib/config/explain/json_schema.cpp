@@ -194,6 +194,17 @@ class SchemaWriter {
     const Json list = {{"type", "array"}, {"items", item}, {"minItems", 1}};
     add(field, {{"anyOf", {path, list}}});
   }
+  void operator()(const std::vector<LayerEntry>&, const Field& field) {
+    add(field, {{"type", {"array", "null"}},
+                {"items", section_schema(LayerEntry{}, path_)},
+                {"minItems", 1},
+                {"maxItems", most_kinds},
+                {"default", nullptr}});
+  }
+  template <class Section>
+  void section(const std::optional<Section>&, const Field& field) {
+    section(Section{}, field);
+  }
   template <class Section>
   void section(const Section& value, const Field& field) {
     Json schema = section_schema(value, path_ + std::string(field.key) + ".");

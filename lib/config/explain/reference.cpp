@@ -48,6 +48,14 @@ class TableWriter {
     const DataSource source;
     nested(source, path_ + "." + std::string(field.key) + "[]", "One of several data sources");
   }
+  void operator()(const std::vector<LayerEntry>&, const Field& field) {
+    row(field, "list of maps", code("[]"), "up to 64 kinds");
+    nested(LayerEntry{}, path_ + "." + std::string(field.key) + "[]", "One kind of layers");
+  }
+  template <class Section>
+  void section(const std::optional<Section>&, const Field& field) {
+    row(field, "map", std::string(field.unset_note), "");
+  }
   template <class Section>
   void section(const Section& value, const Field& field) {
     const std::string path = (path_.empty() ? "" : path_ + ".") + std::string(field.key);

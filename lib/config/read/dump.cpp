@@ -28,21 +28,27 @@ class Writer {
   void operator()(const std::optional<Value>& value, const Field& field) {
     if (value) {
       (*this)(*value, field);
-    } else {
+    } else if (!of_list_) {
       out_ += indent_ + "# " + std::string(field.key) + ": not given; " +
               std::string(field.unset_note) + "\n";
     }
   }
-  void operator()(const std::vector<DataSource>& sources, const Field& field) {
-    out_ += indent_ + std::string(field.key) + ":" + (sources.empty() ? " []" : "") + "\n";
-    for (std::size_t i = 0; i < sources.size(); ++i) {
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>& items, const Field& field) {
+    out_ += indent_ + std::string(field.key) + ":" + (items.empty() ? " []" : "") + "\n";
+    for (std::size_t i = 0; i < items.size(); ++i) {
       const std::string path = path_ + std::string(field.key) + "." + std::to_string(i) + ".";
       std::string item;
       Writer inner(item, sources_, path, indent_ + "    ");
-      fields(inner, sources[i]);
+      inner.of_list_ = true;
+      fields(inner, items[i]);
       item[indent_.size() + 2] = '-';
       out_ += item;
     }
+  }
+  template <class Section>
+  void section(const std::optional<Section>& value, const Field& field) {
+    if (value) section(*value, field);
   }
   template <class Section>
   void section(const Section& value, const Field& field) {
@@ -80,6 +86,7 @@ class Writer {
   const SourceMap* sources_;
   std::string path_;    // "" or ends in "."
   std::string indent_;  // of this section's keys
+  bool of_list_ = false;  // one of several: keys that are not given go without saying
 };
 
 }  // namespace

@@ -19,8 +19,11 @@ void Reading::report(Problem problem, const std::string& path, Place place) {
 
 void Reading::missing(const std::string& path, const Field& field, const Place& place) {
   if (!model_complete && path.starts_with("model.")) return;
+  const std::string_view section = "model.";
+  const bool preset_gives =
+      path.starts_with(section) && path.find('.', section.size()) == std::string::npos;
   report({"missing-key", "required key is missing (" + std::string(field.meaning) + ")",
-          "add " + path + (path.starts_with("model.") ? ", or choose a model.preset" : "")},
+          "add " + path + (preset_gives ? ", or choose a model.preset" : "")},
          path, place);
 }
 
@@ -67,6 +70,36 @@ void SectionReader::operator()(std::vector<DataSource>& sources, const Field& fi
       is(YamlNode::Kind::sequence) ? node.items : std::vector<int>{index};
   for (std::size_t i = 0; i < items.size(); ++i) {
     read_source(items[i], path + "." + std::to_string(i), sources.emplace_back());
+  }
+}
+
+void SectionReader::operator()(std::vector<LayerEntry>& entries, const Field& field) {
+  const YamlEntry* entry = find(field);
+  if (entry == nullptr) return;
+  entries.clear();
+  const YamlNode& node = reading_.tree.node(entry->value);
+  if (node.kind == YamlNode::Kind::null) return;
+  const std::string path = path_of(field.key);
+  if (node.kind != YamlNode::Kind::sequence) {
+    reading_.report(
+        wrong_type(node, "a list of kinds like [{name: dense, count: 3}, {name: wide}]"), path,
+        place_of(node));
+    return;
+  }
+  const std::vector<int> items = node.items;
+  if (items.empty() || std::ssize(items) > most_kinds) {
+    reading_.report({"out-of-range",
+                     "expected 1 to " + std::to_string(most_kinds) + " kinds of layers, found " +
+                         std::to_string(items.size()),
+                     items.empty() ? "write null where all layers are alike"
+                                   : "give each kind once, with its count, or write layer_pattern"},
+                    path, place_of(node));
+    return;
+  }
+  reading_.result.sources.record(path, place_of(node));
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    read_section(reading_, items[i], path + "." + std::to_string(i),
+                 place_of(reading_.tree.node(items[i])), entries.emplace_back());
   }
 }
 

@@ -52,9 +52,15 @@ class SectionReader {
     }
   }
   void operator()(std::vector<DataSource>& sources, const Field& field);
+  void operator()(std::vector<LayerEntry>& entries, const Field& field);
 
   template <class Section>
   void section(Section& value, const Field& field);
+  /// Null is a section without keys.
+  template <class Section>
+  void section(std::optional<Section>& value, const Field& field) {
+    if (find(field) != nullptr) section(value.emplace(), field);
+  }
 
   /// Reports the keys that belong to no field.
   void finish();

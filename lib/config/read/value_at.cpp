@@ -31,6 +31,14 @@ struct ValueSetter {
       sources = {sources.back()};
     }
   }
+  void operator()(std::vector<LayerEntry>&, const Field& field) {
+    if (path != field.key) return;
+    const YamlNode& given = tree.node(node);
+    problem.reset();
+    if (given.kind == YamlNode::Kind::scalar || given.kind == YamlNode::Kind::map) {
+      problem = wrong_type(given, "a list of kinds of layers");
+    }
+  }
   template <class Section>
   void section(Section& value, const Field& field) {
     if (path == field.key) {

@@ -44,6 +44,15 @@ constexpr CodeNote training_notes[] = {
      "model: {from: models/gpt2, hidden_size: 64}", "model: {from: models/gpt2, seq_length: 256}"},
     {"model-twice", "model.preset and model.from are both given", "Each of them gives every size.",
      "model: {preset: gpt2-124m, from: models/gpt2}", "model: {from: models/gpt2}"},
+    {"layer-kinds", "A kind of layers in model.layers is wrong",
+     "Each kind has a name of its own, of letters, digits and _; experts needs moe.num_experts, and "
+     "does not go with moe.first_dense_layers or moe.layer_frequency.",
+     "model: {layers: [{name: a-b}]}", "model: {layers: [{name: a_b}]}"},
+    {"layer-pattern", "model.layer_pattern cannot be read, or does not go with model.layers",
+     "The pattern names kinds of model.layers in the order of the layers, as in `local*5, global`; "
+     "it is repeated until there are num_layers. With it no kind has a count.",
+     "model: {layers: [{name: local}], layer_pattern: \"local, globl\"}",
+     "model: {layers: [{name: local}, {name: global}], layer_pattern: \"local, global\"}"},
     {"rope-scaling", "The factors of rope_scaling are in the wrong order",
      "low_freq_factor must be below high_freq_factor; wavelengths between the two are blended.",
      "model: {rope_scaling: {low_freq_factor: 4, high_freq_factor: 1}}",

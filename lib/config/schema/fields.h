@@ -13,6 +13,10 @@
 
 namespace trainctl {
 
+/// The sections of which a value is a list.
+template <class Item>
+concept ListedSection = std::same_as<Item, DataSource> || std::same_as<Item, LayerEntry>;
+
 template <class Visitor>
 void fields(Visitor& visit, Is<TrainConfig> auto& train) {
   visit(train.steps, field("steps", "Optimizer steps of the run; tokens or epochs gives them too")

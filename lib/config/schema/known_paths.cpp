@@ -26,7 +26,10 @@ class PathLister {
   void operator()(const std::optional<Value>&, const Field& field) {
     (*this)(Value{}, field);
   }
-  void operator()(const std::vector<DataSource>&, const Field& field) { add(field); }
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>&, const Field& field) {
+    add(field);
+  }
   template <class Section>
   void section(const Section& value, const Field& field) {
     add(field).is_section = true;

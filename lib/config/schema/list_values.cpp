@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/report/diagnostics.h"
+#include "config/schema/model_fields.h"
 
 namespace trainctl {
 namespace {
@@ -281,6 +282,46 @@ std::string write_value(const CpCommTypes& value) {
     text += (text.empty() ? "" : ", ") + std::string(word_of(*first));
     if (next - first > 1) text += "*" + std::to_string(next - first);
     first = next;
+  }
+  return "[" + text + "]";
+}
+
+namespace {
+
+/// The visitor that writes what is given of a section as a flow map.
+struct FlowWriter {
+  std::string text{};
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    add(field, write_value(value));
+  }
+  template <class Value>
+  void operator()(const std::optional<Value>& value, const Field& field) {
+    if (value) (*this)(*value, field);
+  }
+  template <class Section>
+  void section(const std::optional<Section>& value, const Field& field) {
+    if (!value) return;
+    FlowWriter inner;
+    fields(inner, *value);
+    add(field, "{" + inner.text + "}");
+  }
+
+ private:
+  void add(const Field& field, const std::string& value) {
+    text += (text.empty() ? "" : ", ") + std::string(field.key) + ": " + value;
+  }
+};
+
+}  // namespace
+
+std::string write_value(const std::vector<LayerEntry>& value) {
+  std::string text;
+  for (const LayerEntry& entry : value) {
+    FlowWriter writer;
+    fields(writer, entry);
+    text += (text.empty() ? "{" : ", {") + writer.text + "}";
   }
   return "[" + text + "]";
 }

@@ -41,6 +41,8 @@ std::string write_value(const IntList& value);
 std::string write_value(const DatasetSplit& value);
 std::string write_value(const FusionValue& value);
 std::string write_value(const CpCommTypes& value);
+/// "[{name: local, count: 5}, {name: global, use_rope: false}]"
+std::string write_value(const std::vector<LayerEntry>& value);
 /// "[{name: ib, bandwidth: 5.0e+10}]"
 std::string write_value(const NetworkLevels& value);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/schema/choices.h"
 
@@ -17,6 +18,23 @@ struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 means none
   bool operator==(const RopeScalingConfig&) const = default;
 };
 
+constexpr std::int64_t most_kinds = 64;  // entries of model.layers
+
+/// One kind of layers in `model.layers`: the keys that it has of its own. What it leaves out is the
+/// model's.
+struct LayerEntry {
+  std::string name;        // of letters, digits and _
+  std::int64_t count = 1;  // neighbouring layers; 1 with a pattern
+  std::optional<std::int64_t> ffn_hidden_size;
+  std::optional<std::int64_t> num_query_groups;
+  std::optional<bool> experts;  // default: as moe.first_dense_layers and layer_frequency say
+  std::optional<bool> qk_layernorm;
+  std::optional<bool> use_rope;
+  std::optional<double> rotary_base;
+  std::optional<RopeScalingConfig> rope_scaling;
+  bool operator==(const LayerEntry&) const = default;
+};
+
 struct ModelConfig {
   std::optional<std::string> preset;  // supplies every field below that is not given
   // directory of a model to start from: like preset, and its weights are read
@@ -27,6 +45,8 @@ struct ModelConfig {
   std::int64_t num_attention_heads = 0;
   std::int64_t seq_length = 0;
   std::int64_t vocab_size = 0;
+  std::vector<LayerEntry> layers;            // kinds of layers; empty: all are alike
+  std::optional<std::string> layer_pattern;  // names of kinds in the order of the layers
   // default: 4 x hidden (gpt2), 8/3 x hidden up to 256s (llama)
   std::optional<std::int64_t> ffn_hidden_size;
   std::optional<std::int64_t> num_query_groups;         // KV heads; default: num_attention_heads
@@ -37,6 +57,7 @@ struct ModelConfig {
   std::optional<bool> add_qkv_bias;                     // default: add_bias_linear
   bool qk_layernorm = false;  // RMSNorm on q and k per head, before RoPE (llama)
   double norm_epsilon = 1e-5;
+  std::optional<bool> use_rope;  // default: true for llama, false for gpt2
   double rotary_base = 10000.0;
   RopeScalingConfig rope_scaling;
   double hidden_dropout = 0.0;

@@ -30,6 +30,26 @@ void fields(Visitor& visit, Is<RopeScalingConfig> auto& rope) {
 }
 
 template <class Visitor>
+void fields(Visitor& visit, Is<LayerEntry> auto& entry) {
+  visit(entry.name,
+        field("name", "Of letters, digits and _, for layer_pattern and messages").from(1).required());
+  visit(entry.count,
+        field("count", "Neighbouring layers of this kind; not with layer_pattern").from(1).to(10'000));
+  visit(entry.ffn_hidden_size,
+        field("ffn_hidden_size", "As the model's").from(1).to(1 << 22).unset("the model's"));
+  visit(entry.num_query_groups,
+        field("num_query_groups", "As the model's").from(1).to(65'536).unset("the model's"));
+  visit(entry.experts, field("experts", "Experts instead of a plain MLP; not beside "
+                                        "moe.first_dense_layers and moe.layer_frequency")
+                           .unset("as moe.first_dense_layers and moe.layer_frequency say"));
+  visit(entry.qk_layernorm, field("qk_layernorm", "As the model's").unset("the model's"));
+  visit(entry.use_rope, field("use_rope", "As the model's").unset("the model's"));
+  visit(entry.rotary_base, field("rotary_base", "As the model's").above(1).unset("the model's"));
+  visit.section(entry.rope_scaling,
+                field("rope_scaling", "In place of the model's; null: none").unset("the model's"));
+}
+
+template <class Visitor>
 void model_shape_fields(Visitor& visit, Is<ModelConfig> auto& model) {
   visit(model.num_layers, field("num_layers", "Transformer blocks").from(1).to(10'000).required());
   visit(model.hidden_size,
@@ -42,6 +62,14 @@ void model_shape_fields(Visitor& visit, Is<ModelConfig> auto& model) {
                               .from(2)
                               .to(2'147'483'647)
                               .required());
+  visit(model.layers,
+        field("layers", "Kinds of layers, each with keys of its own; they follow each other, `count` "
+                        "times each, and again from the first until there are num_layers"));
+  visit(model.layer_pattern,
+        field("layer_pattern", "Names of `layers` in the order of the layers, as in `local*5, "
+                               "global`, repeated until there are num_layers")
+            .from(1)
+            .unset("the entries of `layers` in their order"));
   visit(model.ffn_hidden_size,
         field("ffn_hidden_size", "Width inside the MLP")
             .from(1)
@@ -90,6 +118,8 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
         field("qk_layernorm", "RMSNorm on each head's q and k, before RoPE (llama)"));
   visit(model.norm_epsilon,
         field("norm_epsilon", "Added to the variance in norms").above(0).below(1));
+  visit(model.use_rope, field("use_rope", "Queries and keys turn with their position (RoPE)")
+                            .unset("true (llama), false (gpt2)"));
   visit(model.rotary_base, field("rotary_base", "Base of the RoPE frequencies (theta)").above(1));
   visit.section(model.rope_scaling, field("rope_scaling", "Llama 3's RoPE frequency scaling"));
   visit(model.hidden_dropout,

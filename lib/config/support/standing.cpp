@@ -91,7 +91,8 @@ struct Collector {
   void operator()(const std::optional<Value>& value, const Field& field) {
     if (value) (*this)(*value, field);
   }
-  void operator()(const std::vector<DataSource>&, const Field&) {}
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>&, const Field&) {}
   template <class Section>
   void section(const Section& value, const Field& field) {
     const std::size_t outer = path.size();

@@ -26,7 +26,8 @@ struct Comparer {
     if (read_field(tree, first, field, a) || read_field(tree, second, field, b)) return;
     same = a == b;
   }
-  void operator()(const std::vector<DataSource>&, const Field&) {}
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>&, const Field&) {}
   template <class Section>
   void section(const Section& value, const Field& field) {
     const std::size_t dot = path.find('.');

@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <string>
 
 #include "base/at.h"
 #include "device/host_values.h"
@@ -15,15 +16,31 @@ namespace {
 
 constexpr const char* activations = "activations";
 
+std::string table_name(std::size_t rope) { return "rope" + std::to_string(rope); }
+
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
   // First, since libraries ask for workspaces that are aligned as an allocation is.
   rows.push_back({"scratch", {plan.scratch_bytes()}, DType::u8});
   rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
-  if (plan.model.position_kind == PositionKind::rotary) {
-    rows.push_back({"rope", {plan.model.positions, plan.model.head_dim}, DType::f32});
+  for (std::size_t rope = 0; rope < plan.model.ropes.size(); ++rope) {
+    rows.push_back(
+        {table_name(rope), {plan.model.positions, plan.model.ropes[rope].size}, DType::f32});
   }
   return rows;
+}
+
+void fill_table(const RopeForm& rope, const Tensor& tensor) {
+  const RopeScalingConfig& scaling = rope.scaling;
+  const HostValues table(tensor);
+  fill_rope_table(
+      {.theta = rope.base,
+       .factor = scaling.factor,
+       .low_frequency_factor = scaling.low_freq_factor,
+       .high_frequency_factor = scaling.high_freq_factor,
+       .original_positions = static_cast<double>(scaling.original_max_position_embeddings)},
+      table.values());
+  table.store();
 }
 
 }  // namespace
@@ -35,17 +52,10 @@ Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
       slab_(device, rows_of(plan, stage)),
       host_(Slab::on_host_for(device, {{activations, {plan.host_bytes(stage)}, DType::u8}})) {
   lay_out(*stage_);
-  if (!slab_.contains("rope")) return;
-  const RopeScalingConfig& scaling = plan.model.rope_scaling;
-  const HostValues table(slab_.at("rope"));
-  fill_rope_table(
-      {.theta = plan.model.rotary_base,
-       .factor = scaling.factor,
-       .low_frequency_factor = scaling.low_freq_factor,
-       .high_frequency_factor = scaling.high_freq_factor,
-       .original_positions = static_cast<double>(scaling.original_max_position_embeddings)},
-      table.values());
-  table.store();
+  const std::vector<Tensor> tables = rope_tables();
+  for (std::size_t rope = 0; rope < tables.size(); ++rope) {
+    fill_table(plan.model.ropes[rope], tables[rope]);
+  }
 }
 
 void Buffers::lay_out(const StagePlan& stage) {
@@ -83,6 +93,12 @@ OpContext Buffers::context(Stream& stream) const {
           .scratch_bytes = scratch.bytes()};
 }
 
-Tensor Buffers::rope_table() const { return slab_.contains("rope") ? slab_.at("rope") : Tensor{}; }
+std::vector<Tensor> Buffers::rope_tables() const {
+  std::vector<Tensor> tables;
+  for (std::size_t rope = 0; rope < plan_.model.ropes.size(); ++rope) {
+    tables.push_back(slab_.at(table_name(rope)));
+  }
+  return tables;
+}
 
 }  // namespace trainctl

@@ -30,8 +30,8 @@ class Buffers {
   std::int64_t host_bytes() const { return host_.bytes().numel(); }
   /// What ops run with on `stream`: the kernels of its device, and scratch_bytes().
   OpContext context(Stream& stream) const;
-  /// [positions, head_dim] fp32, filled; empty without RoPE.
-  Tensor rope_table() const;
+  /// Of each RoPE form of the model: [positions, size] fp32, filled.
+  std::vector<Tensor> rope_tables() const;
 
  private:
   const Plan& plan_;

@@ -2,6 +2,8 @@
 #include "formats/json/json_parts.h"
 #include "formats/print/ramp_rows.h"
 #include "formats/print/text.h"
+#include "plan/cost/kind_costs.h"
+#include "plan/model/form.h"
 
 #include "config/schema/words.h"
 
@@ -28,14 +30,46 @@ void write_rank(JsonText& json, const Mesh& mesh, std::int64_t rank) {
   json.close();
 }
 
-void write_model(JsonText& json, const ModelShape& model) {
+void write_kinds(JsonText& json, const Plan& plan) {
+  json.key("kinds").open_array();
+  for (const KindCost& cost : kind_costs(plan)) {
+    const LayerKind& kind = cost.kind;
+    json.open_object(one_line);
+    json.member("name", kind.name);
+    json.member("layers", std::ssize(cost.layers));
+    json.member("ffn", kind.ffn);
+    json.member("kv_heads", kind.kv_heads);
+    json.member("qk_layernorm", kind.qk_norm);
+    json.member("experts", kind.experts);
+    json.member("rope", kind.rope);
+    json.member("parameters_of_a_layer", cost.parameters);
+    json.member("flops_of_a_layer", cost.flops);
+    json.member("kept_bytes_of_a_layer", cost.kept);
+    json.close();
+  }
+  json.close();
+  json.key("kind_of_layer").open_array(one_line);
+  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
+    json.value(plan.model.kind_number(layer));
+  }
+  json.close();
+}
+
+/// Without a configuration, the layers with experts are told by first_dense_layers alone.
+void write_model(JsonText& json, const PrintInput& input) {
+  const Plan& plan = input.plan;
+  const ModelShape& model = plan.model;
+  MoeConfig moe;
+  moe.first_dense_layers = dense_layers_first(model);
+  if (input.config != nullptr) moe = input.config->moe;
+
   json.key("model").open_object();
   json.member("family", word_of(model.family));
   json.member("layers", model.layers);
   json.member("hidden", model.hidden);
-  json.member("ffn", model.ffn);
+  json.member("ffn", model.kind(0).ffn);
   json.member("heads", model.heads);
-  json.member("kv_heads", model.kv_heads);
+  json.member("kv_heads", model.kind(0).kv_heads);
   json.member("head_dim", model.head_dim);
   json.member("seq_length", model.seq_length);
   json.member("positions", model.positions);
@@ -46,8 +80,9 @@ void write_model(JsonText& json, const ModelShape& model) {
   json.member("router_topk", model.topk);
   json.member("expert_ffn", model.expert_ffn);
   json.member("shared_expert_ffn", model.shared_ffn);
-  json.member("first_dense_layers", model.first_dense);
-  json.member("expert_layer_frequency", model.expert_every);
+  json.member("first_dense_layers", moe.first_dense_layers);
+  json.member("expert_layer_frequency", std::max<std::int64_t>(1, moe.layer_frequency));
+  if (model.names_kinds()) write_kinds(json, plan);
   json.close();
 }
 
@@ -167,7 +202,7 @@ std::string print_json(const PrintInput& input) {
   write_mesh(json, plan.mesh);
   if (input.rank >= 0) write_rank(json, plan.mesh, input.rank);
   write_groups(json, input, printable_kinds(input));
-  write_model(json, plan.model);
+  write_model(json, input);
   write_exchange(json, plan);
   json.member("device", plan.device == DeviceKind::cuda ? "cuda" : "cpu");
   json.member("compute", name_of(plan.compute));

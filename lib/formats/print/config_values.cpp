@@ -30,11 +30,17 @@ class Flattener {
       add(field, std::string(not_given));
     }
   }
-  void operator()(const std::vector<DataSource>& sources, const Field& field) {
-    for (std::size_t i = 0; i < sources.size(); ++i) {
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>& items, const Field& field) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
       Flattener inner(out_, path_ + std::string(field.key) + "." + std::to_string(i) + ".");
-      fields(inner, sources[i]);
+      fields(inner, items[i]);
     }
+  }
+  template <class Section>
+  void section(const std::optional<Section>& value, const Field& field) {
+    if (value) return section(*value, field);
+    add(field, std::string(not_given));
   }
   template <class Section>
   void section(const Section& value, const Field& field) {

@@ -1,9 +1,11 @@
 #include <algorithm>
 
+#include "base/at.h"
 #include "base/units.h"
 #include "config/schema/words.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
+#include "plan/cost/kind_costs.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -154,6 +156,27 @@ std::string mesh_section(const Plan& plan) {
   }
   return text + labelled("compute", std::string(name_of(plan.compute)) +
                                         (plan.sequence_parallel ? ", sequence parallel" : ""));
+}
+
+std::string kinds_section(const Plan& plan) {
+  if (!plan.model.names_kinds()) return "";
+  std::string text = "kinds of layers  (of one layer: parameters; work of a step over all ranks; "
+                     "what a rank keeps of a micro-batch)\n";
+  for (const KindCost& cost : kind_costs(plan)) {
+    const LayerKind& kind = cost.kind;
+    const std::vector<int> layers(cost.layers.begin(), cost.layers.end());
+    std::string form = kind.experts ? "experts" : "MLP " + format_grouped(kind.ffn);
+    form += ", " + grouped_count(kind.kv_heads, "key head");
+    if (kind.qk_norm) form += ", q/k norms";
+    if (kind.rope < 0 && plan.model.position_kind == PositionKind::rotary) form += ", no RoPE";
+    if (kind.rope >= 0) form += ", RoPE " + printed("%.9g", at(plan.model.ropes, kind.rope).base);
+    text += labelled(kind.name, grouped_count(std::ssize(layers), "layer") + " (" +
+                                    fold_ranks(layers) + "): " + form + "; " +
+                                    format_count(static_cast<double>(cost.parameters)) + ", " +
+                                    operations_text(cost.flops) + ", " +
+                                    format_bytes(cost.kept));
+  }
+  return text + "\n";
 }
 
 std::string groups_section(const PrintInput& input) {

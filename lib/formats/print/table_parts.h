@@ -10,6 +10,8 @@ namespace trainctl {
 
 /// print_table_parallel.cpp
 std::string mesh_section(const Plan& plan);
+/// A line for each kind of layers; empty unless the file gives kinds.
+std::string kinds_section(const Plan& plan);
 std::string groups_section(const PrintInput& input);
 std::string stages_section(const Plan& plan, const Timeline& timeline);
 /// print_table_schedule.cpp: the order of work, drawn where it fits, and the rows of one rank.

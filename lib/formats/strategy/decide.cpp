@@ -196,10 +196,11 @@ FileSplits read_splits(Decision& decision, const Mesh& mesh, const ModelShape& m
   FileSplits read;
   read.splits.embedding = decision.of("embedding", embedding_name);
   read.splits.head = decision.of("head", head_name);
-  const bool shares_keys = model.kv_heads < mesh.tp;
   read.splits.attention = read_layers(
       decision, "attention", model.layers,
-      [&](std::int64_t layer) { return attention_products(layer, shares_keys); }, read.attention);
+      [&](std::int64_t layer) {
+        return attention_products(layer, model.kind(layer).kv_heads < mesh.tp);
+      }, read.attention);
   read.splits.feed_forward =
       read_layers(decision, "feed_forward", model.layers, mlp_products, read.feed_forward);
   return read;

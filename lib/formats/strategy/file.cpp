@@ -115,7 +115,7 @@ class Operators {
       case ParamKind::mlp_gate:
       case ParamKind::mlp_up:
       case ParamKind::mlp_down: {
-        const bool shared = plan_.model.has_experts(spec.unit - 1);  // always by features
+        const bool shared = plan_.model.kind(spec.unit - 1).experts;  // always by features
         const SplitBy split = shared ? SplitBy::features : split_of(spec.unit).feed_forward;
         return {dp(), token_cuts(split), slices_of(spec, 1)};
       }

@@ -45,7 +45,7 @@ std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
                    .units = first_blocks(rows.units, plan.model.layers, plan.model.layers),
                    .in_use = {}};
     std::erase_if(kind.units,
-                  [&](int unit) { return plan.model.has_experts(unit - 1) != experts; });
+                  [&](int unit) { return plan.model.kind(unit - 1).experts != experts; });
     if (kind.units.empty()) continue;
     kind.in_use = parts_in_use(rows, kind.units);
     kinds.push_back(std::move(kind));

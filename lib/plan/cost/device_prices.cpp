@@ -50,7 +50,7 @@ class DevicePrices : public StagePrices {
     price.rows = wire.rows;
     price.work = slower_ * repeated_work(list_, plan_, unit, form).all();
     if (form.repeats(BlockPart::attention)) price.waits += ring(unit).forward;
-    if (plan_.model.has_experts(unit - 1)) price.hidden = hidden(unit, ActionKind::repeat, form);
+    if (plan_.model.kind(unit - 1).experts) price.hidden = hidden(unit, ActionKind::repeat, form);
     return price;
   }
 
@@ -113,7 +113,7 @@ class DevicePrices : public StagePrices {
       for (int unit = std::max(1, row.begin); unit < end; ++unit) {
         const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
         seconds += hidden_over_tp(row.kind, unit, form);
-        const bool exchanges = plan_.exchange.chunks > 1 && plan_.model.has_experts(unit - 1);
+        const bool exchanges = plan_.exchange.chunks > 1 && plan_.model.kind(unit - 1).experts;
         if (exchanges && row.leg == Leg::whole) seconds += hidden(unit, row.kind, form);
       }
     }
@@ -264,7 +264,7 @@ class DevicePrices : public StagePrices {
         slower_ * (price.products.input + price.attention.input + price.elements.input) +
         waits / 2 + keys.backward + early;
     times.weight.layer = std::max(0.0, slower_ * price.products.weight - early);
-    if (!plan_.model.has_experts(unit - 1)) return;
+    if (!plan_.model.kind(unit - 1).experts) return;
     constexpr double ways = 4;  // there and back, in F and in B
     times.exchanged = wire.rows / all / ways;
     times.experts = expert_work(unit, true);

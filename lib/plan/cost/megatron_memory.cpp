@@ -104,9 +104,9 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding
   MegatronMemoryInput in;
   in.layers = real(model.layers);
   in.hidden = real(model.hidden);
-  in.ffn = real(model.ffn);
+  in.ffn = real(model.kind(0).ffn);
   in.heads = real(model.heads);
-  in.groups = real(model.kv_heads);
+  in.groups = real(model.kind(0).kv_heads);
   in.head_size = real(model.head_dim);
   in.vocab = real(megatron_padded_vocab(model.vocab, padding, mesh.tp));
   in.untied = !model.tied;

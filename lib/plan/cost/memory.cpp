@@ -179,8 +179,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
     memory.optimizer += state * width;
   }
   memory.activations = plan.activation_bytes(number) + plan.scratch_bytes();
-  if (plan.model.position_kind == PositionKind::rotary) {  // the table of sines and cosines
-    memory.activations += plan.model.positions * plan.model.head_dim * fp32;
+  for (const RopeForm& rope : plan.model.ropes) {  // tables of sines and cosines
+    memory.activations += plan.model.positions * rope.size * fp32;
   }
   memory.offloaded = plan.host_bytes(number) + places.host_bytes;
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +

@@ -66,7 +66,7 @@ RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm&
   price.rows = wire.rows;
   price.work = repeat_seconds(repeat_cost(plan, unit, form), rates);
   if (form.repeats(BlockPart::attention)) price.waits += ring_wait(plan, unit, rates).forward;
-  if (plan.model.has_experts(unit - 1)) {
+  if (plan.model.kind(unit - 1).experts) {
     price.hidden = hidden_exchange(plan, unit, ActionKind::repeat, form, rates);
   }
   return price;

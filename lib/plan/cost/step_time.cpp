@@ -132,7 +132,7 @@ class UnitCosts {
     times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
     times.input.layer = product + early + 2 * attention + 3 * kept + each_way + ring.backward;
     times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));
-    if (!plan_.model.has_experts(unit - 1)) return;
+    if (!plan_.model.kind(unit - 1).experts) return;
     constexpr double ways = 4;  // there and back, in F and in B
     times.exchanged = wire.rows / ways;
     times.experts = expert_products(plan_, unit, true, rates_);
@@ -231,7 +231,7 @@ class RowCosts {
   /// What a whole pass through one unit waits for its rows.
   double exchange_of(const Action& row) const {
     const bool block = row.begin > 0 && row.begin <= plan_.model.layers;
-    if (!block || !plan_.model.has_experts(row.begin - 1)) return 0;
+    if (!block || !plan_.model.kind(row.begin - 1).experts) return 0;
     if (row.kind == ActionKind::backward_weight) return 0;
     const BlockForm form = rows_.forms.of(row.begin, row.chunk, row.microbatch);
     return 2 * times_.at(like_.at(row.begin)).exchanged - prices_.hidden(row.begin, row.kind, form);
@@ -338,7 +338,7 @@ StagePricesList rate_prices(const Plan& plan, const Rates& rates) {
 }
 
 bool cost_alike(const Plan& plan, int block, int other) {
-  return plan.model.has_experts(block - 1) == plan.model.has_experts(other - 1) &&
+  return plan.model.kind(block - 1) == plan.model.kind(other - 1) &&
          plan.splits.of_unit(block) == plan.splits.of_unit(other) &&
          plan.context.of_unit(block) == plan.context.of_unit(other);
 }

@@ -180,7 +180,7 @@ double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rat
   for (const Action& row : stage.actions) {
     if (!is_pass(row.kind) || row.leg != Leg::whole) continue;
     for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan.model.layers; ++unit) {
-      if (!plan.model.has_experts(unit - 1)) continue;
+      if (!plan.model.kind(unit - 1).experts) continue;
       const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
       seconds += hidden_exchange(plan, unit, row.kind, form, rates);
     }

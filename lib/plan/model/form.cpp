@@ -3,13 +3,14 @@
 namespace trainctl {
 
 LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
+  const LayerKind& kind = model.kind(layer);
   LayerForm form{.hidden = model.hidden,
                  .keys = model.seq_length,
                  .longest = model.longest_sequence(),
                  .norm = model.norm_kind,
                  .drops = model.hidden_dropout > 0,
-                 .attention = {model.heads, model.kv_heads, model.head_dim, model.qk_norm}};
-  if (model.has_experts(layer)) {
+                 .attention = {model.heads, kind.kv_heads, model.head_dim, kind.qk_norm, kind.rope}};
+  if (kind.experts) {
     form.feed_forward = ExpertsForm{.experts = model.experts,
                                     .topk = model.topk,
                                     .expert_ffn = model.expert_ffn,
@@ -22,16 +23,21 @@ LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
                                     .rounds = model.rounds,
                                     .free_counts = model.free_counts};
   } else {
-    form.feed_forward = MlpForm{model.ffn, model.gated_mlp};
+    form.feed_forward = MlpForm{kind.ffn, model.gated_mlp};
   }
   return form;
 }
 
 int first_block_with(const ModelShape& model, bool experts) {
   for (int unit = 1; unit <= model.layers; ++unit) {
-    if (model.has_experts(unit - 1) == experts) return unit;
+    if (model.kind(unit - 1).experts == experts) return unit;
   }
   return 0;
+}
+
+std::int64_t dense_layers_first(const ModelShape& model) {
+  const int first = first_block_with(model, true);
+  return first > 0 ? first - 1 : model.layers;
 }
 
 }  // namespace trainctl

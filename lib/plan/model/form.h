@@ -13,6 +13,7 @@ struct AttentionForm {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   bool qk_norm = false;
+  int rope = -1;  // of ModelShape::ropes; -1: queries and keys do not turn
 
   std::int64_t q() const { return heads * head_dim; }      // features of the queries
   std::int64_t kv() const { return kv_heads * head_dim; }  // of the keys, and of the values
@@ -57,11 +58,14 @@ struct LayerForm {
   const ExpertsForm& experts() const { return std::get<ExpertsForm>(feed_forward); }
 };
 
-/// Of layer `layer` (from 0) of the model.
+/// Of layer `layer` (from 0) of the model. Only here a layer's form is made of what the model says of
+/// all layers and of its kind.
 LayerForm layer_form(const ModelShape& model, std::int64_t layer);
 
 /// The first unit of the model (plan/tables/unit_range.h) that is a block with experts, or one
 /// without; 0: none is.
 int first_block_with(const ModelShape& model, bool experts);
+/// Layers before the first that has experts.
+std::int64_t dense_layers_first(const ModelShape& model);
 
 }  // namespace trainctl

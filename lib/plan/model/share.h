@@ -36,7 +36,8 @@ struct LayerShare {
   /// Heads of all those tokens.
   std::int64_t attended_heads() const { return local.attention_rows * local.heads; }
   bool attends_like(const LayerShare& other) const {
-    return split.attention == other.split.attention && context == other.context;
+    return split.attention == other.split.attention && context == other.context &&
+           local.q == other.local.q && local.kv == other.local.kv;
   }
 };
 

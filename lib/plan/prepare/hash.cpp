@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <concepts>
+#include <map>
 #include <optional>
 #include <type_traits>
 
@@ -59,19 +60,39 @@ class Digest {
   std::uint64_t state_ = fnv_offset;
 };
 
-void add_model(Digest& digest, const ModelShape& m) {
-  digest.add(m.family, m.layers, m.hidden, m.ffn, m.heads, m.kv_heads, m.head_dim);
+/// The kinds of a file that names some: what a model whose layers are alike has of them is among
+/// its own sizes.
+void add_kinds(Digest& digest, const ModelShape& m) {
+  digest.add(m.kinds.size(), m.ropes.size());
+  for (const LayerKind& kind : m.kinds) {
+    digest.add(kind.ffn, kind.kv_heads, kind.qk_norm, kind.experts, kind.rope);
+  }
+  for (const RopeForm& rope : m.ropes) {
+    digest.add(rope.size, rope.base);
+    digest.add(rope.scaling.factor, rope.scaling.low_freq_factor, rope.scaling.high_freq_factor,
+               rope.scaling.original_max_position_embeddings);
+  }
+  digest.add(m.kind_of_layer);
+}
+
+void add_model(Digest& digest, const ModelShape& m, const Config& config) {
+  const LayerKind& first = m.kinds.front();
+  const RopeScalingConfig& scaling = config.model.rope_scaling;
+  digest.add(m.family, m.layers, m.hidden, first.ffn, m.heads, first.kv_heads, m.head_dim);
   digest.add(m.seq_length, m.positions, m.vocab, m.padded_vocab);
-  digest.add(m.tied, m.linear_bias, m.qkv_bias, m.qk_norm, m.norm_epsilon, m.rotary_base);
-  digest.add(m.rope_scaling.factor, m.rope_scaling.low_freq_factor, m.rope_scaling.high_freq_factor,
-             m.rope_scaling.original_max_position_embeddings);
+  digest.add(m.tied, m.linear_bias, m.qkv_bias, config.model.qk_layernorm, m.norm_epsilon,
+             config.model.rotary_base);
+  digest.add(scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
+             scaling.original_max_position_embeddings);
   digest.add(m.hidden_dropout, m.attention_dropout, m.embedding_dropout, m.init_std);
-  digest.add(m.experts, m.topk, m.expert_ffn, m.first_dense, m.expert_every);
+  digest.add(m.experts, m.topk, m.expert_ffn, config.moe.first_dense_layers,
+             std::max<std::int64_t>(1, config.moe.layer_frequency));
   digest.add(m.pre_softmax, m.routing_group, m.capacity_factor, m.overflow, m.balance_factor,
              m.z_factor);
   digest.add(m.rounds, m.weights, m.capacity_group, m.free_counts);
   digest.add(m.sigmoid_scores, m.topk_scaling, m.expert_groups, m.group_topk, m.expert_bias,
              m.bias_rate, m.shared_ffn, m.shared_gate);
+  if (!config.model.layers.empty()) add_kinds(digest, m);
 }
 
 void add_sizes(Digest& digest, const Plan& plan) {
@@ -142,7 +163,8 @@ void add_stage(Digest& digest, const StagePlan& stage) {
 
 /// A setting that is not hashed as it is.
 struct Exception {
-  enum class Hashed { nothing, given, word };  // word: up to the first ':'
+  // given: whether it is there; changed: where it is not the default; word: up to the first ':'
+  enum class Hashed { nothing, given, changed, word };
   std::string_view path;                       // of a key, or of a section with all of its keys
   Hashed hashed = Hashed::nothing;
   std::string_view reason;
@@ -150,6 +172,9 @@ struct Exception {
 
 constexpr Exception exceptions[] = {
     {"model.preset", Exception::Hashed::nothing, "its values are hashed themselves"},
+    {"model.layers", Exception::Hashed::nothing, "add_kinds says what they mean"},
+    {"model.layer_pattern", Exception::Hashed::nothing, "add_kinds says what it means"},
+    {"model.use_rope", Exception::Hashed::changed, "a plan without it has the hash that it had"},
     {"model.from", Exception::Hashed::given, "hosts may keep the model elsewhere"},
     {"data.train.path", Exception::Hashed::nothing, "hosts may keep their data elsewhere"},
     {"data.validation.path", Exception::Hashed::given, "hosts may keep their data elsewhere"},
@@ -196,6 +221,42 @@ const Exception* find_exception(std::string_view path) {
   return nullptr;
 }
 
+/// The visitor that takes down the digest of each value by its path.
+class DefaultDigests {
+ public:
+  using States = std::map<std::string, std::uint64_t, std::less<>>;
+  DefaultDigests(States& states, std::string path) : states_(states), path_(std::move(path)) {}
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    Digest alone;
+    alone.add(value);
+    states_[path_ + std::string(field.key)] = alone.state();
+  }
+  template <ListedSection Item>
+  void operator()(const std::vector<Item>&, const Field&) {}
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    DefaultDigests inner(states_, path_ + std::string(field.key) + ".");
+    fields(inner, value);
+  }
+
+ private:
+  States& states_;
+  std::string path_;  // "" or ends in "."
+};
+
+std::uint64_t digest_of_default(const std::string& path) {
+  static const DefaultDigests::States states = [] {
+    DefaultDigests::States all;
+    DefaultDigests visitor(all, "");
+    const Config config;
+    fields(visitor, config);
+    return all;
+  }();
+  return states.find(path)->second;
+}
+
 /// The visitor that adds every setting.
 class SettingsDigest {
  public:
@@ -206,6 +267,7 @@ class SettingsDigest {
     const Exception* exception = find_exception(path_ + std::string(field.key));
     if (exception == nullptr) return digest_.add(value);
     if (exception->hashed == Exception::Hashed::given) add_given(value);
+    if (exception->hashed == Exception::Hashed::changed) add_changed(value, field);
     if constexpr (std::is_same_v<Value, std::string>) {
       if (exception->hashed != Exception::Hashed::word) return;
       digest_.add(std::string_view(value).substr(0, value.find(':')));
@@ -215,6 +277,7 @@ class SettingsDigest {
     digest_.add(sources.size());
     for (const DataSource& source : sources) section(source, field);
   }
+  void operator()(const std::vector<LayerEntry>&, const Field&) {}  // see the exceptions
   template <class Section>
   void section(const Section& value, const Field& field) {
     SettingsDigest inner(digest_, path_ + std::string(field.key) + ".");
@@ -230,6 +293,15 @@ class SettingsDigest {
   template <class Value>
   void add_given(const Value&) {}  // always given
 
+  /// With its path, so that two of them cannot be taken for each other.
+  template <class Value>
+  void add_changed(const Value& value, const Field& field) {
+    const std::string path = path_ + std::string(field.key);
+    Digest alone;
+    alone.add(value);
+    if (alone.state() != digest_of_default(path)) digest_.add(path, value);
+  }
+
   Digest& digest_;
   std::string path_;  // "" or ends in "."
 };
@@ -239,7 +311,7 @@ class SettingsDigest {
 std::uint64_t plan_hash(const Plan& plan, const Config& config) {
   Digest digest;
   digest.add(std::string_view("trainctl plan 3"));
-  add_model(digest, plan.model);
+  add_model(digest, plan.model, config);
   add_sizes(digest, plan);
   digest.add(plan.stages.size());
   for (const StagePlan& stage : plan.stages) add_stage(digest, stage);

@@ -16,7 +16,7 @@ AttentionExtents extents_of(const Facts& facts) {
   return {.sequences = facts.batch.micro_batch_size,
           .length = facts.model.seq_length,
           .heads = std::max<std::int64_t>(1, facts.model.heads / ranks),
-          .kv_heads = std::max<std::int64_t>(1, facts.model.kv_heads / ranks),
+          .kv_heads = std::max<std::int64_t>(1, facts.model.kind(0).kv_heads / ranks),
           .head_dim = facts.model.head_dim,
           .ordered = facts.config.train.deterministic_mode};
 }

@@ -1,6 +1,7 @@
 // Mixture of experts: how experts are divided among ranks, and the limits of the router.
 #include "base/round_up.h"
 #include "config/schema/words.h"
+#include "plan/model/form.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -37,7 +38,7 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
   const char* path = facts.parallel().expert_tensor_parallel ? "parallel.expert_tensor_parallel"
                                                              : "parallel.tensor_parallel";
   const std::string tensor = std::to_string(facts.mesh.etp);
-  const std::int64_t width = facts.config.moe.ffn_hidden_size.value_or(shape.ffn);
+  const std::int64_t width = facts.config.moe.ffn_hidden_size.value_or(shape.kinds.front().ffn);
   if (width % facts.mesh.etp == 0 ||
       !check.clean({"moe.ffn_hidden_size", "model.ffn_hidden_size", "model.hidden_size"})) {
     return;
@@ -259,15 +260,50 @@ void check_learning(const Facts& facts, Check& check) {
   }
 }
 
+bool says_experts(const ModelConfig& model) {
+  return std::ranges::any_of(
+      model.layers, [](const LayerEntry& entry) { return entry.experts.has_value(); });
+}
+
+/// Entries of model.layers that say whether their layers have experts.
+void check_expert_kinds(const Facts& facts, Check& check) {
+  const MoeConfig& moe = facts.config.moe;
+  const auto& entries = facts.config.model.layers;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string path = "model.layers." + std::to_string(i) + ".experts";
+    if (!facts.has_experts() && entries[i].experts.value_or(false)) {
+      check.error("layer-kinds", path,
+                  "layers " + entries[i].name + " have experts, but " +
+                      named("moe.num_experts", moe.num_experts),
+                  "set moe.num_experts to at least 2, or experts to false");
+    }
+    if (!entries[i].experts || (moe.first_dense_layers == 0 && moe.layer_frequency == 1)) continue;
+    const bool first = moe.first_dense_layers != 0;
+    check.error("layer-kinds", path,
+                "experts and moe." +
+                    (first ? named("first_dense_layers", moe.first_dense_layers)
+                           : named("layer_frequency", moe.layer_frequency)) +
+                    " both say which layers have experts",
+                "remove one of them");
+  }
+}
+
 void check_expert_layers(const Facts& facts, Check& check) {
   const ModelShape& model = facts.model;
   if (!check.clean({"model.num_layers", "moe.first_dense_layers", "moe.layer_frequency"})) return;
-  const std::int64_t every = model.expert_every;
-  const std::int64_t first = round_up(model.first_dense, every);
-  if (first < model.layers) return;
+  if (first_block_with(model, true) > 0) return;
+  const MoeConfig& moe = facts.config.moe;
+  if (says_experts(facts.config.model)) {
+    check.error("expert-layers", "model.layers",
+                "no layer has experts, but " + named("moe.num_experts", moe.num_experts),
+                "set experts to true in an entry of layers that is used, or moe.num_experts to 1");
+    return;
+  }
+  const std::int64_t every = moe.layer_frequency;
+  const std::int64_t first = round_up(moe.first_dense_layers, every);
   check.error("expert-layers", "moe.first_dense_layers",
               "no layer has experts: the first would be layer " + std::to_string(first) +
-                  " (counted from 0, after " + named("first_dense_layers", model.first_dense) +
+                  " (counted from 0, after " + named("first_dense_layers", moe.first_dense_layers) +
                   ", a multiple of " + named("layer_frequency", every) + "), but " +
                   named("num_layers", model.layers),
               "set first_dense_layers to 0, or moe.num_experts to 1");
@@ -310,6 +346,7 @@ void check_experts(const Facts& facts, Check& check) {
   check_partition(facts, check);
   check_expert_tensor(facts, shape, check);
   check_router(facts, check);
+  check_expert_kinds(facts, check);
   if (!facts.has_experts()) return;
   check_group_size(facts, check);
   check_group_sizes(facts, check);

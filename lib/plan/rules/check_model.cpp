@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cctype>
+
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -105,6 +108,13 @@ void check_rope(const ModelConfig& model, Check& check) {
       refuse("rotary_base", named("rotary_base", number(model.rotary_base)));
     }
     if (scaling.factor != 1.0) refuse("rope_scaling", named("factor", number(scaling.factor)));
+    if (model.use_rope.value_or(false)) refuse("use_rope", named("use_rope", std::string("true")));
+    return;
+  }
+  if (!model.use_rope.value_or(true)) {
+    const char* idle = "use_rope is false";
+    check.no_effect("model.rotary_base", model.rotary_base != ModelConfig{}.rotary_base, idle);
+    check.no_effect("model.rope_scaling", scaling != RopeScalingConfig{}, idle);
     return;
   }
   check.rule("model.rotary_base", model.rotary_base > 1, model.rotary_base, "above 1");
@@ -135,7 +145,7 @@ void check_rope(const ModelConfig& model, Check& check) {
 
 void check_family(const ModelConfig& model, Check& check) {
   const ModelShape shape = model_shape(model);
-  if (shape.norm_kind == NormKind::layer_norm && shape.qk_norm) {
+  if (shape.norm_kind == NormKind::layer_norm && model.qk_layernorm) {
     check.error("qk-norm-family", "model.qk_layernorm",
                 "qk_layernorm is true, but only the llama family has q/k norms",
                 "set family to llama, or qk_layernorm to false");
@@ -173,15 +183,107 @@ void check_magnitude(const ModelConfig& model, Check& check) {
       "reduce num_layers, hidden_size or ffn_hidden_size");
 }
 
+/// What kinds of layers may differ in, of a model all of whose layers are alike.
+void check_kind(const ModelConfig& model, Check& check) {
+  check_ranges(model, check);
+  check_groups(model, check);
+  check_rope(model, check);
+  check_family(model, check);
+}
+
+/// "model.rope_scaling.factor" as the entry says it; the whole list where it does not.
+std::string path_in_entry(const std::string& path, std::size_t entry, const Check& check) {
+  const std::string_view section = "model.";
+  const std::string own =
+      "model.layers." + std::to_string(entry) + "." + path.substr(section.size());
+  return check.given(own) ? own : "model.layers";
+}
+
+/// The errors of a model all of whose layers are alike.
+std::vector<Diagnostic> errors_of_kind(const ModelConfig& model) {
+  const SourceMap nowhere;
+  Diagnostics found;
+  Check alone(nowhere, found);
+  check_kind(model, alone);
+  std::vector<Diagnostic> errors = found.list();
+  std::erase_if(errors, [](const Diagnostic& one) { return one.severity != Severity::error; });
+  return errors;
+}
+
+/// Each entry as a model of its own; what is wrong with all of them is not said again.
+void check_entries(const ModelConfig& model, Check& check) {
+  const std::vector<Diagnostic> of_all = errors_of_kind(model);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerEntry& entry = model.layers[i];
+    for (const Diagnostic& one : errors_of_kind(config_of(model, entry))) {
+      if (std::ranges::find(of_all, one.message, &Diagnostic::message) != of_all.end()) continue;
+      check.error(one.code.c_str(), path_in_entry(one.path, i, check),
+                  "in layers " + entry.name + ", " + one.message, one.help);
+    }
+  }
+}
+
+void check_names(const ModelConfig& model, Check& check) {
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const std::string& name = model.layers[i].name;
+    const std::string path = "model.layers." + std::to_string(i) + ".name";
+    const bool plain = std::ranges::all_of(
+        name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    if (!plain) {
+      check.error("layer-kinds", path,
+                  "a name has letters, digits and _, found \"" + name + "\"",
+                  "write a name like local or full_1");
+    }
+    const auto same = std::ranges::find(model.layers, name, &LayerEntry::name);
+    if (same == model.layers.begin() + static_cast<std::ptrdiff_t>(i)) continue;
+    check.error("layer-kinds", path, "two kinds of layers are named \"" + name + "\"",
+                "give each kind once and its order as layer_pattern, or give them different names");
+  }
+}
+
+/// `order` is read of the same model.
+void check_pattern(const ModelConfig& model, const LayerOrder& order, Check& check) {
+  const char* path = "model.layer_pattern";
+  if (!model.layer_pattern) return;
+  std::string names;
+  for (const LayerEntry& entry : model.layers) names += (names.empty() ? "" : ", ") + entry.name;
+  if (model.layers.empty()) {
+    check.error("layer-pattern", path, "layer_pattern is given, but layers names no kinds",
+                "give the kinds as layers: [{name: local}, {name: global}]");
+  } else if (!order.error.empty()) {
+    check.error("layer-pattern", path, order.error + " in \"" + *model.layer_pattern + "\"",
+                "write names of layers (" + names + "), as in \"" + model.layers.front().name +
+                    "*2, " + model.layers.back().name + "\"");
+  }
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    if (model.layers[i].count == 1) continue;
+    check.error("layer-pattern", "model.layers." + std::to_string(i) + ".count",
+                named("count", model.layers[i].count) +
+                    " and layer_pattern both say how many layers follow each other",
+                "remove count, or layer_pattern");
+  }
+}
+
+void check_layers(const ModelConfig& model, Check& check) {
+  if (!check.clean({"model.layers", "model.num_layers"})) return;
+  const LayerOrder order = layer_order(model);
+  check_names(model, check);
+  check_pattern(model, order, check);
+  check_entries(model, check);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const bool used = std::ranges::find(order.entries, i) != order.entries.end();
+    check.no_effect("model.layers." + std::to_string(i) + ".name", !used,
+                    "none of the " + counted(model.num_layers, "layer") + " is of this kind");
+  }
+}
+
 }  // namespace
 
 void check_model(const ModelConfig& model, Check& check) {
-  check_ranges(model, check);
+  check_kind(model, check);
   check_heads(model, check);
-  check_groups(model, check);
   check_positions(model, check);
-  check_rope(model, check);
-  check_family(model, check);
+  check_layers(model, check);
   if (!model.perform_initialization && !model.from && check.clean({"model.from"})) {
     check.warning("zero-weights", "model.perform_initialization",
                   "perform_initialization is false and model.from is not given, so that all "

@@ -22,6 +22,11 @@ void refuse_tensor(const char* code, const std::string& key, std::int64_t count,
                   " to " + multiples_near(facts.mesh.tp, count));
 }
 
+/// "num_query_groups of layers local": of the kinds of layers that a file names.
+std::string of_kind(const std::string& key, const LayerKind& kind) {
+  return kind.name.empty() ? key : key + " of layers " + kind.name;
+}
+
 /// Numbers of query groups that fit the heads and the tensor-parallel ranks.
 std::string legal_groups(std::int64_t heads, std::int64_t ranks) {
   std::vector<std::string> legal;
@@ -43,12 +48,31 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
     refuse_tensor("heads-tensor", "num_attention_heads", shape.heads, facts, check);
     return;
   }
-  if (shape.kv_heads % tp == 0 || tp % shape.kv_heads == 0) return;
-  check.error("groups-tensor", "parallel.tensor_parallel",
-              named("num_query_groups", shape.kv_heads) + " must be a multiple or a divisor of " +
-                  named("tensor_parallel", tp),
-              "set tensor_parallel to " + divisors_near(shape.kv_heads, tp) +
-                  ", or num_query_groups to " + legal_groups(shape.heads, tp));
+  for (const LayerKind& kind : shape.kinds) {
+    const std::int64_t groups = kind.kv_heads;
+    if (groups % tp == 0 || tp % groups == 0) continue;
+    return check.error("groups-tensor", "parallel.tensor_parallel",
+                       named(of_kind("num_query_groups", kind), groups) +
+                           " must be a multiple or a divisor of " + named("tensor_parallel", tp),
+                       "set tensor_parallel to " + divisors_near(groups, tp) +
+                           ", or num_query_groups to " + legal_groups(shape.heads, tp));
+  }
+}
+
+/// The first kind of layers with an MLP whose width the tensor-parallel ranks do not divide.
+const LayerKind* indivisible_mlp(const ModelShape& shape, std::int64_t tp) {
+  const auto bad = [tp](const LayerKind& kind) { return kind.ffn % tp != 0; };
+  const auto found = std::ranges::find_if(shape.kinds, bad);
+  return found == shape.kinds.end() ? nullptr : &*found;
+}
+
+/// The first kind of layers whose heads of queries, or of keys, so many ranks do not divide.
+const LayerKind* indivisible_heads(const ModelShape& shape, std::int64_t ranks) {
+  const auto bad = [&](const LayerKind& kind) {
+    return shape.heads % ranks != 0 || kind.kv_heads % ranks != 0;
+  };
+  const auto found = std::ranges::find_if(shape.kinds, bad);
+  return found == shape.kinds.end() ? nullptr : &*found;
 }
 
 void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
@@ -56,8 +80,9 @@ void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
       !check.clean({"model.hidden_size", "model.family", "model.ffn_hidden_size"})) {
     return;
   }
-  if (facts.operators.any_feed_forward(SplitBy::features) && shape.ffn % facts.mesh.tp != 0) {
-    refuse_tensor("ffn-tensor", "ffn_hidden_size", shape.ffn, facts, check);
+  const LayerKind* wrong = indivisible_mlp(shape, facts.mesh.tp);
+  if (facts.operators.any_feed_forward(SplitBy::features) && wrong != nullptr) {
+    refuse_tensor("ffn-tensor", of_kind("ffn_hidden_size", *wrong), wrong->ffn, facts, check);
   } else if (facts.compiled && shape.hidden % facts.mesh.tp != 0) {
     refuse_tensor("hidden-tensor", "hidden_size", shape.hidden, facts, check);
   }
@@ -175,17 +200,18 @@ void check_attention_split(const Facts& facts, Check& check) {
                 "operator_splits.attention to features or whole");
     return;
   }
-  if (!by_tokens || (shape.heads % tp == 0 && shape.kv_heads % tp == 0)) return;
+  const LayerKind* wrong = by_tokens ? indivisible_heads(shape, tp) : nullptr;
+  if (wrong == nullptr) return;
   const bool heads = shape.heads % tp != 0;
   check.error("operator-splits-heads", attention_key,
               "split by tokens, the ranks exchange q, k and v for all tokens of a part of the "
               "heads, so " +
                   indivisible(heads ? named("num_attention_heads", shape.heads)
-                                    : named("num_query_groups", shape.kv_heads),
+                                    : named(of_kind("num_query_groups", *wrong), wrong->kv_heads),
                               named("tensor_parallel", tp)),
               "set operator_splits.attention to whole" + std::string(heads ? "" : " or features") +
                   ", or tensor_parallel to " +
-                  divisors_near(heads ? shape.heads : shape.kv_heads, tp));
+                  divisors_near(heads ? shape.heads : wrong->kv_heads, tp));
 }
 
 /// Without sequence parallelism the tokens of a micro-batch are cut only here.
@@ -204,7 +230,7 @@ void check_token_share(const Facts& facts, Check& check) {
 
 bool has_dense_layer(const ModelShape& shape) {
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    if (!shape.has_experts(layer)) return true;
+    if (!shape.kind(layer).experts) return true;
   }
   return false;
 }
@@ -282,10 +308,11 @@ void check_context_heads(const Facts& facts, const ModelShape& shape, Check& che
   if (ranks == 1) return;
   const bool whole = facts.parallel().cp_comm_type.has(CpCommType::a2a);
   const std::int64_t split = product_of({facts.mesh.tp, ranks});
-  const bool heads = shape.heads % split != 0;
-  if (!heads && shape.kv_heads % split == 0) return;
-  const std::string shown =
-      heads ? named("num_attention_heads", shape.heads) : named("num_query_groups", shape.kv_heads);
+  const LayerKind* wrong = indivisible_heads(shape, split);
+  if (wrong == nullptr) return;
+  const std::string shown = shape.heads % split != 0
+                                ? named("num_attention_heads", shape.heads)
+                                : named(of_kind("num_query_groups", *wrong), wrong->kv_heads);
   check.error(
       "context-heads", "parallel.cp_comm_type",
       std::string(word_of(whole ? CpCommType::a2a : CpCommType::a2a_p2p)) +

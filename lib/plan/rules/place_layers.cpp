@@ -4,6 +4,8 @@
 #include <numeric>
 #include <optional>
 
+#include "plan/model/block.h"
+#include "plan/rules/balance.h"
 #include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
 #include "plan/rules/stage_text.h"
@@ -318,6 +320,26 @@ Counts cut_by_layout(Cut& cut) {
   return counts;
 }
 
+/// Of the forward pass of one sequence.
+double flops_of(const Products& products) {
+  double flops = 0;
+  for (const Product& one : products) flops += one.flops();
+  return flops;
+}
+
+/// So that the chunk with most work has least: each takes layers until it has as much, those before
+/// it first. A chunk is without layers only where there are too few.
+Counts cut_by_cost(const Cut& cut, const ModelShape& model) {
+  const std::int64_t tokens = model.seq_length;
+  BalanceInput input{.parts = cut.places()};
+  for (std::int64_t layer = 0; layer < cut.layers; ++layer) {
+    const LayerForm form = layer_form(model, layer);
+    input.costs.push_back(flops_of(block_products(form, whole_shape(form, tokens))));
+  }
+  input.last = flops_of({{{}, tokens, model.hidden, model.padded_vocab}});
+  return balanced_counts(input);
+}
+
 /// At most one rule for placing layers may be given.
 bool is_one_rule(const Cut& cut) {
   const PipelineConfig& pipeline = cut.pipeline;
@@ -387,7 +409,9 @@ StageMap make_stage_map(const Config& config, Check& check) {
   }
   cut.chunks = std::max<std::int64_t>(1, parallel.virtual_pipeline_stages);
   if (!is_one_rule(cut)) return {};
-  const Counts counts = cut.pipeline.layout                  ? cut_by_layout(cut)
+  const Counts counts = cut.pipeline.layout == balanced_layout
+                            ? cut_by_cost(cut, model_shape(config.model, config.moe))
+                        : cut.pipeline.layout                ? cut_by_layout(cut)
                         : cut.pipeline.offset                ? cut_by_offset(cut)
                         : cut.gives_ends()                   ? cut_by_ends(cut)
                         : cut.compiled && !cut.counts_ends() ? cut_by_formula(cut, 0)

@@ -9,7 +9,8 @@ namespace trainctl {
 
 /// Places the layers by the rule that the configuration selects: evenly (Megatron), with given
 /// first and last counts, with embedding and loss counted as layers, by a stage text
-/// (pipeline.layout, megatron.core PipelineParallelLayerLayout), or by MindSpore's min((l + offset)
+/// (pipeline.layout, megatron.core PipelineParallelLayerLayout), so that the chunk with most FLOPs
+/// has least (pipeline.layout: auto), or by MindSpore's min((l + offset)
 /// / (L / P), P - 1) if parallel_mode is semi_auto_parallel or auto_parallel or pipeline.offset is
 /// given. On an error, reports it to `check` and returns an empty map.
 StageMap make_stage_map(const Config& config, Check& check);

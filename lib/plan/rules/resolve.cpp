@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "config/schema/optimizers.h"
+#include "plan/rules/balance.h"
 #include "plan/rules/stage_text.h"
 #include "plan/tables/model.h"
 #include "plan/tables/token_layout.h"
@@ -305,10 +306,11 @@ OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel) {
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
   const std::int64_t stages = parallel.pipeline_stages;
   if (!mode_splits_model(mode) || stages <= 1) return 1;
-  if (parallel.virtual_pipeline_stages > 1 || !parallel.pipeline.layout) {
+  const std::optional<std::string>& layout_text = parallel.pipeline.layout;
+  if (parallel.virtual_pipeline_stages > 1 || !layout_text || *layout_text == balanced_layout) {
     return std::max<std::int64_t>(1, parallel.virtual_pipeline_stages);
   }
-  const StageLayout layout = parse_stage_layout(*parallel.pipeline.layout);
+  const StageLayout layout = parse_stage_layout(*layout_text);
   const auto places = static_cast<std::int64_t>(layout.stages.size());
   return std::max<std::int64_t>(1, places / stages);
 }

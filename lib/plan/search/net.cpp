@@ -70,8 +70,9 @@ class NetBuilder {
     };
     const SearchOperator attention = SearchOperator::attention;
     const int q = reads("attention.q", attention, model.q_features());
-    const int k = reads("attention.k", attention, model.kv_features());
-    const int v = reads("attention.v", attention, model.kv_features());
+    const LayerForm form = layer_form(model, layer);
+    const int k = reads("attention.k", attention, form.attention.kv());
+    const int v = reads("attention.v", attention, form.attention.kv());
     const int scores = add(no_product, {q, k});
     write_stream({.name = prefix + "attention.out",
                   .layer = layer,
@@ -79,15 +80,16 @@ class NetBuilder {
                   .extents = {input_.rows, model.q_features(), model.hidden},
                   .producers = {at(vertices_, q).product}},
                  add(no_product, {scores, v}));
-    if (model.has_experts(layer)) return;
+    if (form.has_experts()) return;
     const SearchOperator mlp = SearchOperator::feed_forward;
     std::vector<int> factors;
-    if (model.gated_mlp) factors.push_back(reads("mlp.gate", mlp, model.ffn));
-    factors.push_back(reads("mlp.up", mlp, model.ffn));
+    const std::int64_t ffn = form.mlp().ffn;
+    if (model.gated_mlp) factors.push_back(reads("mlp.gate", mlp, ffn));
+    factors.push_back(reads("mlp.up", mlp, ffn));
     SearchProduct down{.name = prefix + "mlp.down",
                        .layer = layer,
                        .of = mlp,
-                       .extents = {input_.rows, model.ffn, model.hidden},
+                       .extents = {input_.rows, ffn, model.hidden},
                        .producers = {at(vertices_, factors.front()).product}};
     if (model.gated_mlp) down.second = at(vertices_, factors.back()).product;
     write_stream(std::move(down), add(no_product, factors));

@@ -42,7 +42,7 @@ class LayoutSearch {
     report_.mode = input.config.parallel.search_mode;
     report_.given = input.given;
     for (std::int64_t layer = 0; layer < facts_.model.layers; ++layer) {
-      if (facts_.model.has_experts(layer)) at(report_.given.feed_forward, layer).reset();
+      if (facts_.model.kind(layer).experts) at(report_.given.feed_forward, layer).reset();
     }
     report_.ranks = facts_.site.world_size / (facts_.mesh.pp * facts_.mesh.cp);
   }
@@ -226,7 +226,7 @@ class LayoutSearch {
     }
     std::vector<bool> has_experts;
     for (std::int64_t layer = 0; layer < facts_.model.layers; ++layer) {
-      has_experts.push_back(facts_.model.has_experts(layer));
+      has_experts.push_back(facts_.model.kind(layer).experts);
     }
     report_.splits = propagate(report_.given, has_experts);
     settle_table();

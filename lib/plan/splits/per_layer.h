@@ -29,11 +29,10 @@ struct PerLayer {
   std::string error;  // why the text cannot be read; empty if it can
 };
 
-/// parse(text) gives std::optional<Value>. The values must be as many as `layers`; errors call them
-/// `plural`.
+/// parse(text) gives std::optional<Value>. At most `most` values; errors call them `plural`.
 template <class Value, class Parse>
-PerLayer<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
-                                const Parse& parse) {
+PerLayer<Value> parse_repeated(std::string_view text, std::int64_t most, const char* plural,
+                               const Parse& parse) {
   PerLayer<Value> read;
   std::string_view rest = text;
   do {
@@ -51,13 +50,21 @@ PerLayer<Value> parse_per_layer(std::string_view text, std::int64_t layers, cons
       read.error = "cannot read '" + std::string(entry) + "'";
       return read;
     }
-    if (count > layers - std::ssize(read.values)) {
-      read.error = "it has more than " + std::to_string(layers) + " " + plural;
+    if (count > most - std::ssize(read.values)) {
+      read.error = "it has more than " + std::to_string(most) + " " + plural;
       return read;
     }
     read.values.insert(read.values.end(), static_cast<std::size_t>(count), *value);
   } while (!rest.empty());
-  if (std::ssize(read.values) < layers) {
+  return read;
+}
+
+/// The same; the values must be as many as `layers`.
+template <class Value, class Parse>
+PerLayer<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
+                                const Parse& parse) {
+  PerLayer<Value> read = parse_repeated<Value>(text, layers, plural, parse);
+  if (read.error.empty() && std::ssize(read.values) < layers) {
     read.error = "it has " + std::to_string(read.values.size()) + " " + plural;
   }
   return read;

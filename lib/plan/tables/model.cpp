@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "plan/splits/per_layer.h"
 
 namespace trainctl {
 
@@ -14,12 +19,122 @@ std::int64_t bounded(std::int64_t value) {
   return std::clamp<std::int64_t>(value, 0, std::int64_t{1} << 40);
 }
 
+constexpr std::int64_t most_layers = 10'000;
+
+std::int64_t bounded_layers(const ModelConfig& config) {
+  return std::clamp<std::int64_t>(config.num_layers, 0, most_layers);
+}
+
 /// Also of values that no rule has seen yet.
 std::int64_t padded(std::int64_t value, std::int64_t multiple) {
   return multiple < 1 ? value : round_up(bounded(value), bounded(multiple));
 }
 
+/// The number of `value` in the list, at whose end it is added.
+template <class Value>
+std::size_t number_in(std::vector<Value>& list, const Value& value) {
+  const auto found = std::ranges::find(list, value);
+  if (found != list.end()) return static_cast<std::size_t>(found - list.begin());
+  list.push_back(value);
+  return list.size() - 1;
+}
+
+/// What a layer of a model all of whose layers are alike is, apart from experts.
+LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
+  LayerKind kind;
+  // For a gated MLP 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x
+  // MLP.
+  kind.ffn = config.ffn_hidden_size.value_or(model.gated_mlp
+                                                 ? round_up(8 * bounded(model.hidden), 3 * 256) / 3
+                                                 : 4 * bounded(model.hidden));
+  kind.kv_heads = config.num_query_groups.value_or(model.heads);
+  kind.qk_norm = config.qk_layernorm;
+  const bool turns = model.position_kind == PositionKind::rotary;
+  if (turns && config.use_rope.value_or(true)) {
+    kind.rope = static_cast<int>(number_in(
+        model.ropes, {model.head_dim, config.rotary_base, config.rope_scaling}));
+  }
+  return kind;
+}
+
+/// Whether a layer has experts where its entry does not say it.
+bool usually_has_experts(const MoeConfig& moe, std::int64_t layer) {
+  return moe.num_experts > 1 && layer >= moe.first_dense_layers &&
+         layer % std::max<std::int64_t>(1, moe.layer_frequency) == 0;
+}
+
+/// The kinds of all layers, in the order in which they first occur. Kinds that differ only in their
+/// names are one.
+void add_kinds(const ModelConfig& config, const MoeConfig& moe, ModelShape& model) {
+  std::vector<LayerEntry> entries = config.layers;
+  if (entries.empty()) entries.emplace_back();
+  const std::vector<std::uint8_t> order = layer_order(config).entries;
+  std::vector<std::optional<LayerKind>> given(entries.size());
+  std::vector<LayerKind> forms;  // without names
+  const auto number_of = [&](std::int64_t layer) {
+    const std::size_t entry = order.empty() ? 0 : order[static_cast<std::size_t>(layer)];
+    std::optional<LayerKind>& alike = given[entry];
+    if (!alike) alike = kind_of(config_of(config, entries[entry]), model);
+    LayerKind kind = *alike;
+    kind.experts = entries[entry].experts.value_or(usually_has_experts(moe, layer));
+    const std::size_t number = number_in(forms, kind);
+    if (number == model.kinds.size()) {
+      kind.name = entries[entry].name;
+      model.kinds.push_back(std::move(kind));
+    }
+    return static_cast<std::uint8_t>(number);
+  };
+  for (std::int64_t layer = 0; layer < bounded_layers(config); ++layer) {
+    model.kind_of_layer.push_back(number_of(layer));
+  }
+  if (model.kinds.empty()) model.kinds = {kind_of(config_of(config, entries.front()), model)};
+  if (model.kinds.size() == 1) model.kind_of_layer.clear();
+}
+
 }  // namespace
+
+LayerOrder layer_order(const ModelConfig& config) {
+  LayerOrder order;
+  if (config.layers.empty()) return order;
+  const std::int64_t layers = bounded_layers(config);
+  std::vector<std::uint8_t> once;
+  if (config.layer_pattern) {
+    const auto number_of = [&](std::string_view name) -> std::optional<std::uint8_t> {
+      const auto found = std::ranges::find(config.layers, name, &LayerEntry::name);
+      if (found == config.layers.end()) return std::nullopt;
+      return static_cast<std::uint8_t>(found - config.layers.begin());
+    };
+    PerLayer<std::uint8_t> read =
+        parse_repeated<std::uint8_t>(*config.layer_pattern, most_layers, "layers", number_of);
+    once = std::move(read.values);
+    order.error = std::move(read.error);
+  }
+  if (!config.layer_pattern || !order.error.empty()) {
+    once.clear();
+    for (std::size_t entry = 0; entry < config.layers.size(); ++entry) {
+      const std::int64_t count = std::clamp<std::int64_t>(config.layers[entry].count, 1, most_layers);
+      once.insert(once.end(), static_cast<std::size_t>(count), static_cast<std::uint8_t>(entry));
+    }
+  }
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    order.entries.push_back(once[static_cast<std::size_t>(layer) % once.size()]);
+  }
+  return order;
+}
+
+ModelConfig config_of(const ModelConfig& model, const LayerEntry& entry) {
+  ModelConfig config = model;
+  const auto take = [](auto& ours, const auto& given) {
+    if (given) ours = *given;
+  };
+  take(config.ffn_hidden_size, entry.ffn_hidden_size);
+  take(config.num_query_groups, entry.num_query_groups);
+  take(config.qk_layernorm, entry.qk_layernorm);
+  take(config.use_rope, entry.use_rope);
+  take(config.rotary_base, entry.rotary_base);
+  take(config.rope_scaling, entry.rope_scaling);
+  return config;
+}
 
 ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   const bool gpt2 = config.family == Family::gpt2;
@@ -31,13 +146,9 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.gated_mlp = !gpt2;
   model.layers = config.num_layers;
   model.hidden = config.hidden_size;
-  // For a gated MLP 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x
-  // MLP.
-  model.ffn = config.ffn_hidden_size.value_or(
-      gpt2 ? 4 * bounded(model.hidden) : round_up(8 * bounded(model.hidden), 3 * 256) / 3);
   model.heads = config.num_attention_heads;
-  model.kv_heads = config.num_query_groups.value_or(model.heads);
   model.head_dim = config.kv_channels.value_or(model.heads > 0 ? model.hidden / model.heads : 0);
+  add_kinds(config, moe, model);
   model.seq_length = config.seq_length;
   model.positions = config.max_position_embeddings.value_or(model.seq_length);
   model.vocab = config.vocab_size;
@@ -45,10 +156,7 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.tied = config.tie_word_embeddings.value_or(gpt2);
   model.linear_bias = config.add_bias_linear.value_or(gpt2);
   model.qkv_bias = config.add_qkv_bias.value_or(model.linear_bias);
-  model.qk_norm = config.qk_layernorm;
   model.norm_epsilon = config.norm_epsilon;
-  model.rotary_base = config.rotary_base;
-  model.rope_scaling = config.rope_scaling;
   model.hidden_dropout = config.hidden_dropout;
   model.attention_dropout = config.attention_dropout;
   model.embedding_dropout = config.embedding_dropout;
@@ -56,9 +164,7 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.whole_logits = !config.cross_entropy_loss_fusion;
   model.experts = moe.num_experts;
   model.topk = moe.router_topk;
-  model.expert_ffn = moe.ffn_hidden_size.value_or(model.ffn);
-  model.first_dense = moe.first_dense_layers;
-  model.expert_every = std::max<std::int64_t>(1, moe.layer_frequency);
+  model.expert_ffn = moe.ffn_hidden_size.value_or(model.kinds.front().ffn);
   model.sigmoid_scores = moe.router_score_function == ScoreFunction::sigmoid;
   model.topk_scaling = moe.router_topk_scaling_factor;
   model.expert_groups = std::max<std::int64_t>(1, moe.router_num_groups);

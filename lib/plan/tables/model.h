@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/kinds.h"
 #include "config/schema/config.h"
@@ -12,6 +14,25 @@ namespace trainctl {
 enum class PositionKind : std::uint8_t {
   learned,  // a table that is added to the token embedding
   rotary,   // turns queries and keys (RoPE)
+};
+
+/// A table of sines and cosines: [positions, size].
+struct RopeForm {
+  std::int64_t size = 0;  // features of a head that turn
+  double base = 10000.0;
+  RopeScalingConfig scaling{};
+  friend bool operator==(const RopeForm&, const RopeForm&) = default;
+};
+
+/// What may differ from layer to layer.
+struct LayerKind {
+  std::string name{};  // in model.layers; "" where that names none
+  std::int64_t ffn = 0;
+  std::int64_t kv_heads = 0;
+  bool qk_norm = false;
+  bool experts = false;  // instead of a plain MLP
+  int rope = -1;         // of ModelShape::ropes; -1: queries and keys do not turn
+  friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
 /// `family` is what the world outside calls the network. Code asks for the parts that follow it,
@@ -24,10 +45,11 @@ struct ModelShape {
   bool gated_mlp = false;  // act(gate) * up instead of act(up)
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
-  std::int64_t ffn = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
+  std::vector<LayerKind> kinds{};             // at least one
+  std::vector<std::uint8_t> kind_of_layer{};  // a number of `kinds`; empty: all are of the first
+  std::vector<RopeForm> ropes{};              // those that kinds name
   std::int64_t seq_length = 0;
   std::int64_t longest =
       0;  // of the sequences of all replicas, of which these are shorter; 0: these
@@ -37,18 +59,13 @@ struct ModelShape {
   bool tied = false;
   bool linear_bias = false;  // of the attention's output, the MLP and experts
   bool qkv_bias = false;
-  bool qk_norm = false;
   double norm_epsilon = 1e-5;
-  double rotary_base = 10000.0;
-  RopeScalingConfig rope_scaling;
   double hidden_dropout = 0, attention_dropout = 0, embedding_dropout = 0;
   double init_std = 0.02;
   bool whole_logits = false;     // the head computes all logits of a micro-batch at once
   std::int64_t experts = 1;      // 1: a plain MLP in every block
   std::int64_t topk = 1;         // experts of each token
   std::int64_t expert_ffn = 0;   // width inside one expert
-  std::int64_t first_dense = 0;  // blocks before the first that may have experts
-  std::int64_t expert_every = 1;
   bool rounds = false;          // the experts of a token are chosen in rounds
   bool sigmoid_scores = false;  // of each expert by itself
   bool pre_softmax = true;      // groups of experts are compared by the softmax, not by logits
@@ -69,10 +86,16 @@ struct ModelShape {
   double balance_factor = 0;
   double z_factor = 0;
 
-  /// Whether block `layer` (from 0) has experts instead of a plain MLP.
-  bool has_experts(std::int64_t layer) const {
-    return experts > 1 && layer >= first_dense && layer % expert_every == 0;
+  /// Of block `layer` (from 0).
+  int kind_number(std::int64_t layer) const {
+    const auto at = static_cast<std::size_t>(layer);
+    return at < kind_of_layer.size() ? kind_of_layer[at] : 0;
   }
+  const LayerKind& kind(std::int64_t layer) const {
+    return kinds[static_cast<std::size_t>(kind_number(layer))];
+  }
+  /// Whether the file gives kinds of layers.
+  bool names_kinds() const { return !kinds.front().name.empty(); }
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
   /// With sequences of `length` tokens, while other replicas may have longer ones.
   ModelShape of_length(std::int64_t length) const {
@@ -83,8 +106,18 @@ struct ModelShape {
   }
   std::int64_t longest_sequence() const { return longest > 0 ? longest : seq_length; }
   std::int64_t q_features() const { return heads * head_dim; }
-  std::int64_t kv_features() const { return kv_heads * head_dim; }
 };
+
+/// Of each layer the number of its entry in model.layers: as layer_pattern says, else `count` times
+/// each entry, repeated and cut at num_layers. Empty without entries.
+struct LayerOrder {
+  std::vector<std::uint8_t> entries{};
+  std::string error{};  // why layer_pattern cannot be read; then the order is that without it
+};
+LayerOrder layer_order(const ModelConfig& config);
+
+/// The model as if all of its layers were those of an entry.
+ModelConfig config_of(const ModelConfig& model, const LayerEntry& entry);
 
 /// Fills defaults; checks nothing (check_model in plan/rules/check.h does, with positions).
 ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe = {});

@@ -64,7 +64,7 @@ SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
     case ParamKind::mlp_gate:
     case ParamKind::mlp_up:
     case ParamKind::mlp_down:
-      return input.model.has_experts(unit - 1) ? SplitBy::features : block.feed_forward;
+      return input.model.kind(unit - 1).experts ? SplitBy::features : block.feed_forward;
     default: return SplitBy::features;
   }
 }
@@ -149,7 +149,7 @@ class ParameterTable {
       case Place::row: return over(Axis::tp, 1);
       case Place::key_value:
         row.tp_copies =
-            std::max<std::int64_t>(1, mesh.tp / std::max<std::int64_t>(1, model_.kv_heads));
+            std::max<std::int64_t>(1, mesh.tp / std::max<std::int64_t>(1, model_.kind(unit_ - 1).kv_heads));
         row.shape[0] *= row.tp_copies;  // first: there may be fewer rows than ranks
         return over(Axis::tp, 0);
       case Place::expert_column: over(Axis::ep, 0); return over(Axis::etp, 1);
@@ -203,13 +203,14 @@ double residual_deviation(const ModelShape& model) {
   return model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers));
 }
 
-void add_mlp(ParameterTable& table, const ModelShape& model, const std::string& prefix) {
+void add_mlp(ParameterTable& table, const ModelShape& model, std::int64_t ffn,
+             const std::string& prefix) {
   const bool bias = model.linear_bias;
   const double std = model.init_std;
-  const Shape wide{model.ffn, model.hidden};
+  const Shape wide{ffn, model.hidden};
   if (model.gated_mlp) table.linear(prefix + "mlp.gate", wide, ParamKind::mlp_gate, bias, std);
   table.linear(prefix + "mlp.up", wide, ParamKind::mlp_up, bias, std);
-  table.linear(prefix + "mlp.down", Shape{model.hidden, model.ffn}, ParamKind::mlp_down, bias,
+  table.linear(prefix + "mlp.down", Shape{model.hidden, ffn}, ParamKind::mlp_down, bias,
                residual_deviation(model));
 }
 
@@ -251,23 +252,24 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
 void add_block(ParameterTable& table, const ModelShape& model, int unit) {
   const std::string prefix = block_prefix(unit);
   const double std = model.init_std;
+  const LayerKind& kind = model.kind(unit - 1);
   const std::int64_t q = model.q_features();
-  const std::int64_t kv = model.kv_features();
+  const std::int64_t kv = kind.kv_heads * model.head_dim;
 
   table.norm(prefix + "norm1");
   const std::string attention = prefix + "attention.";
   table.linear(attention + "q", Shape{q, model.hidden}, ParamKind::query, model.qkv_bias, std);
   table.linear(attention + "k", Shape{kv, model.hidden}, ParamKind::key, model.qkv_bias, std);
   table.linear(attention + "v", Shape{kv, model.hidden}, ParamKind::value, model.qkv_bias, std);
-  if (model.qk_norm) {
+  if (kind.qk_norm) {
     table.scale(attention + "q_norm", model.head_dim, ParamKind::query_norm);
     table.scale(attention + "k_norm", model.head_dim, ParamKind::key_norm);
   }
   table.linear(attention + "out", Shape{model.hidden, q}, ParamKind::attention_output,
                model.linear_bias, residual_deviation(model));
   table.norm(prefix + "norm2");
-  if (model.has_experts(unit - 1)) return add_experts(table, model, prefix);
-  add_mlp(table, model, prefix);
+  if (kind.experts) return add_experts(table, model, prefix);
+  add_mlp(table, model, kind.ffn, prefix);
 }
 
 void add_embedding(ParameterTable& table, const ModelShape& model, bool two_homes) {

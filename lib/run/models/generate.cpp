@@ -138,7 +138,7 @@ class Model {
         make_decoder({.device = plan_.device,
                       .model = model,
                       .compute = plan_.compute,
-                      .rope_table = buffers_.rope_table(),
+                      .rope_tables = buffers_.rope_tables(),
                       .weights = [this](const std::string& name) { return store_.weight(name); },
                       .mesh = plan_.mesh,
                       .units = stage_.units,

@@ -20,7 +20,10 @@ void cut_model(Config& config) {
   ModelConfig& model = config.model;
   MoeConfig& moe = config.moe;
   const bool both = moe.num_experts > 1 && (moe.first_dense_layers > 0 || moe.layer_frequency > 1);
-  model.num_layers = both ? 2 : 1;
+  // One layer of each kind.
+  for (LayerEntry& entry : model.layers) entry.count = 1;
+  model.layer_pattern.reset();
+  model.num_layers = std::max<std::int64_t>(both ? 2 : 1, std::ssize(model.layers));
   moe.first_dense_layers = both ? 1 : 0;
   moe.layer_frequency = 1;
   model.from.reset();
