@@ -8,7 +8,7 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "ops/attention.h"
-#include "plan/tables/model.h"
+#include "plan/model/form.h"
 
 namespace trainctl {
 

@@ -1,5 +1,6 @@
 #include "nn/block.h"
 
+#include "base/at.h"
 #include "nn/layer.h"
 #include "ops/add.h"
 #include "ops/dropout.h"
@@ -157,7 +158,9 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   block.attention =
       make_attention(weights, model, form.attention, name + ".attention", source.groups,
                      attention_exchanges(form, source.groups.tp.share(source.groups.split)));
-  if (form.attention.rope >= 0) block.attention.rope_table = at(source.rope_tables, form.attention.rope);
+  if (form.attention.rope >= 0) {
+    block.attention.rope_table = at(source.rope_tables, form.attention.rope);
+  }
   block.mlp = make_feed_forward(source, form, index);
   block.group = source.groups.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "config/upstream/hugging_face_families.h"
 #include "plan/model/form.h"
 #include "weights/hugging_face_files.h"
 #include "weights/hugging_face_names.h"
@@ -72,7 +73,7 @@ Json gpt2_config(const ModelShape& model) {
 /// RoPE as versions before 5 read it, and as later ones do.
 void add_rope(const ModelShape& model, Json& config) {
   Json parameters{{"rope_type", "default"}};
-  const RopeForm& rope = model.ropes.front();
+  const RopeForm rope = model.ropes.empty() ? RopeForm{} : model.ropes.front();
   const RopeScalingConfig& scaling = rope.scaling;
   config["rope_theta"] = rope.base;
   config["rope_scaling"] = nullptr;
@@ -89,14 +90,9 @@ void add_rope(const ModelShape& model, Json& config) {
 }
 
 std::string architecture_of(const std::string& type) {
-  constexpr std::pair<const char*, const char*> names[] = {
-      {"llama", "Llama"},     {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
-      {"mixtral", "Mixtral"}, {"qwen2_moe", "Qwen2Moe"}, {"qwen3_moe", "Qwen3Moe"},
-      {"dots1", "Dots1"}};
-  for (const auto& [one, name] : names) {
-    if (type == one) return name + std::string("ForCausalLM");
-  }
-  throw Error(ExitCode::internal, "no class of transformers for " + type);
+  const HuggingFaceFamily* family = hugging_face_family(type);
+  require(family != nullptr, ExitCode::internal, "no class of transformers for " + type);
+  return std::string(family->class_name) + "ForCausalLM";
 }
 
 void add_dots_experts(const ModelShape& model, Json& config) {
@@ -134,6 +130,13 @@ void add_experts(const ModelShape& model, const std::string& type, Json& config)
   if (!is_mixtral) add_qwen_experts(model, config);
 }
 
+/// Of each layer 1 if it has RoPE.
+void add_rope_layers(const ModelShape& model, Json& config) {
+  std::vector<int> turns;
+  for (std::int64_t i = 0; i < model.layers; ++i) turns.push_back(model.kind(i).rope >= 0 ? 1 : 0);
+  config["no_rope_layers"] = turns;
+}
+
 Json llama_config(const ModelShape& model) {
   const std::string type = hugging_face_type(model);
   Json config{{"architectures", {architecture_of(type)}},
@@ -149,10 +152,12 @@ Json llama_config(const ModelShape& model) {
               {"max_position_embeddings", model.positions},
               {"rms_norm_eps", model.norm_epsilon},
               {"attention_dropout", model.attention_dropout}};
-  if (!type.starts_with("qwen2") && type != "mixtral") config["attention_bias"] = false;
-  if (type == "llama") config["mlp_bias"] = false;
-  if (type.starts_with("qwen")) config["use_sliding_window"] = false;
-  if (type != "llama") config["sliding_window"] = nullptr;
+  const HuggingFaceFamily& family = *hugging_face_family(type);
+  if (family.bias == HuggingFaceBias::refused) config["attention_bias"] = false;
+  if (family.mlp_bias) config["mlp_bias"] = false;
+  if (asks_for_window(family.window)) config["use_sliding_window"] = false;
+  if (family.window != HuggingFaceWindow::none) config["sliding_window"] = nullptr;
+  if (family.no_rope_layer_interval > 0) add_rope_layers(model, config);
   if (model.experts > 1) add_experts(model, type, config);
   add_rope(model, config);
   return config;

@@ -1,5 +1,6 @@
 #include "weights/hugging_face_names.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -192,15 +193,25 @@ void list_llama(const ModelShape& model, ExpertTensors form, Lister& list) {
   list.add("model.norm.weight", {"final_norm.weight"});
 }
 
+bool turns_everywhere(const ModelShape& model) {
+  return model.position_kind != PositionKind::rotary ||
+         std::ranges::all_of(model.kinds, [](const LayerKind& kind) { return kind.rope >= 0; });
+}
+
 /// Kinds of layers that no family has.
 std::string unknown_kinds(const ModelShape& model) {
   for (LayerKind kind : model.kinds) {
     kind.name = model.kind(0).name;
     kind.experts = model.kind(0).experts;
-    if (kind != model.kind(0)) return "its layers differ only in whether they have experts";
+    kind.rope = model.kind(0).rope;
+    if (kind != model.kind(0)) {
+      return "its layers have MLPs of one width, the same number of key heads and all or none q/k "
+             "norms";
+    }
   }
-  if (model.position_kind == PositionKind::rotary && model.ropes.empty()) {
-    return "its Llama has RoPE in every layer";
+  if (model.ropes.size() > 1) return "its layers with RoPE have the same base and scaling";
+  if (!turns_everywhere(model) && hugging_face_type(model) != "smollm3") {
+    return "only its SmolLM3, without q/k norms, biases and experts, has layers without RoPE";
   }
   return "";
 }
@@ -275,7 +286,9 @@ std::string hugging_face_type(const ModelShape& model) {
     return model.kind(0).qk_norm ? "qwen3_moe" : "mixtral";
   }
   if (model.kind(0).qk_norm) return "qwen3";
-  return model.qkv_bias ? "qwen2" : "llama";
+  if (model.qkv_bias) return "qwen2";
+  const bool turns = std::ranges::all_of(model.kinds, [](const LayerKind& kind) { return kind.rope >= 0; });
+  return turns ? "llama" : "smollm3";
 }
 
 std::string unknown_to_hugging_face(const ModelShape& model) {

@@ -35,7 +35,7 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
 /// Whether a tensor is one of those for all experts.
 bool is_of_all_experts(const std::string& name);
 
-/// "gpt2", "llama", "qwen2" or "qwen3"; with experts "dots1", "mixtral", "qwen2_moe" or
+/// "gpt2", "llama", "qwen2", "qwen3" or "smollm3"; with experts "dots1", "mixtral", "qwen2_moe" or
 /// "qwen3_moe".
 std::string hugging_face_type(const ModelShape& model);
 

@@ -39,6 +39,30 @@ TEST_CASE("the families differ in their defaults and switches") {
   CHECK(model_of(with(as("mistral"), "sliding_window", nullptr)).num_query_groups == 4);
 }
 
+TEST_CASE("SmolLM3 has layers without RoPE, by a list or by an interval") {
+  Json smol = with(with(llama(), "model_type", "smollm3"), "num_key_value_heads", 2);
+  smol["num_hidden_layers"] = 9;
+  const auto kinds_of = [](const Json& config) {
+    const ModelConfig model = model_of(config);
+    return model.layer_pattern.value_or("");
+  };
+  CHECK(kinds_of(smol) == "rope*3, no_rope, rope*3, no_rope, rope");
+  CHECK(model_of(smol).rotary_base == 2e6);
+  CHECK(model_of(smol).tie_word_embeddings == true);
+  REQUIRE(model_of(smol).layers.size() == 2);
+  CHECK(model_of(smol).layers[1].use_rope == false);
+  CHECK(kinds_of(with(smol, "no_rope_layer_interval", 5)) == "rope*4, no_rope, rope*4");
+  const Json listed = with(smol, "no_rope_layers", {0, 1, 1, 0, 0, 1, 1, 1, 1});
+  CHECK(kinds_of(listed) == "no_rope, rope*2, no_rope*2, rope*4");
+  CHECK(model_of(with(smol, "no_rope_layers", {1, 1, 1, 1, 1, 1, 1, 1, 1})).layers.empty());
+  CHECK(model_of(with(smol, "no_rope_layers", {0, 0, 0, 0, 0, 0, 0, 0, 0})).use_rope == false);
+  CHECK(contains(problem_of(with(smol, "no_rope_layers", {1, 2})),
+                 "expected a list of 9 numbers, 1 for a layer with RoPE and 0 for one without"));
+  Json window = with(smol, "use_sliding_window", true);
+  window["sliding_window"] = 16;
+  CHECK(contains(problem_of(window), "sliding_window is 16; attention here has no window"));
+}
+
 TEST_CASE("keys that config.json leaves out have the values of transformers") {
   struct Case {
     const char* type;
@@ -53,6 +77,7 @@ TEST_CASE("keys that config.json leaves out have the values of transformers") {
       {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, 32768, 1e4},
       {"qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e4},
       {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, 32768, 1e4},
+      {"smollm3", 128256, 2048, 11008, 36, 16, 4, 128, 32768, 2e6},
   };
   for (const Case& one : cases) {
     INFO(one.type);

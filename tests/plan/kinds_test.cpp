@@ -1,6 +1,6 @@
 // Kinds of layers: which layer is of which, and what of the plan follows per layer.
 #include <algorithm>
-#include <numeric>
+#include <functional>
 
 #include "catch.h"
 #include "config/read/read.h"
@@ -8,6 +8,7 @@
 #include "plan/cost/kind_costs.h"
 #include "plan/model/form.h"
 #include "plan/rules/balance.h"
+#include "plan/tables/params.h"
 #include "sample.h"
 
 using namespace trainctl;
@@ -148,6 +149,27 @@ TEST_CASE("every rank agrees on the kind of each layer", "[kinds]") {
   }
   config.model.layers[0].name = "z";
   CHECK(plan_of(config).hash == hash);
+}
+
+TEST_CASE("presets have as many parameters as the published models", "[kinds]") {
+  const std::pair<const char*, std::int64_t> published[] = {
+      {"gpt2-124m", 124'439'808},       {"llama3-8b", 8'030'261'248},
+      {"mistral-7b-v0.3", 7'248'023'552}, {"qwen2.5-1.5b", 1'543'714'304},
+      {"qwen3-0.6b", 596'049'920},      {"smollm3-3b", 3'075'098'624}};
+  for (const auto& [name, count] : published) {
+    INFO(name);
+    const ReadResult read = read_config_text(
+        "model: {preset: " + std::string(name) +
+            ", make_vocab_size_divisible_by: 1}\ndata: {train: a}\ntrain: {steps: 1, "
+            "global_batch_size: 1}\nlr_schedule: {max_lr: 0.1}\n",
+        "t.yaml", {});
+    REQUIRE(read.complete);
+    std::int64_t found = 0;
+    for (const ParamSpec& row : make_parameters(model_shape(read.config.model), Mesh{})) {
+      found += row.global_shape.numel();
+    }
+    CHECK(found == count);
+  }
 }
 
 TEST_CASE("layers are balanced as well as they can be", "[kinds]") {

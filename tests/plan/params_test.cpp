@@ -1,5 +1,7 @@
 #include "plan/tables/params.h"
 
+#include "plan/model/form.h"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -52,8 +54,8 @@ std::vector<ParamSpec> split(const Config& config, const Mesh& mesh, bool sequen
 TEST_CASE("defaults of the model's sizes", "[model]") {
   ModelConfig config = small_config().model;
   ModelShape gpt2 = model_shape(config);
-  CHECK(gpt2.ffn == 512);
-  CHECK(gpt2.kv_heads == 4);
+  CHECK(gpt2.kind(0).ffn == 512);
+  CHECK(gpt2.kind(0).kv_heads == 4);
   CHECK(gpt2.head_dim == 32);
   CHECK(gpt2.positions == 64);
   CHECK(gpt2.tied);
@@ -64,16 +66,16 @@ TEST_CASE("defaults of the model's sizes", "[model]") {
   config.vocab_size = 257;
   config.max_position_embeddings = 100;
   const ModelShape llama = model_shape(config);
-  CHECK(llama.ffn == 11008);
+  CHECK(llama.kind(0).ffn == 11008);
   CHECK_FALSE(llama.tied);
   CHECK_FALSE(llama.linear_bias);
   CHECK_FALSE(llama.qkv_bias);
   CHECK(llama.padded_vocab == 384);
   CHECK(llama.positions == 100);
   config.hidden_size = 97;  // 8/3 x 97 = 258.7, just past a multiple of 256
-  CHECK(model_shape(config).ffn == 512);
+  CHECK(model_shape(config).kind(0).ffn == 512);
   config.hidden_size = 96;  // exactly 256
-  CHECK(model_shape(config).ffn == 256);
+  CHECK(model_shape(config).kind(0).ffn == 256);
   config.kv_channels = 64;
   config.num_query_groups = 2;
   CHECK(model_shape(config).q_features() == 256);

@@ -15,8 +15,10 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Dots1Config, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
-                          Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
+from transformers import (ArceeConfig, AutoModelForCausalLM, Dots1Config, Ernie4_5Config, GemmaConfig, GlmConfig,
+                          GPT2Config, GraniteConfig, LlamaConfig, MinistralConfig, MistralConfig, MixtralConfig,
+                          Phi3Config, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig, SeedOssConfig,
+                          SmolLM3Config)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
@@ -30,8 +32,13 @@ ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, clip=0.
 GPT2 = dict(vocab_size=75, n_positions=24, n_embd=16, n_layer=2, n_head=2, bos_token_id=74, eos_token_id=74)
 SIZES = dict(vocab_size=75, hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=32, bos_token_id=1)
+FOUR = dict(SIZES, num_hidden_layers=4)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=8)
 SCALED = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=8)
+
+TRAINED = ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1", "llama_biases", "mistral_window", "smollm3", "arcee",
+           "ernie4_5", "granite", "glm", "phi3", "gemma")
 
 # How each is saved: dtype, the largest shard, and changes to the files as older versions wrote them.
 CASES = {
@@ -62,6 +69,27 @@ CASES = {
     "dots1": (Dots1Config(**SIZES, eos_token_id=2, head_dim=8, n_routed_experts=6,
                           n_shared_experts=2, num_experts_per_tok=2, moe_intermediate_size=12, n_group=3, topk_group=1,
                           norm_topk_prob=True, routed_scaling_factor=2.5, first_k_dense_replace=1), dict()),
+    # Families that differ from Llama in forms, each also where it is written as older versions did.
+    "llama_biases": (LlamaConfig(**SIZES, eos_token_id=2, attention_bias=True, mlp_bias=True,
+                                 rope_parameters=dict(YARN, rope_theta=500.0)), dict()),
+    "mistral_window": (MistralConfig(**SIZES, eos_token_id=2, sliding_window=5), dict(old=True)),
+    "ministral": (MinistralConfig(**FOUR, eos_token_id=2, head_dim=8, sliding_window=5,
+                                  layer_types=["sliding_attention", "full_attention"] * 2), dict()),
+    "qwen3_window": (Qwen3Config(**FOUR, eos_token_id=2, head_dim=8, use_sliding_window=True, sliding_window=5,
+                                 max_window_layers=2), dict(old=True)),
+    "smollm3": (SmolLM3Config(**FOUR, eos_token_id=2, pad_token_id=0), dict()),
+    "smollm3_old": (SmolLM3Config(**FOUR, eos_token_id=2, pad_token_id=0, no_rope_layers=[1, 0, 0, 1]), dict(old=True)),
+    "arcee": (ArceeConfig(**SIZES, eos_token_id=2, mlp_bias=True), dict(old=True)),
+    "seed_oss": (SeedOssConfig(**SIZES, eos_token_id=2, head_dim=8, attention_out_bias=True, attention_dropout=0.0,
+                               residual_dropout=0.0), dict()),
+    "ernie4_5": (Ernie4_5Config(**SIZES, eos_token_id=2, head_dim=8, use_bias=True), dict(old=True)),
+    "granite": (GraniteConfig(**SIZES, eos_token_id=2, embedding_multiplier=3.0, logits_scaling=2.0,
+                              residual_multiplier=0.5, attention_multiplier=0.4), dict(old=True)),
+    "glm": (GlmConfig(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8), dict()),
+    "phi3": (Phi3Config(**SIZES, eos_token_id=2, pad_token_id=0, sliding_window=7, original_max_position_embeddings=8,
+                        rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.5],
+                                             long_factor=[2.0, 4.0])), dict()),
+    "gemma": (GemmaConfig(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8), dict()),
 }
 
 
@@ -194,7 +222,7 @@ def main(names):
         if names and name not in names:
             continue
         model = save(name, config, how, seed)
-        if name in ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1"):
+        if name in TRAINED:
             train(name, model, 100 + seed)
 
 

@@ -20,7 +20,7 @@ namespace {
 
 const char* const model_names[] = {
     "gpt2",    "gpt2_hub",         "llama",     "llama_old", "mistral", "qwen2", "qwen3", "bytes",
-    "mixtral", "mixtral_together", "qwen3_moe", "qwen2_moe", "dots1"};
+    "mixtral", "mixtral_together", "qwen3_moe", "qwen2_moe", "dots1", "smollm3", "smollm3_old"};
 constexpr double bound = 1e-4;
 
 SafetensorsFile expected(const std::string& name) {

@@ -23,15 +23,15 @@ constexpr std::int64_t most_kinds = 64;  // entries of model.layers
 /// One kind of layers in `model.layers`: the keys that it has of its own. What it leaves out is the
 /// model's.
 struct LayerEntry {
-  std::string name;        // of letters, digits and _
+  std::string name{};       // of letters, digits and _
   std::int64_t count = 1;  // neighbouring layers; 1 with a pattern
-  std::optional<std::int64_t> ffn_hidden_size;
-  std::optional<std::int64_t> num_query_groups;
-  std::optional<bool> experts;  // default: as moe.first_dense_layers and layer_frequency say
-  std::optional<bool> qk_layernorm;
-  std::optional<bool> use_rope;
-  std::optional<double> rotary_base;
-  std::optional<RopeScalingConfig> rope_scaling;
+  std::optional<std::int64_t> ffn_hidden_size{};
+  std::optional<std::int64_t> num_query_groups{};
+  std::optional<bool> experts{};  // default: as moe.first_dense_layers and layer_frequency say
+  std::optional<bool> qk_layernorm{};
+  std::optional<bool> use_rope{};
+  std::optional<double> rotary_base{};
+  std::optional<RopeScalingConfig> rope_scaling{};
   bool operator==(const LayerEntry&) const = default;
 };
 

@@ -96,6 +96,12 @@ constexpr Preset table[] = {
      "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 12288, "
      "seq_length: 32768, vocab_size: 151936, rotary_base: 1000000, "
      "norm_epsilon: 1.0e-6, qk_layernorm: true, tie_word_embeddings: false}"},
+    {"smollm3-3b",
+     "{family: llama, num_layers: 36, hidden_size: 2048, num_attention_heads: 16, "
+     "num_query_groups: 4, ffn_hidden_size: 11008, seq_length: 65536, vocab_size: 128256, "
+     "layers: [{name: rope, use_rope: true}, {name: no_rope, use_rope: false}], "
+     "layer_pattern: \"rope*3, no_rope\", rotary_base: 5000000, norm_epsilon: 1.0e-6, "
+     "tie_word_embeddings: true}"},
     {"tinyllama-1.1b",
      "{family: llama, num_layers: 22, hidden_size: 2048, "
      "num_attention_heads: 32, num_query_groups: 4, ffn_hidden_size: 5632, "

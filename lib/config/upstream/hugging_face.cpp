@@ -13,10 +13,7 @@
 namespace trainctl {
 namespace {
 
-constexpr std::int64_t mistral_window = 4096;  // transformers' defaults of keys that are missing
-constexpr std::int64_t qwen3_head_size = 128;
-constexpr double usual_theta = 10'000;
-constexpr double mixtral_theta = 1'000'000;
+constexpr std::int64_t usual_window = 4096;  // transformers' default of a missing key
 constexpr int most_depth = 32;
 
 /// Switches that none of the families has here.
@@ -46,7 +43,8 @@ void refuse_other_class(HuggingFaceReader& reader, const std::string& type) {
 
 /// Marks of other models, which a file may have beside a model_type that its own code reads in
 /// another way.
-void refuse_other_models(HuggingFaceReader& reader, const std::string& type) {
+void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
+                         const HuggingFaceFamily* family) {
   const HuggingFaceJson& code = reader.at("auto_map");
   for (const char* name : {"AutoModel", "AutoModelForCausalLM"}) {
     if (code.is_object() && code.contains(name)) {
@@ -66,11 +64,11 @@ void refuse_other_models(HuggingFaceReader& reader, const std::string& type) {
                           "attention_chunk_size", "query_pre_attn_scalar"}) {
     reader.only(key, {}, "attention here has nothing of the kind");
   }
-  const bool normed = type.starts_with("qwen3") || type == "dots1";  // queries and keys
+  const bool normed = family != nullptr && family->qk_norms;
   for (const char* key : {"qk_norm", "use_qk_norm", "qk_layernorm"}) {
     reader.only(key, {normed}, "model_type says it");
   }
-  if (has_hugging_face_experts(type)) return;
+  if (family != nullptr && family->has_experts) return;
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     reader.only(key, {0, 1}, "models of model_type " + type + " have no experts");
   }
@@ -184,7 +182,7 @@ HuggingFaceJson old_rope_type(const HuggingFaceJson& scaling) {
   return {};
 }
 
-void read_rope(HuggingFaceReader& reader, const std::string& type, std::int64_t positions) {
+void read_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t positions) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const HuggingFaceJson& value = reader.at(key);
     if (!value.is_null() && !value.is_object()) {
@@ -199,8 +197,7 @@ void read_rope(HuggingFaceReader& reader, const std::string& type, std::int64_t 
   const HuggingFaceJson scaling =
       reader.at("rope_scaling").is_object() ? reader.at("rope_scaling") : HuggingFaceJson::object();
   const Twice theta = rope_setting(reader, "rope_theta", "rope_theta", reader.at("rope_theta"));
-  reader.give("rotary_base", reader.number(theta.key, theta.value,
-                                           type == "mixtral" ? mixtral_theta : usual_theta));
+  reader.give("rotary_base", reader.number(theta.key, theta.value, family.rope_theta));
   const Twice partial = rope_setting(reader, "partial_rotary_factor", "partial_rotary_factor",
                                      reader.at("partial_rotary_factor"));
   if (!partial.value.is_null() && partial.value != 1.0) {
@@ -218,27 +215,40 @@ void read_rope(HuggingFaceReader& reader, const std::string& type, std::int64_t 
   reader.give_text("rope_scaling", "{factor: 1}");
 }
 
-/// A window that is shorter than the context hides tokens, which attention here does not: whether
-/// there is one. Some classes say for each layer whether it has the window, by a list or by a
-/// number of first layers; the others have it in every layer.
-bool refuse_window(HuggingFaceReader& reader, const std::string& type, std::int64_t layers,
-                   std::int64_t positions) {
-  const bool is_mistral = type == "mistral" || type == "mixtral";
-  const bool is_dots = type == "dots1";
-  if (!is_mistral && !is_dots && !reader.flag("use_sliding_window", false)) return false;
-  const bool by_default = !reader.has("sliding_window");
-  if (by_default && type == "mixtral") return false;
-  if (!by_default && reader.at("sliding_window").is_null()) return false;
-  const std::int64_t window = reader.size("sliding_window", mistral_window);
-  if (window >= positions) return false;
-  const bool by_layer = !is_mistral && type != "qwen3_moe";
+/// Whether a layer has the window that the file names: a list may say it for each layer, or a number
+/// of first layers.
+bool some_layer_slides(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                       std::int64_t layers) {
+  if (family.window == HuggingFaceWindow::all || family.window == HuggingFaceWindow::all_if_given ||
+      family.window == HuggingFaceWindow::if_asked_all) {
+    return true;
+  }
   const HuggingFaceJson& kinds = reader.at("layer_types");
-  if (by_layer && kinds.is_array()) {
-    if (std::find(kinds.begin(), kinds.end(), "sliding_attention") == kinds.end()) return false;
-  } else if (by_layer && type != "qwen2_moe" &&
-             reader.size("max_window_layers", is_dots ? 62 : 28) >= layers) {
+  if (kinds.is_array()) {
+    return std::find(kinds.begin(), kinds.end(), "sliding_attention") != kinds.end();
+  }
+  if (family.window == HuggingFaceWindow::if_asked_last ||
+      family.window == HuggingFaceWindow::without_rope) {
+    return true;
+  }
+  return reader.size("max_window_layers", family.max_window_layers) < layers;
+}
+
+/// A window that is shorter than the context hides tokens, which attention here does not: whether
+/// there is one.
+bool refuse_window(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t layers,
+                   std::int64_t positions) {
+  const HuggingFaceWindow rule = family.window;
+  if (rule == HuggingFaceWindow::none) return false;
+  if (asks_for_window(rule) && !reader.flag("use_sliding_window", false)) return false;
+  const bool by_default = !reader.has("sliding_window");
+  if (by_default && (rule == HuggingFaceWindow::all_if_given ||
+                     rule == HuggingFaceWindow::without_rope)) {
     return false;
   }
+  if (!by_default && reader.at("sliding_window").is_null()) return false;
+  const std::int64_t window = reader.size("sliding_window", usual_window);
+  if (window >= positions || !some_layer_slides(reader, family, layers)) return false;
   const std::string limit = std::to_string(positions);
   reader.problem("sliding_window", window,
                  std::string(by_default ? "this is the value of a missing key; " : "") +
@@ -246,9 +256,9 @@ bool refuse_window(HuggingFaceReader& reader, const std::string& type, std::int6
   return true;
 }
 
-void read_head_size(HuggingFaceReader& reader, const std::string& type, std::int64_t width,
+void read_head_size(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t width,
                     std::int64_t heads) {
-  const std::int64_t usual = type == "qwen3" ? qwen3_head_size : width / heads;
+  const std::int64_t usual = family.head_dim > 0 ? family.head_dim : width / heads;
   // A width of 1 is also what stands for one that cannot be read.
   if (usual < 1 && width > 1) {
     return reader.problem("num_attention_heads", "hidden_size is smaller");
@@ -257,41 +267,59 @@ void read_head_size(HuggingFaceReader& reader, const std::string& type, std::int
   reader.give("kv_channels", reader.size("head_dim", usual));
 }
 
-void read_rotary(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults) {
-  const std::string type = defaults.type;
-  const std::int64_t width = reader.size_or("hidden_size", defaults.hidden_size);
-  const std::int64_t heads = reader.size_or("num_attention_heads", defaults.num_attention_heads);
-  const std::int64_t layers = reader.size_or("num_hidden_layers", defaults.num_hidden_layers);
+void read_biases(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
+  const HuggingFaceBias bias = family.bias;
+  reader.give("add_bias_linear", false);
+  reader.give("add_qkv_bias",
+              bias == HuggingFaceBias::always ||
+                  (bias == HuggingFaceBias::by_key && reader.flag("qkv_bias", true)));
+  if (bias == HuggingFaceBias::refused) {
+    reader.only("attention_bias", {false}, "the attention's output has no bias here");
+  }
+  if (family.mlp_bias) reader.only("mlp_bias", {false}, "these MLPs have no biases here");
+}
+
+void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
+  const HuggingFaceFamily::Sizes& usual = family.sizes;
+  const std::int64_t width = reader.size_or("hidden_size", usual.hidden_size);
+  const std::int64_t heads = reader.size_or("num_attention_heads", usual.num_attention_heads);
+  const std::int64_t layers = reader.size_or("num_hidden_layers", usual.num_hidden_layers);
   const std::int64_t positions =
-      reader.size_or("max_position_embeddings", defaults.max_position_embeddings);
-  const bool normed = type.starts_with("qwen3") || type == "dots1";  // queries and keys
+      reader.size_or("max_position_embeddings", usual.max_position_embeddings);
   reader.give("family", std::string("llama"));
   reader.give("num_layers", layers);
   reader.give("hidden_size", width);
   reader.give("num_attention_heads", heads);
-  const std::int64_t groups = defaults.num_key_value_heads;
+  const std::int64_t groups = usual.num_key_value_heads;
   const bool by_default = groups > 0 && !reader.has("num_key_value_heads");
   reader.give("num_query_groups", by_default ? groups : reader.size("num_key_value_heads", heads));
-  read_head_size(reader, type, width, heads);
-  reader.give("ffn_hidden_size", reader.size_or("intermediate_size", defaults.intermediate_size));
-  reader.give("vocab_size", reader.size_or("vocab_size", defaults.vocab_size));
+  read_head_size(reader, family, width, heads);
+  reader.give("ffn_hidden_size", reader.size_or("intermediate_size", usual.intermediate_size));
+  reader.give("vocab_size", reader.size_or("vocab_size", usual.vocab_size));
   reader.give("max_position_embeddings", positions);
   reader.give("seq_length", positions);
-  reader.give("norm_epsilon", reader.number("rms_norm_eps", type == "mixtral" ? 1e-5 : 1e-6));
-  reader.give("tie_word_embeddings", reader.flag("tie_word_embeddings", false));
-  reader.give("add_bias_linear", false);
-  reader.give("add_qkv_bias",
-              type == "qwen2" || (type == "qwen2_moe" && reader.flag("qkv_bias", true)));
-  reader.give("qk_layernorm", normed);
+  reader.give("norm_epsilon", reader.number("rms_norm_eps", family.rms_norm_eps));
+  reader.give("tie_word_embeddings", reader.flag("tie_word_embeddings", family.tie_word_embeddings));
+  read_biases(reader, family);
+  reader.give("qk_layernorm", family.qk_norms);
   reader.only("hidden_act", {"silu", "swish"}, "the MLP of these families has SiLU");
-  if (type == "llama" || normed) {
-    reader.only("attention_bias", {false}, "the attention's output has no bias here");
-  }
-  if (type == "llama") reader.only("mlp_bias", {false}, "these MLPs have no biases here");
-  const bool refused = type != "llama" && refuse_window(reader, type, layers, positions);
+  const bool refused = refuse_window(reader, family, layers, positions);
   read_layer_types(reader, layers, refused ? 0 : positions);
-  read_rope(reader, type, positions);
-  if (has_hugging_face_experts(type)) read_hugging_face_experts(reader, defaults, layers);
+  read_rope(reader, family, positions);
+  read_hugging_face_layers(reader, family, layers);
+  if (family.has_experts) read_hugging_face_experts(reader, family, layers);
+}
+
+/// "dots1, gpt2, llama or qwen2"
+std::string all_types() {
+  std::vector<std::string> types{"gpt2"};
+  for (const HuggingFaceFamily& family : hugging_face_families()) types.emplace_back(family.type);
+  std::ranges::sort(types);
+  std::string text = types.front();
+  for (std::size_t i = 1; i < types.size(); ++i) {
+    text += (i + 1 < types.size() ? ", " : " or ") + types[i];
+  }
+  return text;
 }
 
 /// Refuses a key that is given twice, of which the JSON library would keep the last.
@@ -324,11 +352,9 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   HuggingFaceReader reader(root, result);
   const HuggingFaceJson& given = reader.at("model_type");
   const std::string type = given.is_string() ? given.get<std::string>() : "";
-  const HuggingFaceDefaults* rotary = hugging_face_defaults_of(type);
+  const HuggingFaceFamily* rotary = hugging_face_family(type);
   if (type != "gpt2" && rotary == nullptr) {
-    reader.problem("model_type",
-                   "expected dots1, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or "
-                   "qwen3_moe");
+    reader.problem("model_type", "expected " + all_types());
     return result;
   }
   refuse_changes(reader);
@@ -338,7 +364,7 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
     read_rotary(reader, *rotary);
   }
   refuse_other_class(reader, type);
-  refuse_other_models(reader, type);
+  refuse_other_models(reader, type, rotary);
   reader.give("init_method_std", reader.number("initializer_range", 0.02));
   result.model = "{" + result.model + "}";
   if (!result.moe.empty()) result.moe = "{" + result.moe + "}";

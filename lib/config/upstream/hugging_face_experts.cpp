@@ -93,7 +93,7 @@ void read_dots_router(HuggingFaceReader& reader, std::int64_t topk) {
   }
 }
 
-void read_dots(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults, std::int64_t topk) {
+void read_dots(HuggingFaceReader& reader, const HuggingFaceFamily& defaults, std::int64_t topk) {
   read_dots_router(reader, topk);
   const std::int64_t width =
       reader.size_or("moe_intermediate_size", defaults.moe_intermediate_size);
@@ -115,13 +115,9 @@ void read_mixtral(HuggingFaceReader& reader) {
 
 }  // namespace
 
-bool has_hugging_face_experts(const std::string& type) {
-  return type == "dots1" || type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe";
-}
-
-void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults,
+void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceFamily& defaults,
                                std::int64_t layers) {
-  const std::string type = defaults.type;
+  const std::string_view type = defaults.type;
   const bool is_mixtral = type == "mixtral";
   const bool is_dots = type == "dots1";
   reader.give_moe("num_experts", count_experts(reader, defaults.experts));
@@ -129,7 +125,7 @@ void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceDefau
   reader.give_moe("router_topk", topk);
   reader.give_moe("ffn_hidden_size",
                   is_mixtral
-                      ? reader.size_or("intermediate_size", defaults.intermediate_size)
+                      ? reader.size_or("intermediate_size", defaults.sizes.intermediate_size)
                       : reader.size_or("moe_intermediate_size", defaults.moe_intermediate_size));
   reader.give_moe("router_score_function", std::string(is_dots ? "sigmoid" : "softmax"));
   reader.give_moe("router_topk_scaling_factor",

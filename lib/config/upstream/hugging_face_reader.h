@@ -1,5 +1,4 @@
-// The typed values of one config.json, with their problems, and the defaults of keys; internal to
-// hugging_face.cpp and hugging_face_experts.cpp.
+// The typed values of one config.json, with their problems; internal to the files hugging_face*.cpp.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 
 #include "config/schema/values.h"
 #include "config/upstream/hugging_face.h"
+#include "config/upstream/hugging_face_families.h"
 
 namespace trainctl {
 
@@ -96,42 +96,12 @@ class HuggingFaceReader {
   HuggingFaceConfig& result_;
 };
 
-/// What keys mean that a config.json leaves out: sizes of a family with rotary positions, from its
-/// class in transformers 5. Nothing: that has no value that works either.
-struct HuggingFaceDefaults {
-  const char* type;  // of model_type
-  std::int64_t vocab_size, hidden_size, intermediate_size;
-  std::int64_t num_hidden_layers, num_attention_heads;
-  std::int64_t num_key_value_heads;  // 0: as many as query heads
-  std::int64_t max_position_embeddings;
-  std::optional<std::int64_t> experts{}, num_experts_per_tok{}, moe_intermediate_size{},
-      shared_expert_intermediate_size{};
-};
-
-inline constexpr HuggingFaceDefaults hugging_face_defaults[] = {
-    {"llama", 32'000, 4096, 11'008, 32, 32, 0, 2048},
-    {"mistral", 32'000, 4096, 14'336, 32, 32, 8, 131'072},
-    {"mixtral", 32'000, 4096, 14'336, 32, 32, 8, 131'072, 8, 2},
-    {"qwen2", 151'936, 4096, 22'016, 32, 32, 32, 32'768},
-    {"qwen2_moe", 151'936, 2048, 5632, 24, 16, 16, 32'768, 60, 4, 1408, 5632},
-    {"qwen3", 151'936, 4096, 22'016, 32, 32, 32, 32'768},
-    {"qwen3_moe", 151'936, 2048, 6144, 24, 32, 4, 32'768, 128, 8, 768},
-    {"dots1", 152'064, 4608, 10'944, 62, 32, 32, 2048, {}, {}, 1408},
-};
-
-/// Null for another type.
-inline const HuggingFaceDefaults* hugging_face_defaults_of(const std::string& type) {
-  for (const HuggingFaceDefaults& row : hugging_face_defaults) {
-    if (type == row.type) return &row;
-  }
-  return nullptr;
-}
-
 /// The part of a config.json that says where the experts are and how they are chosen, for the
 /// model types with experts; `layers` of the model.
-void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceDefaults& defaults,
+void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                                std::int64_t layers);
-/// Whether models of that type have experts.
-bool has_hugging_face_experts(const std::string& type);
+/// The part that says which layers have RoPE.
+void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                              std::int64_t layers);
 
 }  // namespace trainctl
