@@ -61,14 +61,13 @@ std::vector<SlabRow> router_rows(const ModelShape& model) {
 Engine::Engine(const EngineInput& input, World& world)
     : input_(input),
       plan_(input.plan),
-      now_(&plan_),
+      now_(nullptr),
       rows_(plan_.stage_of(world.rank())),
       world_(world),
       devices_(world, plan_.device, input.deadline_seconds, plan_.share_devices),
       compute_(plan_.device, "compute", Stream::Mode::run_inline),
       host_(DeviceKind::cpu, "values", Stream::Mode::run_inline),
-      buffers_(plan_.device, plan_,
-               static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
+      buffers_(plan_.device, plan_, stage_number()),
       ops_(context_of(plan_, world.local_rank(), compute_, buffers_)),
       store_(plan_.device, rows_,
              {.compute = plan_.compute,
@@ -90,51 +89,45 @@ Engine::Engine(const EngineInput& input, World& world)
       evaluation_(plan_, world),
       grad_norm_(store_, *everyone_,
                  {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
-                 state_.of_kernels(), compute_) {
+                 state_.of_kernels(), compute_),
+      own_trace_(input_.hooks.timers && input_.trace == nullptr
+                     ? std::make_unique<Trace>(rows_.actions, 1)
+                     : nullptr),
+      trace_(own_trace_ ? own_trace_.get() : input_.trace),
+      executor_(executor_input()) {
   StepState& state = state_.host();
   state.seed = input_.train.seed;
   state.loss_scale = input_.loss_scaling.initial;
   state.hysteresis = input_.loss_scaling.hysteresis;
   shared_.resize(static_cast<std::size_t>(world.size()));
   counted_.resize(shared_.size());
-  const Mesh& mesh = plan_.mesh;
-  owns_batch_ = reads_first(mesh, world.rank()) && mesh.coordinate(world.rank(), Axis::pp) == 0;
-  if (input_.hooks.timers && input_.trace == nullptr) {
-    own_trace_ = std::make_unique<Trace>(rows_.actions, 1);
-  }
-  parts_ = {.plan = nullptr,
-            .stage = nullptr,
-            .grad_sync = &grad_sync_,
-            .param_sync = &param_sync_,
-            .pipeline = &pipeline_,
-            .host_copies = nullptr,
-            .ops = &ops_,
-            .deadline_seconds = input_.deadline_seconds,
-            .passes = {},
-            .feeds = {},
-            .share = {.sequences = plan_.micro_batch_size,
-                      .replica = mesh.coordinate(world.rank(), Axis::dp),
-                      .tokens = plan_.tokens,
-                      .rank = context_.rank,
-                      .heads_ranks = plan_.context.most(&ContextSplit::heads)},
-            .feed_places = {},
-            .hooks = {.after_forward = forward_hook(),
-                      .after_backward = backward_hook(),
-                      .before_reduce = input_.hooks.grad_sync},
-            .fit = [this](int view, const Batch& batch) { fit(view, batch); },
-            .step = [this] { optimizer_step(); },
-            .meet = {},
-            .passes_end = 0,
-            .trace = own_trace_ ? own_trace_.get() : input_.trace,
-            .activity = world.activity()};
-  if (parts_.trace != nullptr && plan_.device == DeviceKind::cuda) parts_.trace->follow(compute_);
-  if (input_.meet) parts_.meet = [this] { share({}); };
+  owns_batch_ = reads_first(plan_.mesh, world.rank()) && stage_number() == 0;
+  if (trace_ != nullptr && plan_.device == DeviceKind::cuda) trace_->follow(compute_);
   use(plan_.after(0));
   devices_.open();
 }
 
-Engine::~Engine() {
-  if (parts_.activity != nullptr) parts_.activity->name_actions({});
+ExecutorInput Engine::executor_input() {
+  return {.buffers = buffers_,
+          .pipeline = pipeline_,
+          .ops = ops_,
+          .deadline_seconds = input_.deadline_seconds,
+          .share = {.sequences = plan_.micro_batch_size,
+                    .replica = plan_.mesh.coordinate(world_.rank(), Axis::dp),
+                    .tokens = plan_.tokens,
+                    .rank = context_.rank,
+                    .heads_ranks = plan_.context.most(&ContextSplit::heads)},
+          .make_stage = [this] { return make_stage(); },
+          .make_pass = [this](int view, int chunk) { return make_pass(view, chunk); },
+          .param_sync = &param_sync_,
+          .grad_sync = &grad_sync_,
+          .hooks = {.after_forward = forward_hook(),
+                    .after_backward = backward_hook(),
+                    .before_reduce = input_.hooks.grad_sync},
+          .optimizer_step = [this] { optimizer_step(); },
+          .meet = input_.meet ? [this] { share({}); } : std::function<void()>(),
+          .trace = trace_,
+          .activity = world_.activity()};
 }
 
 void Engine::initialise() {
@@ -210,8 +203,7 @@ TrainState Engine::train_state() const {
 
 Engine::RowHook Engine::forward_hook() {
   if (!input_.hooks.after_forward) return {};
-  const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
-  return [this, stage](const Action& row, int unit, int view) {
+  return [this, stage = stage_number()](const Action& row, int unit, int view) {
     const ChunkPlaces places = plan_.map.places();
     const UnitRange& units = at(rows_.units, row.chunk);
     // What comes from a chunk of this stage was shown when it was made.
@@ -253,8 +245,7 @@ std::function<void(std::int64_t, float, const Tensor&)> Engine::dropout_hook() c
 
 Engine::RowHook Engine::backward_hook() {
   if (!input_.hooks.after_backward) return {};
-  const int stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
-  return [this, stage](const Action& row, int unit, int view) {
+  return [this, stage = stage_number()](const Action& row, int unit, int view) {
     const int gradient =
         rows_in_view(plan_, rows(), stage, view).input_gradient_of(row.chunk, unit);
     settle();
@@ -275,7 +266,7 @@ StepReport Engine::train_step(const std::vector<Batch>& batches) {
   run_step(batches);
   state_.fetch(compute_, input_.deadline_seconds);
   const double seconds = seconds_since(start);
-  if (parts_.trace != nullptr) parts_.trace->end_step(seconds);
+  if (trace_ != nullptr) trace_->end_step(seconds);
   tell_timers();
   const StepReport report = finish_step(seconds);
   world_.traffic().end();
@@ -313,16 +304,16 @@ void Engine::enqueue_step(const std::vector<Batch>& batches) {
   state_.send(compute_);
   store_.begin_gradients(compute_);
   if (router_sums_.contains("sums")) compute_.zero(router_sums_.at("sums"));
-  execute(batches, parts_);
+  executor_.step(batches);
 }
 
 void Engine::run_step(const std::vector<Batch>& batches) {
   if (graph_ == nullptr) return enqueue_step(batches);
-  fill_feeds(batches, parts_);
+  executor_.fill_feeds(batches);
   graph_->run({.compute = compute_,
                .traffic = world_.traffic(),
-               .trace = parts_.trace,
-               .activity = parts_.activity,
+               .trace = trace_,
+               .activity = world_.activity(),
                .enqueue = [&] { enqueue_step(batches); },
                .settle = [&] { settle(); }});
   param_sync_.expire();
@@ -340,7 +331,7 @@ void Engine::optimizer_step() {
 
 void Engine::tell_timers() const {
   if (!input_.hooks.timers) return;
-  const TimerSeconds seconds = timers_of(*parts_.trace, parts_.trace->completed_steps());
+  const TimerSeconds seconds = timers_of(*trace_, trace_->completed_steps());
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     input_.hooks.timers(timer_names[i].name, seconds[i]);
   }
@@ -388,12 +379,6 @@ StepReport Engine::finish_step(double seconds) {
           .router = router};
 }
 
-/// Gathers what a unit reads, where that does not stay on the rank.
-std::function<void(int)> Engine::fetching() {
-  if (!frees_weights(rows_)) return {};
-  return [this](int unit) { param_sync_.fetch(unit, ops_, input_.deadline_seconds); };
-}
-
 std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rule,
                                        std::int64_t max_windows,
                                        const std::function<bool()>& ends) {
@@ -404,15 +389,10 @@ std::optional<double> Engine::evaluate(const Dataset& data, const BatchRule& rul
     return most > 0;
   };
   return evaluation_.run({.plan = *now_,
-                          .stage = *stage_,
+                          .executor = executor_,
                           .pipeline = pipeline_,
                           .compute = compute_,
                           .state = state_,
-                          .passes = passes_,
-                          .feeds = feeds_,
-                          .share = parts_.share,
-                          .fit = [this](const Batch& batch) { fit(0, batch); },
-                          .before_unit = fetching(),
                           .ends = ends ? std::function<bool()>(any_ends) : nullptr,
                           .deadline_seconds = input_.deadline_seconds},
                          data, rule, max_windows);

@@ -32,7 +32,6 @@ class Engine {
   /// number of threads of the calling thread. Throws Error{unavailable} if a kernel that the plan
   /// needs is missing or memory does not suffice.
   Engine(const EngineInput& input, World& world);
-  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -81,8 +80,12 @@ class Engine {
   using RowHook = std::function<void(const Action& row, int unit, int view)>;
   /// Takes places and rows of `plan`, the run's or one of Plan::smaller, from the next step on.
   void use(const Plan& plan);
+  ExecutorInput executor_input();
   std::unique_ptr<Stage> make_stage();
   const StagePlan& rows() const { return now_->stage_of(world_.rank()); }
+  int stage_number() const {
+    return static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp));
+  }
   Pass make_pass(int view, int chunk) const;
   void settle() const;  // waits for the device, at most twice the deadline
   void broadcast_parameters();
@@ -92,14 +95,12 @@ class Engine {
   RouterHook router_hook() const;
   RouterHook router_backward_hook() const;
   std::function<void(std::int64_t, float, const Tensor&)> dropout_hook() const;
-  std::function<void(int unit)> fetching();
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);
   void enqueue_step(const std::vector<Batch>& batches);
   void run_step(const std::vector<Batch>& batches);
   void count_batches(const std::vector<Batch>& batches);  // Collective
-  void fit(int view, const Batch& batch);                 // ExecutorParts::fit
   void optimizer_step();
   StepReport finish_step(double seconds);
   void tell_timers() const;
@@ -110,7 +111,7 @@ class Engine {
 
   EngineInput input_;
   const Plan& plan_;
-  const Plan* now_;        // see plan()
+  const Plan* now_;        // see plan(); null before the first use()
   const StagePlan& rows_;  // of this rank's stage, with the full batch
   World& world_;
   DeviceWorld devices_;
@@ -132,15 +133,11 @@ class Engine {
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check
   Pipeline pipeline_;
-  std::unique_ptr<HostCopies> host_copies_;
   Evaluation evaluation_;
   GradNorm grad_norm_;
-  std::unique_ptr<Stage> stage_;
   std::unique_ptr<Trace> own_trace_;  // for hooks.timers, where none was given
-  ExecutorParts parts_;
-  std::vector<Pass> passes_;  // [view][chunk]
-  std::vector<Feed> feeds_;
-  std::vector<int> feed_places_;      // ExecutorParts
+  Trace* trace_;                      // that one, or the given one; may be null
+  Executor executor_;
   std::unique_ptr<StepGraph> graph_;  // of now_; null: steps are enqueued row by row
   std::vector<Pair> shared_;          // by rank
   std::vector<Counts> counted_;       // the same

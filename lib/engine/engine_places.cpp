@@ -48,54 +48,20 @@ double flops_of_row(const Plan& plan, std::int64_t tokens) {
 }  // namespace
 
 void Engine::use(const Plan& plan) {
-  const bool first = stage_ == nullptr;
+  const bool first = now_ == nullptr;
   if (!first && &plan == now_) return;
   now_ = &plan;
-  buffers_.lay_out(rows());
-  pipeline_.lay_out(plan);
-  host_copies_ = std::make_unique<HostCopies>(rows(), buffers_);
-  stage_ = make_stage();
-  passes_.clear();
-  feeds_.clear();
-  for (int view = 0; view < rows().activation_slots.views(); ++view) {
-    for (int chunk = 0; chunk < plan.map.chunks; ++chunk) passes_.push_back(make_pass(view, chunk));
-  }
   graph_.reset();
-  feed_places_.clear();
+  std::vector<int> feed_places;
   const std::string why = plan.cuda_graphs ? why_no_graphs(input_, devices_) : "";
   if (plan.cuda_graphs && why.empty()) {
     graph_ = std::make_unique<StepGraph>();
-    feed_places_ = places_in_views(rows().activation_slots.view_of);
+    feed_places = places_in_views(rows().activation_slots.view_of);
   }
   if (first && plan.graphs_asked && !why.empty() && world_.rank() == 0) {
     log_warning("parallel.cuda_graphs has no effect, steps run row by row: " + why);
   }
-  const int places = feed_places_.empty() ? 1 : *std::ranges::max_element(feed_places_) + 1;
-  for (const Pass& pass : passes_) {
-    feeds_.emplace_back(pass.batch, input_.deadline_seconds, places);
-  }
-  const std::vector<Action>& actions = rows().actions;
-  parts_.plan = &rows();
-  parts_.stage = stage_.get();
-  parts_.host_copies = host_copies_.get();
-  parts_.passes = passes_;
-  parts_.feeds = feeds_;
-  parts_.feed_places = feed_places_;
-  parts_.passes_end = end_of_passes(actions);
-  if (parts_.trace != nullptr) parts_.trace->change_rows(actions);
-  if (parts_.activity != nullptr) name_rows(*parts_.activity, actions);
-}
-
-void Engine::fit(int view, const Batch& batch) {
-  if (buffers_.length(view) == batch.length) return;
-  buffers_.set_length(view, batch.length);
-  stage_->place(view);
-  host_copies_->place(view);
-  const int chunks = now_->map.chunks;
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const Pass& pass = at(passes_, view * chunks + chunk) = make_pass(view, chunk);
-    at(feeds_, view * chunks + chunk).aim(pass.batch);
-  }
+  executor_.use(plan, stage_number(), std::move(feed_places));
 }
 
 std::unique_ptr<Stage> Engine::make_stage() {
@@ -110,7 +76,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .form = [this](int view, int unit) { return form_in_view(rows(), view, unit); },
        .defers_head = [this](int view) { return defers_in_view(rows(), view); },
        .places = plan_.map.places(),
-       .stage = static_cast<int>(plan_.mesh.coordinate(world_.rank(), Axis::pp)),
+       .stage = stage_number(),
        .micro_batch_size = plan_.micro_batch_size,
        .views = rows().activation_slots.views(),
        .tp = {.group = tp_.get(),
@@ -192,7 +158,7 @@ MemoryEstimate Engine::memory() const {
   memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();
-  for (const Feed& feed : feeds_) memory.data += feed.host_bytes();
+  memory.data += executor_.feed_bytes();
   memory.communication = grad_sync_.bytes() + param_sync_.bytes();
   for (const Traffic::Row& row : world_.traffic().rows()) memory.communication += row.memory;
   return memory;

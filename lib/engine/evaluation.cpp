@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/at.h"
-
 namespace trainctl {
 
 namespace {
@@ -23,8 +21,7 @@ void drop_sequences(Batch& batch, std::int64_t kept) {
 }  // namespace
 
 Evaluation::Evaluation(const Plan& plan, World& world)
-    : stage_(static_cast<int>(plan.mesh.coordinate(world.rank(), Axis::pp))),
-      last_(stage_ == plan.map.places().last_stage()),
+    : last_(plan.mesh.coordinate(world.rank(), Axis::pp) == plan.map.places().last_stage()),
       peers_(world.group("stage", plan.mesh.group(world.rank(), {Axis::tp, Axis::cp, Axis::dp}))),
       shared_(2 * static_cast<std::size_t>(peers_->size())) {}
 
@@ -65,62 +62,17 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     for (std::size_t i = 0; i < shared_.size(); ++i) all[i % 2] += shared_[i];
     mean[0] = all[0] / all[1];
   }
-  const bool knows = parts.pipeline.share_result(mean);
+  const bool knows = parts.pipeline.share_result(host_tensor(mean.data(), 1));
   return knows ? std::optional(mean[0]) : std::nullopt;
 }
 
-void Evaluation::forward(const Parts& parts, const Pass& pass, const UnitRange& units) {
-  if (!parts.before_unit) return parts.stage.forward(pass, 0, units, Leg::whole);
-  for (int unit = units.begin; unit < units.end; ++unit) {
-    parts.before_unit(unit);
-    parts.stage.forward(pass, 0, {unit, unit + 1}, Leg::whole);
-  }
-}
-
-void Evaluation::add_batch(const Parts& parts, const Batch& batch,
-                           std::array<double, 2>& sums) const {
-  const Plan& plan = parts.plan;
-  parts.fit(batch);
-  parts.pipeline.use({&batch, 1});
-  for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-    at(parts.feeds, chunk).run(batch, parts.share, parts.compute);
-  }
+void Evaluation::add_batch(const Parts& parts, const Batch& batch, std::array<double, 2>& sums) {
   parts.state.host().loss_sum = 0;
   parts.state.send(parts.compute);
-  forward(parts);
+  parts.executor.forward(batch);
   parts.state.fetch(parts.compute, parts.deadline_seconds);
   sums[0] += parts.state.host().loss_sum;
-  sums[1] += reads_first(plan.mesh, parts.pipeline.world_rank()) ? batch.weight_sum : 0;
-}
-
-/// F of every chunk in turn, with the messages around it.
-void Evaluation::forward(const Parts& parts) const {
-  const StagePlan& rows = at(parts.plan.stages, stage_);
-  const ChunkPlaces places = parts.plan.map.places();
-  for (int chunk = 0; chunk < places.chunks; ++chunk) {
-    const UnitRange& units = at(rows.units, chunk);
-    Pass pass = at(parts.passes, chunk);
-    pass.training = false;
-    Action row{.kind = ActionKind::receive_forward,
-               .chunk = chunk,
-               .begin = units.begin,
-               .end = units.end};
-    // All passes lie in view 0, where what the chunk receives and makes may have the place of what
-    // was sent before.
-    parts.pipeline.await_outputs();
-    if (places.receives(stage_, chunk)) {
-      parts.pipeline.exchange({&row, 1});
-      parts.pipeline.await_received(row);
-    }
-    row.kind = ActionKind::forward;
-    if (units.empty()) {
-      parts.pipeline.pass_on(row);
-    } else {
-      forward(parts, pass, units);
-    }
-    row.kind = ActionKind::send_forward;
-    if (places.sends(stage_, chunk)) parts.pipeline.exchange({&row, 1});
-  }
+  sums[1] += reads_first(parts.plan.mesh, parts.pipeline.world_rank()) ? batch.weight_sum : 0;
 }
 
 }  // namespace trainctl

@@ -7,33 +7,25 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "comm/world.h"
 #include "data/batch.h"
-#include "engine/memory/feed.h"
+#include "engine/executor.h"
 #include "engine/memory/shared_state.h"
 #include "engine/pipeline.h"
-#include "nn/stage.h"
 #include "plan/plan.h"
 
 namespace trainctl {
 
 class Evaluation {
  public:
-  /// `state` is what the passes point to.
   struct Parts {
     const Plan& plan;
-    Stage& stage;
+    Executor& executor;  // of its rows
     Pipeline& pipeline;
     Stream& compute;
-    const SharedState& state;
-    std::span<const Pass> passes;               // of view 0, by chunk
-    std::span<Feed> feeds;                      // of their tensors
-    Share share;                                // of a batch, that goes into the tensors of a pass
-    std::function<void(const Batch&)> fit;      // see ExecutorParts::fit; of view 0
-    std::function<void(int unit)> before_unit;  // collective over replicas; may be empty
+    const SharedState& state;  // what the passes point to
     // Whether to end early. Collective over all ranks, which get the same answer; may be empty.
     std::function<bool()> ends;
     double deadline_seconds;
@@ -51,12 +43,9 @@ class Evaluation {
 
  private:
   /// The loss of one batch, added to `sums` with its weight.
-  void add_batch(const Parts& parts, const Batch& batch, std::array<double, 2>& sums) const;
-  void forward(const Parts& parts) const;
-  static void forward(const Parts& parts, const Pass& pass, const UnitRange& units);
+  static void add_batch(const Parts& parts, const Batch& batch, std::array<double, 2>& sums);
 
-  int stage_ = 0;                 // this rank's
-  bool last_ = true;              // it has the head
+  bool last_ = true;              // this rank has the head
   std::unique_ptr<Group> peers_;  // the ranks of this rank's stage
   std::vector<double> shared_;    // loss and weight of each of them
 };

@@ -194,9 +194,8 @@ void Pipeline::pass_on(const Action& row) {
   ops_.stream->copy(to, part((forward ? chunk.input : chunk.output_gradient).value, row));
 }
 
-bool Pipeline::share_result(std::span<double> values) {
+bool Pipeline::share_result(const Tensor& data) {
   const int last = places_.last_stage();
-  const Tensor data = host_tensor(values.data(), std::ssize(values));
   if (group_->size() == 1) return true;
   Group& group = group_->on_host();
   Stream stream(DeviceKind::cpu, "result", Stream::Mode::run_inline);

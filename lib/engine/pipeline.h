@@ -42,10 +42,10 @@ class Pipeline {
   void await_gradient(const Action& row);
   /// F or B of a chunk without units: what it receives is what it sends.
   void pass_on(const Action& row);
-  /// Sends `values` of the stage with the model's last chunk to every stage if the plan broadcasts
-  /// results, else to rank 0. Returns whether this rank has them. Collective over each pipeline
-  /// group.
-  bool share_result(std::span<double> values);
+  /// Sends `values` (on the host) of the stage with the model's last chunk to every stage if the
+  /// plan broadcasts results, else to rank 0. Returns whether this rank has them. Collective over
+  /// each pipeline group.
+  bool share_result(const Tensor& values);
   int world_rank() const { return world_rank_; }
 
  private:

@@ -28,7 +28,27 @@ AttentionDropout Attention::dropout_of(const Pass& pass) const {
           .seq_length = seq_length};
 }
 
+Attention::Saved Attention::with_cache(const KeyValueCache& cache, Saved saved) const {
+  const Tensor& keys = cache.keys[layer];
+  const Tensor& values = cache.values[layer];
+  const std::int64_t tokens = saved.q.rows();
+  const std::int64_t seen = cache.seen;
+  saved.k = keys.slice(seen, seen + tokens);
+  saved.v = values.slice(seen, seen + tokens);
+  if (k_norm.empty()) saved.k_raw = saved.k;
+  saved.keys = keys.slice(0, seen + tokens);
+  saved.values = values.slice(0, seen + tokens);
+  saved.shape.key_length = seen + tokens;
+  saved.shape.query_offset = seen;
+  return saved;
+}
+
 void Attention::forward(const Pass& pass, const Saved& saved) const {
+  if (pass.cache != nullptr) return run(pass, with_cache(*pass.cache, saved));
+  run(pass, saved);
+}
+
+void Attention::run(const Pass& pass, const Saved& saved) const {
   project(pass, saved, true);
   attend(pass, saved);
   finish(pass, saved);

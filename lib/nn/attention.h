@@ -1,6 +1,5 @@
 // Self-attention: q, k, v projections, optional per-head q/k norm, optional RoPE, causal attention,
-// output projection. Decoding with a KV cache uses the same code; k and v are then rows of the
-// cache.
+// output projection. Decoding with a cache uses the same code; k and v are then rows of the cache.
 #pragma once
 
 #include "nn/exchange/gathered_products.h"
@@ -38,6 +37,7 @@ struct Attention {
   std::int64_t first_head = 0;  // that attention works on
   std::int64_t heads = 0;       // of all ranks
   std::int64_t seq_length = 0;  // for the element index of dropout
+  std::size_t layer = 0;        // of the model
 
   /// T new tokens (S of them in this rank's part of the residual stream), K keys (T in training),
   /// heads and features of this rank; S and T are to each other as in MlpSaved. Attention itself
@@ -82,6 +82,9 @@ struct Attention {
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
+  /// With the rows of the cache that the pass's tokens fill, and those that they see.
+  Saved with_cache(const KeyValueCache& cache, Saved saved) const;
+  void run(const Pass& pass, const Saved& saved) const;  // forward
   AttentionDropout dropout_of(const Pass& pass) const;
   /// Where each query's document begins.
   Tensor first_position(const Pass& pass) const {

@@ -164,6 +164,7 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   block.mlp = make_feed_forward(source, form, index);
   block.group = source.groups.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);
+  block.attention.layer = static_cast<std::size_t>(index);
   block.attention.dropout_site = 1 + 3 * index;
   block.attention_site = 2 + 3 * index;
   block.mlp_site = 3 + 3 * index;

@@ -39,7 +39,9 @@ class DecoderStage final : public Stage {
         blocks_[index(unit)].forward(pass, saved.first[index(unit)], leg);
       } else {
         final_norm_.forward(pass, saved.final_norm);
-        head_.forward(pass, saved.head);
+        if (pass.cache == nullptr) return head_.forward(pass, saved.head);
+        const Tensor& x = saved.head.x;
+        head_.logits(pass, x.slice(x.rows() - 1, x.rows()), saved.head.logits);
       }
     }
   }

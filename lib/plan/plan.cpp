@@ -144,6 +144,16 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   return input;
 }
 
+ScheduleInput forward_input(const Plan& plan, int stage) {
+  ScheduleInput input = schedule_input(plan, stage);
+  input.microbatches = 1;
+  input.forms = {};
+  input.deferral = {};
+  input.legs.clear();
+  input.forward_only = true;
+  return input;
+}
+
 bool defers_in_view(const StagePlan& stage, int view) {
   return microbatch_in(stage, view) < stage.deferral.microbatches;
 }

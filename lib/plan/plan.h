@@ -54,6 +54,8 @@ struct StagePlan {
   ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
+  // The same of one forward pass in view 0, with all weights there that are not freed after use.
+  std::vector<Action> forward_actions;
   Deferral deferral;
   int warmup = 0;  // forwards before the first backward
   int slots = 1;   // micro-batches in flight, of one chunk
@@ -148,6 +150,7 @@ std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket);
 bool frees_weights(const StagePlan& stage);
 
 ScheduleInput schedule_input(const Plan& plan, int stage);  // of its generator and refinement
+ScheduleInput forward_input(const Plan& plan, int stage);   // the same of a forward pass
 
 /// Whether the head's weight gradient is deferred for the micro-batches of a view: no other keeps a
 /// slot of theirs.

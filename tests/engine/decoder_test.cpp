@@ -1,12 +1,11 @@
 // Decoding with a KV cache against one pass over the whole text.
-#include "nn/decoder.h"
+#include "engine/decoder.h"
 #include "plan/prepare/make_plan.h"
 
 #include <cmath>
 
 #include "catch.h"
 #include "config/read/read.h"
-#include "engine/memory/buffers.h"
 #include "engine/parameters/param_store.h"
 #include "sample_run.h"
 
@@ -18,12 +17,11 @@ struct Small {
   explicit Small(const std::vector<std::string>& options)
       : read(read_config_text(sample_yaml(), "sample.yaml", options)),
         plan(make_plan(read.config, {}, read.sources, read.diagnostics)),
-        stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline),
-        buffers(DeviceKind::cpu, plan, 0),
+        world(self_world()),
+        devices(*world, DeviceKind::cpu, 60),
         store(DeviceKind::cpu, plan.stages.front(), {.compute = plan.compute, .training = false}) {
     REQUIRE(!read.diagnostics.has_errors());
-    ops = buffers.context(stream);
-    store.initialise(ops, 3, plan.mesh, 0);
+    store.initialise(decoder()->ops(), 3, plan.mesh, 0);
     for (int i = 0; i < static_cast<int>(plan.stages.front().parameters.size());
          ++i) {  // far from uniform logits
       const Tensor values = store.master(i);
@@ -32,19 +30,17 @@ struct Small {
   }
 
   std::unique_ptr<Decoder> decoder() {
-    return make_decoder(
-        {.model = plan.model,
-         .compute = plan.compute,
-         .rope_tables = buffers.rope_tables(),
-         .weights = [this](const std::string& name) { return store.weight(name); }});
+    return std::make_unique<Decoder>(
+        DecoderInput{.plan = plan, .world = devices, .weights = [this](const std::string& name) {
+                       return store.weight(name);
+                     }});
   }
 
   ReadResult read;
   Plan plan;
-  Stream stream;
-  Buffers buffers;
+  std::unique_ptr<World> world;
+  DeviceWorld devices;
   ParamStore store;
-  OpContext ops;
 };
 
 std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
@@ -74,21 +70,21 @@ TEST_CASE("token by token, in pieces and at once give the same logits") {
     const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44, 12, 9, 31, 2};
     const std::span<const std::int32_t> all(tokens);
     const auto at_once = small.decoder();
-    const std::vector<float> expected = copy(at_once->advance(small.ops, all));
+    const std::vector<float> expected = copy(at_once->advance(all));
     CHECK(expected.size() == 61);
     const auto stepwise = small.decoder();
     std::vector<float> found;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-      found = copy(stepwise->advance(small.ops, all.subspan(i, 1)));
+      found = copy(stepwise->advance(all.subspan(i, 1)));
     }
     CHECK(largest_difference(found, expected) < 1e-4);
     const auto pieces = small.decoder();
-    pieces->advance(small.ops, all.first(4));
-    CHECK(largest_difference(copy(pieces->advance(small.ops, all.subspan(4))), expected) < 1e-4);
+    pieces->advance(all.first(4));
+    CHECK(largest_difference(copy(pieces->advance(all.subspan(4))), expected) < 1e-4);
     CHECK(pieces->seen() == 11);
     pieces->reset();
     std::vector<std::int32_t> other = tokens;
     other[1] = 18;
-    CHECK(largest_difference(copy(pieces->advance(small.ops, other)), expected) > 1e-2);
+    CHECK(largest_difference(copy(pieces->advance(other)), expected) > 1e-2);
   }
 }

@@ -6,9 +6,9 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "count_blocks.h"
+#include "engine/decoder.h"
 #include "engine/engine.h"
 #include "engine/ledger.h"
-#include "nn/decoder.h"
 #include "plan/prepare/make_plan.h"
 #include "run/data/corpus.h"
 #include "run/directory/metrics.h"
@@ -195,23 +195,20 @@ TEST_CASE("generating a token allocates nothing") {
   ReadResult read =
       read_config_text(sample_yaml(), "sample.yaml", {"model.family=llama", "data.train=none"});
   const Plan plan = make_plan(read.config, {}, read.sources, read.diagnostics);
-  Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
-  const Buffers buffers(DeviceKind::cpu, plan, 0);
-  const OpContext ops = buffers.context(stream);
+  const auto world = self_world();
+  const DeviceWorld devices(*world, DeviceKind::cpu, 60);
   ParamStore store(DeviceKind::cpu, plan.stages.front(),
                    {.compute = plan.compute, .training = false});
-  store.initialise(ops, 3, plan.mesh, 0);
-  const auto decoder =
-      make_decoder({.model = plan.model,
-                    .compute = plan.compute,
-                    .rope_tables = buffers.rope_tables(),
-                    .weights = [&](const std::string& name) { return store.weight(name); }});
+  Decoder decoder({.plan = plan, .world = devices, .weights = [&](const std::string& name) {
+                     return store.weight(name);
+                   }});
+  store.initialise(decoder.ops(), 3, plan.mesh, 0);
   const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44};
-  decoder->advance(ops, std::span(tokens).first(3));
-  decoder->advance(ops, std::span(tokens).subspan(3, 1));
+  decoder.advance(std::span(tokens).first(3));
+  decoder.advance(std::span(tokens).subspan(3, 1));
   start_watching_blocks();
   for (std::size_t i = 4; i < tokens.size(); ++i) {
-    decoder->advance(ops, std::span(tokens).subspan(i, 1));
+    decoder.advance(std::span(tokens).subspan(i, 1));
   }
   const BlocksTaken taken = stop_watching_blocks();
   INFO(taken.first);

@@ -182,58 +182,6 @@ TEST_CASE("Llama's activations", "[activations]") {
   CHECK(rows.count("layers.0.norm1.rstd") == 1);
 }
 
-TEST_CASE("the order of the rows on one rank", "[activations]") {
-  Config config = small_config();
-  config.model.num_layers = 1;
-  const ModelShape model = model_shape(config.model);
-  std::vector<std::string> names;
-  for (const auto& row :
-       make_activations({model, Mesh{}, 1, DType::f32, false, {}}, {{0, 3}}).rows) {
-    names.push_back(row.name);
-  }
-  const std::string n = "layers.0.";
-  const std::string b = "chunk.0.batch.";
-  const std::vector<std::string> expected{b + "tokens",
-                                          b + "labels",
-                                          b + "position",
-                                          b + "global_token",
-                                          b + "loss_weight",
-                                          b + "first_position",
-                                          "embedding.d_output",
-                                          n + "input",
-                                          n + "norm1",
-                                          n + "norm1.mean",
-                                          n + "norm1.rstd",
-                                          n + "attention.v",
-                                          n + "attention.k",
-                                          n + "attention.q",
-                                          n + "attention.context",
-                                          n + "attention.logsumexp",
-                                          n + "middle",
-                                          n + "norm2",
-                                          n + "norm2.mean",
-                                          n + "norm2.rstd",
-                                          n + "mlp.up",
-                                          n + "mlp.act",
-                                          n + "mlp.d_up",
-                                          n + "d_output",
-                                          n + "attention.d_middle",
-                                          n + "attention.d_v",
-                                          n + "attention.d_k",
-                                          n + "attention.d_q",
-                                          "head.input",
-                                          "head.norm",
-                                          "head.norm.mean",
-                                          "head.norm.rstd",
-                                          "head.d_norm",
-                                          "branch",
-                                          "d_norm",
-                                          "d_context",
-                                          "head.logits",
-                                          "head.stats"};
-  CHECK(names == expected);
-}
-
 TEST_CASE("tensor parallelism cuts what lies between gather and scatter", "[activations]") {
   const Config config = small_config();
   const std::int64_t t = 3 * 64;

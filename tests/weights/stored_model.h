@@ -9,9 +9,8 @@
 
 #include "catch.h"
 #include "config/read/read.h"
-#include "engine/memory/buffers.h"
+#include "engine/decoder.h"
 #include "engine/parameters/param_store.h"
-#include "nn/decoder.h"
 #include "plan/prepare/make_plan.h"
 #include "reference_model.h"
 #include "weights/load_weights.h"
@@ -58,17 +57,14 @@ struct LoadedRank {
 /// The logits after each of `tokens`, row by row, from what `rank` holds (all of the model).
 inline std::vector<float> logits_of(const Plan& plan, ParamStore& store,
                                     const std::vector<std::int32_t>& tokens) {
-  Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
-  const Buffers buffers(DeviceKind::cpu, plan, 0);
-  const OpContext ops = buffers.context(stream);
-  const auto decoder =
-      make_decoder({.model = plan.model,
-                    .compute = plan.compute,
-                    .rope_tables = buffers.rope_tables(),
-                    .weights = [&](const std::string& name) { return store.weight(name); }});
+  const auto world = self_world();
+  const DeviceWorld devices(*world, DeviceKind::cpu, 60);
+  Decoder decoder({.plan = plan, .world = devices, .weights = [&](const std::string& name) {
+                     return store.weight(name);
+                   }});
   std::vector<float> logits;
   for (const std::int32_t token : tokens) {
-    const auto row = decoder->advance(ops, {&token, 1});
+    const auto row = decoder.advance({&token, 1});
     logits.insert(logits.end(), row.begin(), row.end());
   }
   return logits;

@@ -169,13 +169,4 @@ void ParamSync::complete(const OpContext& context, double deadline_seconds) {
   current_ = true;
 }
 
-void ParamSync::fetch(int unit, const OpContext& context, double deadline_seconds) {
-  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
-    const ReadBlock& read = at(stage_.reads, block);
-    if (!read.freed || !read.holds(unit)) continue;
-    start(block, *context.stream);
-    wait(block, context, deadline_seconds);
-  }
-}
-
 }  // namespace trainctl

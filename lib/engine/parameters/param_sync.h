@@ -34,9 +34,6 @@ class ParamSync {
   void expire();
   /// Gathers every block that stays and waits, unless done since the last update. Collective.
   void complete(const OpContext& context, double deadline_seconds);
-  /// Outside of a step: gathers the blocks that `unit` reads and that do not stay. They are there
-  /// until the next call. Collective.
-  void fetch(int unit, const OpContext& context, double deadline_seconds);
 
  private:
   struct Gather {

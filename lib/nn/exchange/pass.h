@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <vector>
 
 #include "device/tensor.h"
 #include "ops/context.h"
@@ -25,6 +26,12 @@ struct BatchTensors {
   Tensor real;
 };
 
+/// What blocks have made of the tokens before those of a pass, in decoding.
+struct KeyValueCache {
+  std::vector<Tensor> keys, values;  // by layer of the model: [positions, features of this rank]
+  std::int64_t seen = 0;             // tokens whose rows are there; the pass fills the next
+};
+
 struct Pass {
   const OpContext* ops = nullptr;
   StepState* state = nullptr;  // device memory
@@ -42,6 +49,8 @@ struct Pass {
   std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& gradient)>
       routed_back{};
   std::function<void(std::int64_t site, float probability, const Tensor& values)> dropped{};
+  // Null: each pass has whole sequences. Else the head only makes the last token's logits.
+  const KeyValueCache* cache = nullptr;
   bool training = true;  // false: no dropout, no gradients
   double deadline_seconds = std::numeric_limits<double>::infinity();  // of a wait for the device
 

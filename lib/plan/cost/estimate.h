@@ -58,6 +58,8 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
 /// The rows of all stages without their costs: two ranks that share layers and two replicas stand
 /// for all. It looks at `plan`.
 SimulationInput simulation_input(const Plan& plan);
+/// The same of StagePlan::forward_actions.
+SimulationInput forward_simulation(const Plan& plan);
 
 /// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the
 /// bubble of the papers, (stages - 1) / (chunks x micro-batches + stages - 1).

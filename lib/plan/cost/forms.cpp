@@ -120,6 +120,10 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
   return bytes;
 }
 
+ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
+  return make_activations(activation_input(plan, stage, forms), at(plan.stages, stage).units);
+}
+
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
                              std::int64_t length) {
   const ModelShape model = plan.model.of_length(length);
@@ -170,7 +174,7 @@ void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& r
   ScheduleInput input = schedule_input(plan, stage);
   input.forms = rows.forms;
   lay_moves(plan, input, config, rows, like);
-  ActivationTable table = make_activations(activation_input(plan, stage, rows.forms), rows.units);
+  ActivationTable table = activations_of(plan, stage, rows.forms);
   rows.activations = std::move(table.rows);
   rows.declared = std::move(table.places);
   if (!plan.gradient.fused) {

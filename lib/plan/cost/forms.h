@@ -24,6 +24,9 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
 void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like = nullptr);
 
+/// The activations of a stage whose layers have these forms.
+ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms);
+
 /// The shapes of the first rows of `rows` (stage number `stage`) for micro-batches of `length`
 /// tokens a sequence; those that are missing have the same for every length.
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,

@@ -29,6 +29,10 @@ std::vector<Action> schedule_zb_h1(const ScheduleInput& input);
 /// Its messages are exchanged one by one: in batches, stages would wait for each other.
 std::vector<Action> schedule_zb_v(const ScheduleInput& input);
 
+/// F of one micro-batch through all chunks, each message by itself and awaited at once, without a
+/// step: for evaluation and generation.
+std::vector<Action> schedule_forward_only(const ScheduleInput& input);
+
 using Generator = std::vector<Action> (*)(const ScheduleInput&);
 
 /// In the order of config/schema/schedules.h.

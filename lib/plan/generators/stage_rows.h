@@ -41,6 +41,11 @@ class StageRows {
   void receive_forward(int microbatch, int chunk) {
     if (receives(chunk)) add(ActionKind::receive_forward, microbatch, chunk);
   }
+  /// Where receives are only posted.
+  void wait_forward(int microbatch, int chunk) {
+    const bool posts = input_.messages.mode == MessageMode::overlapped;
+    if (posts && receives(chunk)) add(ActionKind::wait_forward, microbatch, chunk);
+  }
   void send_forward(int microbatch, int chunk) {
     if (sends(chunk)) add(ActionKind::send_forward, microbatch, chunk);
   }
@@ -78,8 +83,9 @@ class StageRows {
   /// The rows so far, followed by the step.
   std::vector<Action> finish() {
     rows_.push_back(Action{.kind = ActionKind::step});
-    return std::move(rows_);
+    return take();
   }
+  std::vector<Action> take() { return std::move(rows_); }
 
  private:
   bool receives(int chunk) const { return places_.receives(input_.stage, chunk); }

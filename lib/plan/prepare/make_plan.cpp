@@ -23,23 +23,27 @@ namespace trainctl {
 
 namespace {
 
-/// Proves the rows of all stages against each other, which also gives the bubble. Replicas run the
-/// same rows, and so do the ranks that share layers, so two of each stand for all. What is to run
-/// on devices must also end there, where queues are stricter.
-void prove(Plan& plan) {
-  SimulationInput simulation = simulation_input(plan);
+/// Proves the rows of all stages against each other, and gives the bubble. Replicas run the same
+/// rows, and so do the ranks that share layers, so two of each stand for all. What is to run on
+/// devices must also end there, where queues are stricter.
+double prove(const Plan& plan, SimulationInput simulation) {
   simulation.cost = [layers = plan.model.layers](const RankRows&, const Action& action) {
     return layer_cost(action, layers);
   };
   Simulation result = simulate(simulation);
-  plan.bubble_fraction = result.bubble_fraction;
+  const double bubble = result.bubble_fraction;
   simulation.on_devices = plan.device == DeviceKind::cuda;
   simulation.hosts_meet = plan.share_devices == DeviceSharing::without_nccl;
   if (simulation.on_devices && result.violations.empty()) result = simulate(simulation);
-  if (result.violations.empty()) return;
+  if (result.violations.empty()) return bubble;
   throw Error(ExitCode::internal,
               "the schedule breaks its own rules: " + result.violations.front() + " (" +
                   std::to_string(result.violations.size()) + " in all)");
+}
+
+void prove(Plan& plan) {
+  plan.bubble_fraction = prove(plan, simulation_input(plan));
+  prove(plan, forward_simulation(plan));
 }
 
 std::vector<RatePoint> preview_rates(const Config& config) {
@@ -214,6 +218,15 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   lay_out(plan, stage, move_config(config), rows);
 }
 
+/// What is gathered stays for one use: the slots of a step are sure to have room for that.
+void set_forward(Plan& plan, int stage) {
+  StagePlan& rows = at(plan.stages, stage);
+  const ScheduleInput input = forward_input(plan, stage);
+  const std::vector<ReadBlock> reads = freed_only(rows.reads);
+  rows.forward_actions =
+      gather_freed(refine(schedule_forward_only(input), input, {}, reads), reads, 0);
+}
+
 /// What follows from the rows and tables of all stages.
 void estimate(Plan& plan, const Config& config) {
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -276,6 +289,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
   if (picks_forms(config.recompute)) pick_forms(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
+  for (int stage = 0; stage < plan.map.stages; ++stage) set_forward(plan, stage);
   prove(plan);
   add_smaller(plan, config);
   estimate(plan, config);

@@ -52,6 +52,14 @@ class Times {
     }
   }
 
+  /// The last time at which the row of a micro-batch is read. Where nothing comes back, all units
+  /// of a chunk have read its data only at the end of F.
+  int end_of(const ActivationSpec& row, int microbatch) const {
+    const bool data = input_.forward_only && row.storage == Storage::batch && row.unit >= 0;
+    const int unit = data ? at(input_.units, row.chunk).end - 1 : row.unit;
+    return of(row.chunk, unit, microbatch, row.until).last;
+  }
+
   const Span& of(int chunk, int unit, int microbatch, Moment moment) const {
     const int place = unit < 0 ? 0 : unit - at(input_.units, chunk).begin;
     return spans_[index(chunk, place, microbatch)][static_cast<std::size_t>(moment)];
@@ -76,7 +84,7 @@ class Times {
       const int base = at(input_.units, row.chunk).begin;
       if (row.begin == row.end) span(row.chunk, 0, row.microbatch, moment).note(time);
       for (int unit = row.begin; unit < row.end; ++unit) {
-        const bool up = moment == Moment::forward;
+        const bool up = moment == Moment::forward || input_.forward_only;
         const int step = up ? unit - row.begin : row.end - 1 - unit;
         span(row.chunk, unit - base, row.microbatch, moment).note(time + step);
       }
@@ -93,7 +101,10 @@ class Times {
       case ActionKind::receive_backward:
         span(row.chunk, width(row.chunk) - 1, row.microbatch, Moment::gradient).note(time);
         break;
-      case ActionKind::forward: return note_units(Moment::forward);
+      case ActionKind::forward:
+        // What lives until a pass that never comes ends here.
+        if (input_.forward_only) note_units(Moment::backward);
+        return note_units(Moment::forward);
       case ActionKind::offload:
       case ActionKind::wait_offload: return note_units(Moment::offload);
       case ActionKind::reload:
@@ -236,7 +247,7 @@ class Assignment {
       for (int m = 0; m < input_.microbatches; ++m) {
         if (!concerns(life, m)) continue;
         stays.push_back({times_.of(life.chunk, life.unit, m, life.from).first,
-                         times_.of(life.chunk, life.unit, m, life.until).last, index, m});
+                         times_.end_of(life, m), index, m});
       }
     }
     std::stable_sort(stays.begin(), stays.end(),

@@ -179,6 +179,13 @@ std::vector<Action> gather_freed(const std::vector<Action>& rows,
   return Gatherer(rows, blocks, ahead).write();
 }
 
+std::vector<ReadBlock> freed_only(std::vector<ReadBlock> blocks) {
+  for (ReadBlock& block : blocks) {
+    if (!block.freed) block = {.units = {}, .freed = true};
+  }
+  return blocks;
+}
+
 Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks,
                  const std::vector<std::int64_t>& sizes) {
   std::vector<RowSpans> lives(blocks.size());

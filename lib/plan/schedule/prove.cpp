@@ -63,6 +63,7 @@ class Proof {
 
   void run() {
     for (row_ = 0; row_ < rows_.size(); ++row_) check(rows_[row_]);
+    if (in_.forward_only) return finish_forward();
     if (!stepped_) fail("has no step");
   }
 
@@ -75,8 +76,15 @@ class Proof {
     violations_.push_back(where + ": " + what);
   }
 
+  static bool goes_up(ActionKind kind) {
+    return names_block(kind) || kind == ActionKind::fetch || kind == ActionKind::forward ||
+           kind == ActionKind::receive_forward || kind == ActionKind::wait_forward ||
+           kind == ActionKind::send_forward;
+  }
+
   void check(const Action& action) {
     if (stepped_) fail("comes after the step");
+    if (in_.forward_only && !goes_up(action.kind)) return fail("is not of a forward pass");
     if (!in_range(action)) return fail("is out of range");
     moves_.check(action);
     copies_.check(action);
@@ -325,6 +333,15 @@ class Proof {
         once(now.sent_backward);
         break;
     }
+  }
+
+  void finish_forward() {
+    for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      if (forward_done(at(chunk, 0), in_.units[static_cast<std::size_t>(chunk)])) continue;
+      fail("F of all units of chunk " + std::to_string(chunk) + " has not run");
+    }
+    moves_.finish();
+    legs_.finish();
   }
 
   bool posts_only() const { return in_.messages.mode == MessageMode::overlapped; }

@@ -32,6 +32,7 @@ struct ScheduleInput {  // of one stage
   bool late_weights = false;  // W comes behind the message with what its B made
   // By unit, whether its passes run in legs (Action::leg) beside others; empty: none does.
   std::vector<char> legs{};
+  bool forward_only = false;  // one micro-batch goes up and nothing comes back
   int chunks() const { return static_cast<int>(units.size()); }
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
@@ -126,6 +127,9 @@ std::vector<Action> copy_to_host(const std::vector<Action>& rows, const Schedule
 /// of the next `ahead` uses are gathered; what none of these uses reads is freed.
 std::vector<Action> gather_freed(const std::vector<Action>& rows,
                                  const std::vector<ReadBlock>& blocks, int ahead);
+
+/// As rows see `blocks` where those that are not freed are there before: nothing reads these.
+std::vector<ReadBlock> freed_only(std::vector<ReadBlock> blocks);
 
 /// The slots of the blocks that are freed: two that are held at once have different ones. `sizes`:
 /// of each block, in any unit, which is that of the ring.

@@ -88,7 +88,8 @@ struct Simulation {
 /// slot while another bucket's gradients or a sum are in it), then a tied embedding summed over its
 /// stages, and all sums awaited; parameters that other ranks update gathered and awaited before
 /// they are read, freed after, and never two blocks in one slot; what a layer keeps on the host
-/// copied there after F, back before R or B, and both copies awaited; one step, last. Over all
+/// copied there after F, back before R or B, and both copies awaited; one step, last, or none and
+/// nothing but F in what is ScheduleInput::forward_only. Over all
 /// ranks: every message and collective meets its partners, the messages between two chunks are
 /// received in the order in which they are sent, and there is no cycle of waits (the shortest cycle
 /// is named). Neighbouring message rows form one batch that is posted together; the

@@ -14,10 +14,8 @@
 #include "comm/others_wait.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "engine/memory/buffers.h"
+#include "engine/decoder.h"
 #include "engine/parameters/param_store.h"
-#include "nn/decoder.h"
-#include "ops/kernels.h"
 #include "run/agreement.h"
 #include "run/data/corpus.h"
 #include "run/models/model_directory.h"
@@ -94,124 +92,66 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
   return {std::move(read), std::move(plan)};
 }
 
-/// Without activations: the decoder has its own.
-Plan without_activations(Plan plan) {
-  for (StagePlan& stage : plan.stages) {
-    stage.activations.clear();
-    stage.activation_slots = {};
-  }
-  return plan;
-}
-
-constexpr int result_tag = 1 << 20;  // beyond the decoder's, which are chunks
-
 /// Everything that turns tokens into the next one, on one rank of a layout.
 class Model {
  public:
   /// `tokens`: the most that are seen at a time, if the model has as many positions.
   Model(const std::filesystem::path& directory, const Run& run, std::int64_t tokens, World& world,
         Group& everyone)
-      : plan_(without_activations(run.plan)),
-        stage_(plan_.stage_of(world.rank())),
+      : plan_(run.plan),
         deadline_(run.read.config.parallel.deadline_seconds),
         devices_(world, plan_.device, deadline_, plan_.share_devices),
-        stream_(plan_.device, "compute", Stream::Mode::run_inline),
         host_(DeviceKind::cpu, "tokens", Stream::Mode::run_inline),
-        buffers_(plan_.device, plan_,
-                 static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
-        store_(plan_.device, stage_, {.compute = plan_.compute, .training = false}),
+        store_(plan_.device, plan_.stage_of(world.rank()),
+               {.compute = plan_.compute, .training = false}),
         everyone_(everyone),
-        tp_(devices_.group("tp", plan_.mesh.group(world.rank(), Axis::tp))),
-        pp_(devices_.group("pp", plan_.mesh.group(world.rank(), Axis::pp),
-                           {.carries = Carries::messages})),
-        reports_(plan_.mesh.group(world.rank(), Axis::pp).front() == 0),
-        result_(static_cast<std::size_t>(plan_.model.vocab)) {
+        first_(world.rank() == 0),
+        // A cache for a context that stays empty would be large.
+        decoder_({.plan = plan_,
+                  .world = devices_,
+                  .weights = [this](const std::string& name) { return store_.weight(name); },
+                  .positions = tokens,
+                  .deadline_seconds = deadline_}) {
     set_thread_count(plan_.threads_per_rank);
-    ops_ = buffers_.context(stream_);
     while_others_wait(everyone, "weights", true, [&] {
       load_weights(*open_weights(directory, plan_.model), plan_, world.rank(), store_);
     });
-    store_.refresh_weights(ops_);
-    ModelShape model = plan_.model;  // a cache for a context that stays empty would be large
-    model.positions = std::min(model.positions, tokens);
-    decoder_ =
-        make_decoder({.device = plan_.device,
-                      .model = model,
-                      .compute = plan_.compute,
-                      .rope_tables = buffers_.rope_tables(),
-                      .weights = [this](const std::string& name) { return store_.weight(name); },
-                      .mesh = plan_.mesh,
-                      .units = stage_.units,
-                      .places = plan_.map.places(),
-                      .tp = tp_.get(),
-                      .pp = pp_.get(),
-                      .splits = for_decoding(plan_.splits),
-                      .deadline_seconds = deadline_});
+    store_.refresh_weights(decoder_.ops());
     devices_.open();
   }
 
   /// Forgets what was seen.
-  void restart() { decoder_->reset(); }
+  void restart() { decoder_.reset(); }
 
   /// What `choose` makes of the logits after `tokens`, of which all but the last `fresh` have been
   /// seen. The same on every rank. Collective.
   template <class Choose>
   std::int32_t next(const std::vector<std::int32_t>& tokens, std::size_t fresh, Choose choose) {
-    const auto room = static_cast<std::size_t>(decoder_->capacity() - decoder_->seen());
+    const auto room = static_cast<std::size_t>(decoder_.capacity() - decoder_.seen());
     if (fresh > room) {
-      decoder_->reset();
+      decoder_.reset();
       fresh =
           std::min(tokens.size(),
-                   static_cast<std::size_t>(std::max<std::int64_t>(1, decoder_->capacity() / 2)));
+                   static_cast<std::size_t>(std::max<std::int64_t>(1, decoder_.capacity() / 2)));
     }
-    const auto logits = decoder_->advance(ops_, std::span(tokens).last(fresh));
-    if (pp_->size() == 1) return choose(logits);
-    std::copy(logits.begin(), logits.end(), result_.begin());
-    return plan_.result_broadcast ? choose_everywhere(choose) : choose_on_first(choose);
-  }
-
- private:
-  /// The last stage sends its logits to all stages.
-  template <class Choose>
-  std::int32_t choose_everywhere(Choose choose) {
-    pp_->on_host().broadcast(result(), plan_.map.places().last_stage(), host_);
-    host_.synchronize();
-    return choose(std::span<const float>(result_));
-  }
-
-  /// Rank 0 alone gets the logits; the others its token, which they need to go on.
-  template <class Choose>
-  std::int32_t choose_on_first(Choose choose) {
-    const int last = plan_.map.places().last_stage();
-    Group& pipeline = pp_->on_host();
-    std::int32_t token = 0;
-    if (reports_ && last > 0 && pipeline.rank() == last)
-      host_.wait(pipeline.send(result(), 0, result_tag, host_));
-    if (reports_ && pipeline.rank() == 0) {
-      if (last > 0) host_.wait(pipeline.receive(result(), last, result_tag, host_));
-      token = choose(std::span<const float>(result_));
-    }
+    const auto logits = decoder_.advance(std::span(tokens).last(fresh));
+    if (plan_.mesh.pp == 1 || plan_.result_broadcast) return choose(logits);
+    // Rank 0 alone gets the logits; the others its token, which they need to go on.
+    std::int32_t token = first_ ? choose(logits) : 0;
     everyone_.broadcast(host_tensor(&token, 1), 0, host_);
     host_.synchronize();
     return token;
   }
 
-  Tensor result() { return host_tensor(result_.data(), std::ssize(result_)); }
-
-  const Plan plan_;
-  const StagePlan& stage_;
+ private:
+  const Plan& plan_;
   double deadline_;
   DeviceWorld devices_;
-  Stream stream_;
-  Stream host_;  // of values that ranks exchange beside it
-  Buffers buffers_;
+  Stream host_;  // of values that ranks exchange beside the device
   ParamStore store_;
   Group& everyone_;  // of the host
-  std::unique_ptr<Group> tp_, pp_;
-  bool reports_;  // rank 0 is in this rank's pipeline
-  std::vector<float> result_;
-  OpContext ops_;
-  std::unique_ptr<Decoder> decoder_;
+  bool first_;       // this is rank 0
+  Decoder decoder_;
 };
 
 /// As given, else what the configuration names, else that of the model's directory.
