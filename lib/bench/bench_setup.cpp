@@ -5,10 +5,12 @@
 #include <ostream>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/philox.h"
 #include "config/read/read.h"
 #include "device/cuda_device.h"
 #include "ops/cuda_attention.h"
+#include "ops/kernels.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
 #include "run/preflight/machine.h"
@@ -45,6 +47,18 @@ std::string open_bench_device(const Plan& plan) {
   }
   const CudaDeviceProperties device = cuda_module().properties(0);
   return device.name + ", " + std::to_string(device.multiprocessors) + " multiprocessors";
+}
+
+BenchContext::BenchContext(const Plan& plan)
+    : where_(open_bench_device(plan)),
+      stream_(plan.device, "compute", Stream::Mode::run_inline),
+      scratch_(plan.device, {{"scratch", {plan.scratch_bytes()}, DType::u8}}) {
+  set_thread_count(plan.threads_per_rank);
+  const Tensor scratch = scratch_.at("scratch");
+  ops_ = {.kernels = &kernels_for(plan.device),
+          .stream = &stream_,
+          .scratch = static_cast<std::byte*>(scratch.data),
+          .scratch_bytes = scratch.bytes()};
 }
 
 void tell(const BenchRequest& request, const std::string& document, std::ostream& out,

@@ -10,6 +10,7 @@
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
+#include "device/slab.h"
 #include "engine/engine.h"
 #include "plan/plan.h"
 
@@ -26,6 +27,22 @@ BenchSetup read_bench_setup(const BenchRequest& request);
 /// Selects the device of the plan for this thread. Its name and number of threads or
 /// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.
 std::string open_bench_device(const Plan& plan);
+
+/// What operations run with on the device of a plan, for the calling thread and its number of
+/// threads. Throws as open_bench_device.
+class BenchContext {
+ public:
+  explicit BenchContext(const Plan& plan);
+  const std::string& where() const { return where_; }  // open_bench_device
+  const OpContext& ops() const { return ops_; }
+  Stream& stream() { return stream_; }
+
+ private:
+  std::string where_;
+  Stream stream_;
+  Slab scratch_;
+  OpContext ops_;
+};
 
 /// Prints what `table` prints, or the document where JSON is asked for, which also goes to the
 /// file of the request. Throws Error{io} where that cannot be written.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/model/experts.h"
 #include "verify/layouts.h"
 
 namespace trainctl {
@@ -25,19 +26,10 @@ Config sharing_experts(const Config& config, std::int64_t microbatches) {
 /// Of the experts of one layer and micro-batch: their share of the products of the B rows of
 /// blocks, which multiply as much as F.
 double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps) {
-  const LocalShape local = plan.local_of(first_block_with(plan.model, true));
-  const LocalShape plain = plan.local_of(first_block_with(plan.model, false));
-  const double wide = plan.model.gated_mlp ? 3 : 2;
-  const auto attention = static_cast<double>(2 * local.q + 2 * local.kv);
-  const double experts = wide * static_cast<double>(local.expert_ffn * plan.model.topk);
-  const double others = attention + wide * static_cast<double>(local.shared_ffn);
-  const double dense = attention + wide * static_cast<double>(plain.ffn);
-  double all = 0;
-  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
-    all += plan.model.kind(layer).experts ? experts + others : dense;
-  }
+  const int routed = first_block_with(plan.model, true);
+  const double experts = matrix_flops(routed_products(plan.form_of(routed), plan.local_of(routed)));
   return block_product_seconds(plan, steps) * experts /
-         (all * static_cast<double>(plan.microbatches));
+         (matrix_flops_of_blocks(plan) * static_cast<double>(plan.microbatches));
 }
 
 /// Half of the choices are of experts of the other rank.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/figures.h"
+#include "plan/model/block.h"
 
 namespace trainctl {
 
@@ -28,6 +29,14 @@ double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& ste
     }
     return sum;
   });
+}
+
+double matrix_flops_of_blocks(const Plan& plan) {
+  double flops = 0;
+  for (int unit = 1; unit <= plan.model.layers; ++unit) {
+    flops += matrix_flops(block_products(plan.form_of(unit), plan.local_of(unit)));
+  }
+  return flops;
 }
 
 LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input) {

@@ -40,5 +40,7 @@ LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input);
 
 /// Seconds of the products in B rows of the blocks of a step, on the first rank.
 double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& steps);
+/// Of these products in one micro-batch: FLOPs in F, of which B has as many.
+double matrix_flops_of_blocks(const Plan& plan);
 
 }  // namespace trainctl

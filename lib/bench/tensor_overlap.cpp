@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/model/attention.h"
+#include "plan/model/mlp.h"
 #include "verify/layouts.h"
 
 namespace trainctl {
@@ -25,13 +27,12 @@ Config on_two_ranks(const Config& config, bool overlaps) {
 /// Of attention's output, or of the MLP's if that is smaller: its share of the products of the B
 /// rows of blocks, which multiply as much as F.
 double smallest_product(const Plan& plan, const std::vector<TimedStep>& steps) {
-  const LocalShape local = plan.local_of(first_block_with(plan.model, false));
-  const double wide = plan.model.gated_mlp ? 3 : 2;
-  const double all =
-      static_cast<double>(2 * local.q + 2 * local.kv) + wide * static_cast<double>(local.ffn);
-  const auto smallest = static_cast<double>(std::min(local.q, local.ffn));
-  return block_product_seconds(plan, steps) / static_cast<double>(plan.model.layers) * smallest /
-         all;
+  const int unit = first_block_with(plan.model, false);
+  const LayerForm form = plan.form_of(unit);
+  const LocalShape local = plan.local_of(unit);
+  const double smallest = std::min(attention_products(form, local).back().flops(),
+                                   mlp_products(form, local).back().flops());
+  return block_product_seconds(plan, steps) * smallest / matrix_flops_of_blocks(plan);
 }
 
 /// Each of two ranks sends half of the tensor, in one message.

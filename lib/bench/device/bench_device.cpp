@@ -286,16 +286,11 @@ void bench_device(const BenchRequest& request, const DeviceBench& given, std::os
   const bool cuda = plan.device == DeviceKind::cuda;
   if (options.like.empty()) options.like = cuda ? "h100-sxm" : "cpu-avx2";
   DeviceFigures like = figures_like(options.like);
-  const std::string where = open_bench_device(plan);
-  set_thread_count(plan.threads_per_rank);
-  Stream stream(plan.device, "compute", Stream::Mode::run_inline);
-  const Slab scratch(plan.device, {{"scratch", {plan.scratch_bytes()}, DType::u8}});
-  const OpContext ops{.kernels = &kernels_for(plan.device),
-                      .stream = &stream,
-                      .scratch = static_cast<std::byte*>(scratch.at("scratch").data),
-                      .scratch_bytes = scratch.at("scratch").bytes()};
+  const BenchContext context(plan);
+  const std::string& where = context.where();
   out << "on " << where << '\n';
-  DeviceFigures device = DeviceMeter(plan, ops, options, std::move(like), out).measure(where);
+  DeviceFigures device =
+      DeviceMeter(plan, context.ops(), options, std::move(like), out).measure(where);
   if (options.local_ranks > 1) measure_links(options, plan.device, device, out);
   write_whole_file(options.file, write_device(device));
   out << "wrote " << options.file.string() << ": use it as cluster.device\n";

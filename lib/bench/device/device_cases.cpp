@@ -1,9 +1,8 @@
 #include "bench/device/device_cases.h"
 
-#include <cmath>
 #include <string>
 
-#include "ops/attention.h"
+#include "bench/ops/attention_calls.h"
 #include "ops/matmul.h"
 
 namespace trainctl {
@@ -52,51 +51,15 @@ std::vector<ProductCase> product_cases(const OpBench& bench, double rate, double
 
 std::vector<AttentionCase> attention_cases(const OpBench& bench, double rate, double longest) {
   std::vector<AttentionCase> cases;
-  const OpContext* ops = &bench.ops();
   for (const std::int64_t length : {256, 512, 1024, 2048, 4096, 8192}) {
     for (const std::int64_t dim : {64, 128}) {
       constexpr std::int64_t heads = 8;
       const PricedAttention priced{length, heads, dim, length, length};
       if (5 * priced.flops() / rate > longest) continue;
-      const AttentionShape shape{.sequences = 1,
-                                 .query_length = length,
-                                 .key_length = length,
-                                 .heads = heads,
-                                 .kv_heads = heads,
-                                 .head_dim = dim,
-                                 .query_offset = 0,
-                                 .scale = 1.0F / std::sqrt(static_cast<float>(dim))};
-      const std::string name = " " + sides(length, heads * dim);
-      const Shape rows{length, heads * dim};
-      const auto values = [&](const char* what) { return bench.values(what + name, rows); };
-      const Tensor q = values("q");
-      const Tensor k = values("k");
-      const Tensor v = values("v");
-      const Tensor out = values("attention out");
-      const Tensor lse = bench.zeros("logsumexp" + name, {1, heads, length}, DType::f32);
-      cases.push_back({priced, false, [=] {
-                         attention_forward(*ops, {.shape = shape,
-                                                  .q = q,
-                                                  .k = k,
-                                                  .v = v,
-                                                  .first_position = {},
-                                                  .dropout = {},
-                                                  .out = out,
-                                                  .logsumexp = lse});
-                       }});
-      const AttentionBackward backward{.shape = shape,
-                                       .q = q,
-                                       .k = k,
-                                       .v = v,
-                                       .first_position = {},
-                                       .dropout = {},
-                                       .out = out,
-                                       .logsumexp = lse,
-                                       .d_out = values("d out"),
-                                       .dq = values("dq"),
-                                       .dk = values("dk"),
-                                       .dv = values("dv")};
-      cases.push_back({priced, true, [=] { attention_backward(*ops, backward); }});
+      const AttentionCalls calls = attention_calls(
+          bench, causal_shape(1, length, heads, heads, dim), " " + sides(length, heads * dim));
+      cases.push_back({priced, false, calls.forward});
+      cases.push_back({priced, true, calls.backward});
     }
   }
   return cases;

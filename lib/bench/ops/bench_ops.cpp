@@ -7,13 +7,11 @@
 #include <regex>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "bench/figures.h"
 #include "bench/machine_limits.h"
 #include "bench/ops/op_bench.h"
 #include "bench/work_clock.h"
 #include "formats/print/text.h"
-#include "ops/kernels.h"
 
 namespace trainctl {
 
@@ -110,28 +108,22 @@ nlohmann::ordered_json document(const std::vector<Timing>& timings) {
 void bench_ops(const BenchRequest& request, std::ostream& out) {
   const BenchSetup setup = read_bench_setup(request);
   const Plan& plan = setup.plan;
-  const std::string where = open_bench_device(plan);
-  set_thread_count(plan.threads_per_rank);
-  Stream stream(plan.device, "compute", Stream::Mode::run_inline);
-  const Slab scratch(plan.device, {{"scratch", {plan.scratch_bytes()}, DType::u8}});
-  const OpContext ops{.kernels = &kernels_for(plan.device),
-                      .stream = &stream,
-                      .scratch = static_cast<std::byte*>(scratch.at("scratch").data),
-                      .scratch_bytes = scratch.at("scratch").bytes()};
-  MachineLimits limits(ops, plan.compute);
+  BenchContext context(plan);
+  MachineLimits limits(context.ops(), plan.compute);
   limits.measure();
   begin_part("operands");
-  OpBench bench(plan, ops);
+  OpBench bench(plan, context.ops());
   add_row_cases(bench);
   add_attention_cases(bench);
   add_product_cases(bench, limits.products());
   add_rate_cases(bench);
   add_expert_cases(bench);
   add_step_cases(bench);
-  WorkClock clock(stream);
+  WorkClock clock(context.stream());
   const std::vector<OpCase> cases = chosen(bench.cases(), request.only);
   const std::vector<Timing> timings = time_all(cases, clock, limits);
-  tell(request, document(timings).dump(), out, [&] { print_table(timings, where, limits, out); });
+  tell(request, document(timings).dump(), out,
+       [&] { print_table(timings, context.where(), limits, out); });
 }
 
 }  // namespace trainctl

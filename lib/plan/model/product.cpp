@@ -14,6 +14,12 @@ double Product::flops() const {
   return 2 * exact(rows) * exact(in) * exact(out);
 }
 
+double matrix_flops(const Products& products) {
+  double flops = 0;
+  for (const Product& one : products) flops += one.is_attention() ? 0 : one.flops();
+  return flops;
+}
+
 double Product::elements() const { return exact(written > 0 ? written : rows) * exact(out); }
 
 }  // namespace trainctl

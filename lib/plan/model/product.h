@@ -30,4 +30,7 @@ struct Product {
 
 using Products = std::vector<Product>;
 
+/// Of those with a matrix: without attention, and what is made element by element.
+double matrix_flops(const Products& products);
+
 }  // namespace trainctl
