@@ -7,8 +7,9 @@ namespace trainctl {
 void add_attention_cases(OpBench& bench) {
   const OpContext* ops = &bench.ops();
   const ModelShape& model = bench.sizes().model;
-  const AttentionShape shape = causal_shape(bench.sizes().sequences, model.seq_length, model.heads,
-                                            model.kind(0).kv_heads, model.head_dim);
+  const AttentionForm& form = bench.sizes().attention;
+  const AttentionShape shape = causal_shape(bench.sizes().sequences, model.seq_length, form.heads,
+                                            form.kv_heads, form.head_dim);
   // Of the pairs of a query and a key that it sees.
   const double pairs = static_cast<double>(shape.sequences * shape.heads) *
                        static_cast<double>(model.seq_length) *

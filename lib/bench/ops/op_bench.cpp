@@ -13,12 +13,14 @@ namespace trainctl {
 OpSizes::OpSizes(const Plan& plan)
     : model(plan.model),
       compute(plan.compute),
+      attention(layer_form(model, 0).attention),
+      ffn(model.kind(0).ffn),
       sequences(plan.micro_batch_size),
       tokens(sequences * model.seq_length),
       head_rows(std::min<std::int64_t>(tokens, 4096)),
       experts(model.experts > 1 ? model.experts : 8),
       topk(model.experts > 1 ? model.topk : 2),
-      expert_ffn(model.experts > 1 ? model.expert_ffn : model.kind(0).ffn),
+      expert_ffn(model.experts > 1 ? model.expert_ffn : ffn),
       parameters(std::min(plan.stages.front().flat.length, std::int64_t{1} << 26)) {}
 
 OpBench::OpBench(const Plan& plan, const OpContext& ops) : ops_(ops), sizes_(plan) {}

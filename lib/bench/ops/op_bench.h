@@ -17,6 +17,7 @@
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/step_state.h"
+#include "plan/model/form.h"
 
 namespace trainctl {
 
@@ -34,6 +35,8 @@ struct OpSizes {
   explicit OpSizes(const Plan& plan);
   ModelShape model;
   DType compute;
+  AttentionForm attention;  // of the first layer
+  std::int64_t ffn;         // of its kind, also where it has experts
   std::int64_t sequences, tokens;
   std::int64_t head_rows;   // whose logits there are at a time, at most 4096
   std::int64_t experts;     // of the model; 8 where it has none

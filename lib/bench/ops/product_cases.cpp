@@ -43,15 +43,16 @@ void add_fused(OpBench& bench) {
   const OpContext* ops = &bench.ops();
   const ModelShape& model = bench.sizes().model;
   const std::int64_t rows = bench.sizes().tokens;
-  const auto flops = static_cast<double>(2 * rows * model.hidden * model.kind(0).ffn);
+  const std::int64_t ffn = bench.sizes().ffn;
+  const auto flops = static_cast<double>(2 * rows * model.hidden * ffn);
   const Tensor x = bench.values("fused x", {rows, model.hidden});
-  const Tensor up = bench.values("fused up", {rows, model.kind(0).ffn});
-  const Tensor act = bench.values("fused act", {rows, model.kind(0).ffn});
-  const Tensor w = bench.values("fused weight", {model.kind(0).ffn, model.hidden});
-  const Tensor down = bench.values("fused down", {model.hidden, model.kind(0).ffn});
-  const Tensor bias = bench.values("fused bias", {model.kind(0).ffn}, DType::f32);
-  const Tensor dw = bench.zeros("fused gradient", {model.kind(0).ffn, model.hidden}, DType::f32);
-  const Tensor db = bench.zeros("fused bias gradient", {model.kind(0).ffn}, DType::f32);
+  const Tensor up = bench.values("fused up", {rows, ffn});
+  const Tensor act = bench.values("fused act", {rows, ffn});
+  const Tensor w = bench.values("fused weight", {ffn, model.hidden});
+  const Tensor down = bench.values("fused down", {model.hidden, ffn});
+  const Tensor bias = bench.values("fused bias", {ffn}, DType::f32);
+  const Tensor dw = bench.zeros("fused gradient", {ffn, model.hidden}, DType::f32);
+  const Tensor db = bench.zeros("fused bias gradient", {ffn}, DType::f32);
   const Matmul forward{.a = x, .b = w, .c = up, .bias = bias, .transpose_b = true};
   bench.add("matmul_gelu", "mlp.up", bytes_of({x, w, up, act}), flops,
             [=] { matmul_gelu(*ops, {.up = forward, .act = act}); });
@@ -68,12 +69,12 @@ void add_batch(OpBench& bench) {
   const OpContext* ops = &bench.ops();
   const ModelShape& model = bench.sizes().model;
   const std::int64_t rows = bench.sizes().tokens;
+  const AttentionForm& attention = bench.sizes().attention;
   const Tensor x = bench.values("batch x", {rows, model.hidden});
   std::vector<MatmulBatch::One> list;
   double bytes = bytes_of({x});
   double flops = 0;
-  for (const std::int64_t features :
-       {model.q_features(), model.kind(0).kv_heads * model.head_dim, model.kind(0).kv_heads * model.head_dim}) {
+  for (const std::int64_t features : {attention.q(), attention.kv(), attention.kv()}) {
     const std::string name = "batch " + std::to_string(list.size());
     const Tensor w = bench.values(name + " weight", {features, model.hidden});
     const Tensor y = bench.values(name + " y", {rows, features});
@@ -109,13 +110,15 @@ void add_product_cases(OpBench& bench, double rate) {
   const OpSizes& sizes = bench.sizes();
   const ModelShape& model = sizes.model;
   const std::int64_t tokens = sizes.tokens;
-  add_layer(bench, "attention.q", tokens, model.hidden, model.q_features(), model.qkv_bias);
-  if (model.kind(0).kv_heads != model.heads) {
-    add_layer(bench, "attention.k", tokens, model.hidden, model.kind(0).kv_heads * model.head_dim, model.qkv_bias);
+  const std::int64_t ffn = sizes.ffn;
+  const AttentionForm& attention = sizes.attention;
+  add_layer(bench, "attention.q", tokens, model.hidden, attention.q(), model.qkv_bias);
+  if (attention.kv_heads != attention.heads) {
+    add_layer(bench, "attention.k", tokens, model.hidden, attention.kv(), model.qkv_bias);
   }
-  add_layer(bench, "attention.out", tokens, model.q_features(), model.hidden, model.linear_bias);
-  add_layer(bench, "mlp.up", tokens, model.hidden, model.kind(0).ffn, model.linear_bias);
-  add_layer(bench, "mlp.down", tokens, model.kind(0).ffn, model.hidden, model.linear_bias);
+  add_layer(bench, "attention.out", tokens, attention.q(), model.hidden, model.linear_bias);
+  add_layer(bench, "mlp.up", tokens, model.hidden, ffn, model.linear_bias);
+  add_layer(bench, "mlp.down", tokens, ffn, model.hidden, model.linear_bias);
   add_layer(bench, "head", sizes.head_rows, model.hidden, model.padded_vocab, false);
   add_fused(bench);
   add_batch(bench);

@@ -104,9 +104,10 @@ void add_rate_cases(OpBench& bench) {
   if (bench.ops().stream->device() != DeviceKind::cuda) return;
   const ModelShape& model = bench.sizes().model;
   const std::int64_t tokens = bench.sizes().tokens;
-  add_rates(bench, "mlp.up forward", {.m = tokens, .n = model.kind(0).ffn, .k = model.hidden});
-  add_rates(bench, "mlp.up input gradient", {.m = tokens, .n = model.hidden, .k = model.kind(0).ffn});
-  add_rates(bench, "mlp.up weight gradient", {.m = model.kind(0).ffn, .n = model.hidden, .k = tokens});
+  const std::int64_t ffn = bench.sizes().ffn;
+  add_rates(bench, "mlp.up forward", {.m = tokens, .n = ffn, .k = model.hidden});
+  add_rates(bench, "mlp.up input gradient", {.m = tokens, .n = model.hidden, .k = ffn});
+  add_rates(bench, "mlp.up weight gradient", {.m = ffn, .n = model.hidden, .k = tokens});
 }
 
 }  // namespace trainctl

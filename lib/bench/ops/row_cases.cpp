@@ -76,7 +76,7 @@ void add_norms(OpBench& bench) {
 
 void add_activations(OpBench& bench) {
   const OpContext* ops = &bench.ops();
-  const std::int64_t ffn = bench.sizes().model.kind(0).ffn;
+  const std::int64_t ffn = bench.sizes().ffn;
   const Shape shape{bench.sizes().tokens, ffn};
   const Tensor up = bench.values("up", shape);
   const Tensor gate = bench.values("gate", shape);
@@ -126,7 +126,7 @@ void add_positions(OpBench& bench) {
   const OpContext* ops = &bench.ops();
   const ModelShape& model = bench.sizes().model;
   const std::int64_t length = model.seq_length;
-  const Tensor turned = bench.values("turned", {bench.sizes().tokens, model.q_features()});
+  const Tensor turned = bench.values("turned", {bench.sizes().tokens, bench.sizes().attention.q()});
   const Tensor position = bench.filled<std::int32_t>(
       "position", {bench.sizes().tokens},
       [length](std::int64_t i) { return static_cast<std::int32_t>(i % length); });
