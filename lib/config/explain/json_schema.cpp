@@ -197,9 +197,8 @@ class SchemaWriter {
   void operator()(const std::vector<LayerEntry>&, const Field& field) {
     add(field, {{"type", {"array", "null"}},
                 {"items", section_schema(LayerEntry{}, path_)},
-                {"minItems", 1},
                 {"maxItems", most_kinds},
-                {"default", nullptr}});
+                {"default", Json::array()}});
   }
   template <class Section>
   void section(const std::optional<Section>&, const Field& field) {

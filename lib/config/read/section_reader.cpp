@@ -78,7 +78,8 @@ void SectionReader::operator()(std::vector<LayerEntry>& entries, const Field& fi
   if (entry == nullptr) return;
   entries.clear();
   const YamlNode& node = reading_.tree.node(entry->value);
-  if (node.kind == YamlNode::Kind::null) return;
+  const bool empty = node.kind == YamlNode::Kind::sequence && node.items.empty();
+  if (node.kind == YamlNode::Kind::null || empty) return;
   const std::string path = path_of(field.key);
   if (node.kind != YamlNode::Kind::sequence) {
     reading_.report(
@@ -87,12 +88,11 @@ void SectionReader::operator()(std::vector<LayerEntry>& entries, const Field& fi
     return;
   }
   const std::vector<int> items = node.items;
-  if (items.empty() || std::ssize(items) > most_kinds) {
+  if (std::ssize(items) > most_kinds) {
     reading_.report({"out-of-range",
-                     "expected 1 to " + std::to_string(most_kinds) + " kinds of layers, found " +
-                         std::to_string(items.size()),
-                     items.empty() ? "write null where all layers are alike"
-                                   : "give each kind once, with its count, or write layer_pattern"},
+                     "expected at most " + std::to_string(most_kinds) +
+                         " kinds of layers, found " + std::to_string(items.size()),
+                     "give each kind once, with its count, or write layer_pattern"},
                     path, place_of(node));
     return;
   }
