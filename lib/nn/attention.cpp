@@ -28,29 +28,26 @@ AttentionDropout Attention::dropout_of(const Pass& pass) const {
           .seq_length = seq_length};
 }
 
-Attention::Saved Attention::with_cache(const KeyValueCache& cache, Saved saved) const {
-  const Tensor& keys = cache.keys[layer];
-  const Tensor& values = cache.values[layer];
-  const std::int64_t tokens = saved.q.rows();
+Attention::Saved Attention::remember(const Pass& pass, Saved saved) const {
+  const KeyValueCache& cache = *pass.cache;
   const std::int64_t seen = cache.seen;
-  saved.k = keys.slice(seen, seen + tokens);
-  saved.v = values.slice(seen, seen + tokens);
-  if (k_norm.empty()) saved.k_raw = saved.k;
-  saved.keys = keys.slice(0, seen + tokens);
-  saved.values = values.slice(0, seen + tokens);
-  saved.shape.key_length = seen + tokens;
+  const std::int64_t all = seen + saved.k.rows();
+  pass.ops->stream->copy(cache.keys[layer].slice(seen, all), saved.k);
+  pass.ops->stream->copy(cache.values[layer].slice(seen, all), saved.v);
+  saved.keys = cache.keys[layer].slice(0, all);
+  saved.values = cache.values[layer].slice(0, all);
+  saved.shape.key_length = all;
   saved.shape.query_offset = seen;
   return saved;
 }
 
 void Attention::forward(const Pass& pass, const Saved& saved) const {
-  if (pass.cache != nullptr) return run(pass, with_cache(*pass.cache, saved));
-  run(pass, saved);
-}
-
-void Attention::run(const Pass& pass, const Saved& saved) const {
   project(pass, saved, true);
-  attend(pass, saved);
+  if (pass.cache == nullptr) {
+    attend(pass, saved);
+  } else {
+    attend(pass, remember(pass, saved));
+  }
   finish(pass, saved);
 }
 

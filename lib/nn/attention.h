@@ -1,5 +1,6 @@
 // Self-attention: q, k, v projections, optional per-head q/k norm, optional RoPE, causal attention,
-// output projection. Decoding with a cache uses the same code; k and v are then rows of the cache.
+// output projection. In decoding, attention reads the keys and values of a cache, to which k and v
+// are added.
 #pragma once
 
 #include "nn/exchange/gathered_products.h"
@@ -54,7 +55,7 @@ struct Attention {
     Tensor q_rstd, k_rstd;  // [T * heads], [T * kv_heads] fp32
     Tensor q, k, v;         // [T, features]
     Tensor queries;         // [Q, features]
-    Tensor keys, values;    // [K, features]: the cache in decoding
+    Tensor keys, values;    // [K, features]
     Tensor attended;        // [Q, features]
     Tensor context;         // [T, heads * head_dim]
     Tensor logsumexp;       // [T * heads] fp32
@@ -82,9 +83,8 @@ struct Attention {
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
-  /// With the rows of the cache that the pass's tokens fill, and those that they see.
-  Saved with_cache(const KeyValueCache& cache, Saved saved) const;
-  void run(const Pass& pass, const Saved& saved) const;  // forward
+  /// Adds the keys and values of the pass's tokens to its cache; attention then sees all of those.
+  Saved remember(const Pass& pass, Saved saved) const;
   AttentionDropout dropout_of(const Pass& pass) const;
   /// Where each query's document begins.
   Tensor first_position(const Pass& pass) const {
