@@ -211,15 +211,10 @@ class VerifyRun {
     const Ran* plain = plainest();
     if (ran_.size() < 2 || plain == nullptr || !plain->verdict.first) return std::nullopt;
     if (rows(true).empty()) return std::nullopt;
-    WordRow words = common_to_different();
-    if (words.empty()) {
-      std::string together;
-      for (const std::string& word : common_together(rows(false), rows(true))) {
-        together += (together.empty() ? "" : " and ") + word;
-      }
-      if (!together.empty()) words.push_back(together);
-    }
-    return VerifyOutput::Common{*plain->verdict.first, std::move(words)};
+    const WordRow words = common_to_different();
+    if (!words.empty()) return VerifyOutput::Common{*plain->verdict.first, words, false};
+    return VerifyOutput::Common{*plain->verdict.first, common_together(rows(false), rows(true)),
+                                true};
   }
 
   /// Where several words are common to what differs, the plainest such layout runs without each of

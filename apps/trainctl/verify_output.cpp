@@ -24,18 +24,17 @@ Json json_of(const Departure& departure) {
           {"error", value(departure.error)}, {"bound", departure.bound}};
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string with_between(const std::vector<std::string>& words, const std::string& between) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
 
 /// What layouts that differ have in common.
-std::string in_common(const std::vector<std::string>& words) {
-  if (words.empty()) return "what differs has no word in common that all else lacks";
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + ("all with " + word);
-  return text + ", and no others";
+std::string in_common(const VerifyOutput::Common& common) {
+  if (common.words.empty()) return "what differs has no word in common that all else lacks";
+  const char* others = common.together ? ", and no others with all of these" : ", and no others";
+  return "all with " + with_between(common.words, ", all with ") + others;
 }
 
 /// The first few, and how many more.
@@ -78,7 +77,7 @@ void VerifyOutput::begin(const Settings& settings) {
 
 void VerifyOutput::begin_narrowing(const std::string& layout,
                                    const std::vector<std::string>& words) {
-  if (!options_.json) print("which of " + joined(words) + " makes " + layout + " differ:\n");
+  if (!options_.json) print("which of " + with_between(words, ", ") + " makes " + layout + " differ:\n");
 }
 
 void VerifyOutput::show(const Row& row, const LayoutVerdict& verdict) {
@@ -124,7 +123,11 @@ void VerifyOutput::finish_json(std::int64_t left, const std::optional<Common>& c
   }
   Json document = {{"format_version", 1},    {"steps", options_.steps}, {"equal", all_equal()},
                    {"layouts", json_->rows}, {"skipped", skipped},      {"not_run", left}};
-  if (common) document["common"] = common->words;
+  if (common && common->together && !common->words.empty()) {
+    document["common"] = {with_between(common->words, " and ")};
+  } else if (common) {
+    document["common"] = common->words;
+  }
   print(with_newline(document.dump(2)));
 }
 
@@ -134,7 +137,7 @@ void VerifyOutput::finish_table(std::int64_t left, const std::optional<Common>& 
   print("\n" + grouped_count(equal_, row) + " equal to a single rank over " +
         grouped_count(options_.steps, "step") + (options_.pairs ? cut : "") +
         (failed_ > 0 ? ", " + std::to_string(failed_) + " not" : "") + "\n");
-  if (common) print("first: " + common->first.place() + "; " + in_common(common->words) + "\n");
+  if (common) print("first: " + common->first.place() + "; " + in_common(*common) + "\n");
   for (const auto& [code, layouts] : selection_.skipped) {
     print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
   }

@@ -43,6 +43,7 @@ class VerifyOutput {
   struct Common {
     Departure first;  // of the plainest one
     std::vector<std::string> words;
+    bool together = false;  // layouts that are equal have some of the words, but not all
   };
   /// `left`: layouts that a signal kept from running.
   void finish(std::int64_t left, const std::optional<Common>& common);

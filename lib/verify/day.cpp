@@ -9,18 +9,19 @@ namespace trainctl {
 
 namespace {
 
-/// A schedule that is over two steps before the day is.
+/// What the file gives is over two steps before the day is. An end that it leaves open follows from
+/// the length of the run, as it does in training.
 void shorten(LrScheduleConfig& schedule, std::int64_t end) {
   schedule.warmup_ratio.reset();  // warmup_steps has what it gave
   if (schedule.style == LrStyle::constant) {
     schedule.warmup_steps = std::min(schedule.warmup_steps, end - 1);
     return;
   }
-  schedule.decay_steps = std::min(schedule.decay_steps.value_or(end), end);
+  if (schedule.decay_steps) schedule.decay_steps = std::min(*schedule.decay_steps, end);
   schedule.warmup_steps = std::min(schedule.warmup_steps, end / 2);
   if (schedule.wsd_decay_steps) {
-    schedule.wsd_decay_steps =
-        std::min(*schedule.wsd_decay_steps, *schedule.decay_steps - schedule.warmup_steps);
+    schedule.wsd_decay_steps = std::min(*schedule.wsd_decay_steps,
+                                        schedule.decay_steps.value_or(end) - schedule.warmup_steps);
   }
 }
 
@@ -39,9 +40,8 @@ Config config_of_day(Config config, const Day& day) {
   config.train.epochs.reset();
   shorten(config.lr_schedule, end);
   OptimizerConfig& optimizer = config.optimizer;
-  if (optimizer.weight_decay_incr_style != WeightDecayStyle::constant) {
-    optimizer.weight_decay_incr_steps =
-        std::min(optimizer.weight_decay_incr_steps.value_or(end), end);
+  if (optimizer.weight_decay_incr_steps) {
+    optimizer.weight_decay_incr_steps = std::min(*optimizer.weight_decay_incr_steps, end);
   }
   // Every step has at least the first batch of a ramp.
   if (auto& ramp = config.train.rampup_batch_size; ramp && ramp->size() == 3) {

@@ -25,7 +25,8 @@ struct Day {
 Day day_of(const Config& config, std::int64_t steps);
 
 /// The configuration of a layout, or of one rank, with learning rate, weight decay and a ramp that
-/// move and come to their ends within the day, the ramp after noon. A checkpoint at noon, in the
+/// move and come to their ends within the day, the ramp after noon: those that the file gives two
+/// steps before its end, those that follow from the length of the run with it. A checkpoint at noon, in the
 /// background.
 Config config_of_day(Config config, const Day& day);
 

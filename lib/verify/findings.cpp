@@ -29,7 +29,6 @@ const char* word_of_phase(Phase phase) {
                                    "sum of",
                                    "grad norm",
                                    "scalar",
-                                   "loss scale",
                                    "scalar",
                                    "parameter",
                                    "optimizer state 1 of",

@@ -28,8 +28,7 @@ enum class Phase : std::uint8_t {
   sum,  // of what ranks gave: of gradients, and in a collective
   grad_norm,
   clip,
-  loss_scale,
-  scaler,  // how many updates, and the counters that move the loss scale
+  scaler,  // the loss scale, how many updates, and the counters that move the scale
   parameter,
   state1,
   state2,

@@ -162,7 +162,6 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
     if (once.day.has_gradients(index + 1)) step.gradients = record_gradients(store);
   };
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
-    if (!once.rules.rounds) return;
     for_step_tokens(once.plan, index, tokens, [&](const RoutedTokens& run) {
       if (once.routes == nullptr) return record_logits(at(step.routers, layer), run, logits);
       route_as_recorded(at(at(once.routes->steps, index).routers, layer), run, logits);
@@ -176,7 +175,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
   if (initial != nullptr) *initial = masters_of(engine.parameters());
   own::Counters counters = first_counters(once.config, once.scaling.initial);
   for (; index < once.day.steps; ++index) {
-    if (once.rules.rounds && once.routes == nullptr) {
+    if (once.routes == nullptr) {
       const std::int64_t tokens = once.plan.after(index).tokens_per_step();
       step.routers = empty_routers(once.plan.model, tokens / once.plan.model.seq_length);
     }
@@ -265,7 +264,7 @@ void let_grow(const Day& day, FreeRounding& rounding) {
 FreeRounding rounding_of(Once once, const FreeNumbers& found) {
   FreeRounding rounding;
   const FreeRules& rules = once.rules;
-  if (rules.rounds) once.routes = &found;
+  once.routes = &found;
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
     once.change = rounded_otherwise(once.config.train.seed, run);
     widen(rounding, found, run_once(once));

@@ -32,7 +32,7 @@ struct FreeRules {
   };
   Half morning;
   Half afternoon;
-  bool rounds = false;       // not in_fp32(plan): tokens are routed as the single rank's
+  bool rounds = false;       // not in_fp32(plan)
   bool rounds_sums = false;  // those of gradients over micro-batches
   auto operator<=>(const FreeRules&) const = default;
 };

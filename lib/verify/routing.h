@@ -1,6 +1,7 @@
-// The logits of routers, by token. In 16 bits which experts a token goes to may follow from how its
-// logits are rounded; so a layout compares its logits with those of the single rank and then routes
-// by the single rank's, as each step starts from the single rank's parameters.
+// The logits of routers, by token. Which experts a token goes to, and whether it has a place there,
+// may follow from how its logits are rounded; so a layout compares its logits with those of the
+// single rank and then routes by the single rank's, as each step starts from the single rank's
+// parameters.
 #pragma once
 
 #include <cstdint>

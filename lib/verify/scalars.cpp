@@ -129,9 +129,8 @@ void compare_router(Findings& findings, const RouterReport& found, std::int64_t 
 
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected) {
-  findings.compare({.phase = Phase::loss_scale, .step = found.step, .bound = scalar_bound},
-                   found.state.loss_scale, expected.loss_scale);
   Scalars scalars(findings, phase, found.step);
+  scalars.compare("loss scale", found.state.loss_scale, expected.loss_scale);
   scalars.compare("updates", found.state.updates, expected.updates);
   scalars.compare("good_steps", found.state.good_steps, expected.good_steps);
   scalars.compare("hysteresis", found.state.hysteresis, expected.hysteresis);

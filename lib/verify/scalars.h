@@ -47,7 +47,7 @@ void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
 /// What is reported of the routers of a step.
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
                     const RecordedStep& expected);
-/// Updates, good steps and hysteresis, and the loss scale.
+/// The loss scale, updates, good steps and hysteresis.
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected);
 

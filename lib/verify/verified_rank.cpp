@@ -188,7 +188,7 @@ void VerifiedRank::meet_router(std::int64_t layer, const Tensor& tokens, const T
                          .row = layer},
                         whole, run.token * logits.columns(), logits.slice(run.begin, run.end));
     }
-    if (!in_fp32(truth_)) route_as_recorded(whole, run, logits);
+    route_as_recorded(whole, run, logits);
   });
 }
 

@@ -79,7 +79,8 @@ constexpr OptionKey keys[] = {
     {"train.global_batch_size", "", nullptr, of_layouts},
     {"train.micro_batch_size", "", nullptr, of_layouts},
     {"train.micro_batch_num", "", nullptr, of_layouts},
-    {"train.rampup_batch_size", "[{half},{half},{batch}]"},
+    // Over before the noon of a day, and after it.
+    {"train.rampup_batch_size", "[{half},{half},{batch}]|[{half},{half},{batches}]"},
     {"train.decrease_batch_size_if_needed", "", nullptr, "layouts would have different batches"},
     {"train.seed", "1099511627777"},
     {"train.validate_every", "", nullptr, "the free run says when it evaluates"},
@@ -213,6 +214,7 @@ std::vector<Settings> option_words(const OptionKey& key, const Config& file) {
   for (std::string value : parts_of(key.values, '|')) {
     replace_all(value, "{half}", file.train.global_batch_size / 2);
     replace_all(value, "{batch}", file.train.global_batch_size);
+    replace_all(value, "{batches}", 3 * file.train.global_batch_size);
     replace_all(value, "{halfrow}", file.model.seq_length / 2);
     if (value != "*") {
       add(value);

@@ -22,8 +22,8 @@ inline constexpr std::string_view option_sections[] = {"train",     "optimizer",
 struct OptionKey {
   std::string_view path;
   /// Values with "|" between; "*": each word of the key. A value may be followed by other settings
-  /// that are tried with it. {half}, {batch}: of the file's sequences per step; {halfrow}: half of
-  /// a sequence.
+  /// that are tried with it. {half}, {batch}, {batches}: half of the file's sequences per step,
+  /// all, three times as many; {halfrow}: half of a sequence.
   std::string_view values;
   /// Whether the key has an effect in a configuration; nullptr: always.
   bool (*acts)(const Config& config) = nullptr;
