@@ -12,7 +12,11 @@ enum class OptimizerType : std::uint8_t { adamw, sgd, lion };
 
 /// The function between the products of a feed-forward layer. Its formulas are in
 /// ops/activation_functions.h.
-enum class Activation : std::uint8_t { gelu, silu, relu2 };
+enum class Activation : std::uint8_t { gelu, silu, relu2, quick_gelu };
+
+/// How RoPE's frequencies follow a context that is longer than the original. The formulas are in
+/// ops/rope.cpp.
+enum class RopeType : std::uint8_t { none, linear, llama3, yarn, longrope, alpha };
 
 enum class NormKind : std::uint8_t {
   layer_norm,  // subtracts the mean; has a bias

@@ -133,6 +133,12 @@ void Decoder::fetch_logits() {
   cast(ops_, {.x = all, .y = wide});
   compute_.copy(host_.at("logits"), wide);
   await(compute_.record(), deadline_, [] { return "the logits of a token"; });
+  const LogitForm form = logit_form(plan_.model);
+  if (form.is_plain()) return;
+  const Tensor known = host_.at("logits");
+  for (std::int64_t i = 0; i < known.numel(); ++i) {
+    known.as<float>()[i] = formed_logit(form, known.as<float>()[i]);
+  }
 }
 
 }  // namespace trainctl

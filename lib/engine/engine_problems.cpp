@@ -23,7 +23,7 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
     leave_out({"router_forward", "router_backward", "router_losses", "router_statistics",
                "spread_rows", "collect_rows", "scale_rows", "scale_rows_backward"});
   }
-  if (model.experts == 1 || !model.linear_bias) leave_out({"bias_rows", "bias_rows_backward"});
+  if (model.experts == 1 || !model.mlp_bias) leave_out({"bias_rows", "bias_rows_backward"});
   std::vector<std::string> missing;
   for (std::string_view name : missing_kernels(kernels)) {
     if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);

@@ -57,24 +57,40 @@ void Attention::project(const Pass& pass, const Saved& saved, bool gathers) cons
     forward_together(pass, rows.of(saved.all_x),
                      {{v, rows.of(saved.v)}, {k, rows.of(saved.k_raw)}, {q, rows.of(saved.q_raw)}});
   });
-  if (!q_norm.empty()) {
-    q_norm.forward(pass,
-                   {by_head(saved.q_raw, head_dim), by_head(saved.q, head_dim), {}, saved.q_rstd});
-    k_norm.forward(pass,
-                   {by_head(saved.k_raw, head_dim), by_head(saved.k, head_dim), {}, saved.k_rstd});
-  }
+  if (!norm_after_rope) norm_forward(pass, saved);
   if (!rope_table.empty()) {
-    for (const Tensor& x : {saved.q, saved.k}) {
+    const bool raw = norm_after_rope && !q_norm.empty();
+    for (const Tensor& x : {raw ? saved.q_raw : saved.q, raw ? saved.k_raw : saved.k}) {
       rope(*pass.ops, {.x = x,
                        .position = pass.tokens_of(split).position,
                        .table = rope_table,
-                       .head_dim = head_dim});
+                       .head_dim = head_dim,
+                       .adjacent = adjacent});
     }
   }
+  if (norm_after_rope) norm_forward(pass, saved);
   if (!exchanges_heads()) return;
   to_heads.forward(pass, saved.q, saved.queries);
   to_heads.forward(pass, saved.k, saved.keys);
   to_heads.forward(pass, saved.v, saved.values);
+}
+
+Tensor Attention::norm_rows(const Tensor& x, std::int64_t head_dim) const {
+  return whole_norm ? x : by_head(x, head_dim);
+}
+
+void Attention::norm_forward(const Pass& pass, const Saved& saved) const {
+  if (q_norm.empty()) return;
+  const auto rows = [&](const Tensor& x) { return norm_rows(x, saved.shape.head_dim); };
+  q_norm.forward(pass, {rows(saved.q_raw), rows(saved.q), {}, saved.q_rstd});
+  k_norm.forward(pass, {rows(saved.k_raw), rows(saved.k), {}, saved.k_rstd});
+}
+
+void Attention::norm_backward(const Pass& pass, const Saved& saved, const Gradients& g) const {
+  if (q_norm.empty()) return;
+  const auto rows = [&](const Tensor& x) { return norm_rows(x, saved.shape.head_dim); };
+  q_norm.backward(pass, {rows(saved.q_raw), {}, {}, saved.q_rstd}, rows(g.dq), {}, rows(g.dq));
+  k_norm.backward(pass, {rows(saved.k_raw), {}, {}, saved.k_rstd}, rows(g.dk), {}, rows(g.dk));
 }
 
 void Attention::attend(const Pass& pass, const Saved& saved) const {
@@ -128,24 +144,20 @@ void Attention::backward_rope(const Pass& pass, const Saved& saved, const Gradie
                      .position = pass.tokens_of(split).position,
                      .table = rope_table,
                      .head_dim = saved.shape.head_dim,
-                     .inverse = true});
+                     .inverse = true,
+                     .adjacent = adjacent});
   }
 }
 
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  const std::int64_t head_dim = saved.shape.head_dim;
   out.backward_part_bias(pass, g.dy, g.all_dy);
   leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
     out.backward_input(pass, rows.of(g.all_dy), rows.of(g.d_context));
   });
   backward_attend(pass, saved, g);
+  if (norm_after_rope) norm_backward(pass, saved, g);
   backward_rope(pass, saved, g);
-  if (!q_norm.empty()) {
-    const Tensor dq = by_head(g.dq, head_dim);
-    const Tensor dk = by_head(g.dk, head_dim);
-    q_norm.backward(pass, {by_head(saved.q_raw, head_dim), {}, {}, saved.q_rstd}, dq, {}, dq);
-    k_norm.backward(pass, {by_head(saved.k_raw, head_dim), {}, {}, saved.k_rstd}, dk, {}, dk);
-  }
+  if (!norm_after_rope) norm_backward(pass, saved, g);
   const auto input = [&](RowRange rows, const Tensor& to) {
     q.backward_input(pass, rows.of(g.dq), to);
     k.backward_input(pass, rows.of(g.dk), to, true);
@@ -200,14 +212,17 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.q = make_linear(weights, name + ".q", model.qkv_bias);
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
   layer.v = make_linear(weights, name + ".v", model.qkv_bias);
-  layer.out = make_row_linear(weights, name + ".out", model.linear_bias, tp, split);
+  layer.out = make_row_linear(weights, name + ".out", model.out_bias, tp, split);
   layer.split = split;
   layer.enter = {tp, exchanges.front()};
   layer.leave = tp.along(exchanges.back());
   if (form.qk_norm) {
-    layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model.norm_epsilon);
-    layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model.norm_epsilon);
+    layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model);
+    layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model);
   }
+  layer.adjacent = form.rope >= 0 && model.ropes[static_cast<std::size_t>(form.rope)].interleaved;
+  layer.whole_norm = form.whole_qk_norm;
+  layer.norm_after_rope = model.qk_norm_after_rope;
   layer.dropout = static_cast<float>(model.attention_dropout);
   set_head_exchange(layer, groups);
   layer.context = context;

@@ -31,8 +31,11 @@ struct Attention {
   SplitBy split = SplitBy::features;
   ContextParallel context{};
   SharedKeys shared_keys;
-  Norm q_norm, k_norm;  // empty without q/k norm
-  Tensor rope_table;    // [positions, size] fp32; empty without RoPE
+  Norm q_norm, k_norm;      // empty without q/k norm
+  bool whole_norm = false;  // over all heads at once
+  bool norm_after_rope = false;
+  Tensor rope_table;    // [positions, RopeForm::size] fp32; empty without RoPE
+  bool adjacent = false;  // RopeForm::interleaved
   float dropout = 0;    // of the probabilities
   std::int64_t dropout_site = 0;
   std::int64_t first_head = 0;  // that attention works on
@@ -94,6 +97,10 @@ struct Attention {
   /// From the gradient of the context to those of q, k and v after RoPE.
   void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void backward_rope(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  void norm_forward(const Pass& pass, const Saved& saved) const;
+  void norm_backward(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  /// Rows that the q/k norm is over: of heads, or of tokens.
+  Tensor norm_rows(const Tensor& x, std::int64_t head_dim) const;
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 

@@ -35,7 +35,7 @@ void Block::repeat_attention(const Pass& pass, const Saved& saved) const {
   if (!saved.x_slice.empty()) {
     group->all_gather(saved.x_slice, saved.x.view({saved.x.numel()}), *pass.ops->stream);
   }
-  if (again(BlockPart::norm1)) norm1.forward(pass, saved.norm1);
+  if (again(BlockPart::norm1) && !norm1.empty()) norm1.forward(pass, saved.norm1);
   if (again(BlockPart::qkv)) attention.project(pass, saved.attention, !saved.attention.keeps_x);
   if (again(BlockPart::attention)) attention.attend(pass, saved.attention);
   repeat_middle(pass, saved);
@@ -60,22 +60,30 @@ void Block::repeat(const Pass& pass, const Saved& saved, Leg leg) const {
 void Block::repeat_middle(const Pass& pass, const Saved& saved) const {
   const bool normed = saved.form.repeats(BlockPart::norm2);
   if (!saved.form.repeats(BlockPart::projection)) {
-    if (normed) norm2.forward(pass, saved.norm2);
+    if (normed && !norm2.empty()) norm2.forward(pass, saved.norm2);
     return;
   }
   attention.finish(pass, saved.attention);
-  drop_branch(pass, saved.attention.y, attention_site);
-  if (normed) return norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);
-  add(*pass.ops, {.a = saved.x, .b = saved.attention.y, .y = saved.norm2.x});
+  add_attention(pass, saved, normed);
+}
+
+void Block::add_attention(const Pass& pass, const Saved& saved, bool norms) const {
+  Tensor branch = saved.attention.y;
+  if (!post_norm1.empty()) {
+    post_norm1.forward(pass, saved.post_norm1);
+    branch = saved.post_norm1.y;
+  }
+  drop_branch(pass, branch, attention_site);
+  if (norms && !norm2.empty()) return norm2.forward(pass, saved.norm2, branch, saved.x);
+  add(*pass.ops, {.a = saved.x, .b = branch, .y = saved.norm2.x, .factor = branch_factor});
 }
 
 void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
   if (runs(leg, Leg::out)) {
     if (!saved.x_slice.empty()) pass.ops->stream->copy(saved.x_slice, share_of(*group, saved.x));
-    norm1.forward(pass, saved.norm1);
+    if (!norm1.empty()) norm1.forward(pass, saved.norm1);
     attention.forward(pass, saved.attention);
-    drop_branch(pass, saved.attention.y, attention_site);
-    norm2.forward(pass, saved.norm2, saved.attention.y, saved.x);  // middle = branch + x
+    add_attention(pass, saved, true);
   }
   std::visit(
       [&](const auto& layer) {
@@ -83,13 +91,21 @@ void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
       },
       mlp);
   if (!runs(leg, Leg::home)) return;
-  drop_branch(pass, saved.mlp.y, mlp_site);
-  add(*pass.ops, {.a = saved.norm2.x, .b = saved.mlp.y, .y = saved.y});
+  Tensor branch = saved.mlp.y;
+  if (!post_norm2.empty()) {
+    post_norm2.forward(pass, saved.post_norm2);
+    branch = saved.post_norm2.y;
+  }
+  drop_branch(pass, branch, mlp_site);
+  add(*pass.ops, {.a = saved.norm2.x, .b = branch, .y = saved.y, .factor = branch_factor});
 }
 
 void Block::backward_input(const Pass& pass, const Saved& saved, const Gradients& g,
                            Leg leg) const {
-  if (runs(leg, Leg::out)) branch_gradient(pass, g.dy, g.mlp.dy, mlp_site);
+  if (runs(leg, Leg::out)) {
+    branch_gradient(pass, g.dy, g.mlp.dy, mlp_site);
+    if (!post_norm2.empty()) post_norm2.backward(pass, saved.post_norm2, g.mlp.dy, {}, g.mlp.dy);
+  }
   std::visit(
       [&](const auto& layer) {
         in_leg(layer, leg,
@@ -97,10 +113,19 @@ void Block::backward_input(const Pass& pass, const Saved& saved, const Gradients
       },
       mlp);
   if (!runs(leg, Leg::home)) return;
-  norm2.backward(pass, saved.norm2, g.d_norm, g.dy, g.d_middle);
+  norm_gradient(pass, norm2, saved.norm2, g.d_norm, g.dy, g.d_middle);
   branch_gradient(pass, g.d_middle, g.attention.dy, attention_site);
+  if (!post_norm1.empty()) {
+    post_norm1.backward(pass, saved.post_norm1, g.attention.dy, {}, g.attention.dy);
+  }
   attention.backward_input(pass, saved.attention, g.attention);
-  norm1.backward(pass, saved.norm1, g.d_norm, g.d_middle, g.dx);
+  norm_gradient(pass, norm1, saved.norm1, g.d_norm, g.d_middle, g.dx);
+}
+
+void Block::norm_gradient(const Pass& pass, const Norm& norm, const Norm::Saved& saved,
+                          const Tensor& d_norm, const Tensor& dy, const Tensor& dx) const {
+  if (!norm.empty()) return norm.backward(pass, saved, d_norm, dy, dx);
+  add(*pass.ops, {.a = d_norm, .b = dy, .y = dx});
 }
 
 void Block::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -126,7 +151,11 @@ void Block::drop_branch(const Pass& pass, const Tensor& branch, std::int64_t sit
 void Block::branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                             std::int64_t site) const {
   if (branch.data == dy.data) return;
-  pass.ops->stream->copy(branch, dy);
+  if (branch_factor == 1) {
+    pass.ops->stream->copy(branch, dy);
+  } else {
+    add(*pass.ops, {.a = {}, .b = dy, .y = branch, .factor = branch_factor});
+  }
   drop(pass, branch, site);
 }
 
@@ -153,8 +182,15 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   const LayerForm form = layer_form(model, index);
   const std::string name = "layers." + std::to_string(index);
   Block block;
-  block.norm1 = make_norm(weights, name + ".norm1", model.norm_kind, model.norm_epsilon);
-  block.norm2 = make_norm(weights, name + ".norm2", model.norm_kind, model.norm_epsilon);
+  const auto norm = [&](bool there, const char* own) {
+    return there ? make_norm(weights, name + own, model.norm_kind, model) : Norm{};
+  };
+  const bool before = norms_before(model.norm_placement);
+  const bool after = norms_after(model.norm_placement);
+  block.norm1 = norm(before, ".norm1");
+  block.norm2 = norm(before, ".norm2");
+  block.post_norm1 = norm(after, ".post_norm1");
+  block.post_norm2 = norm(after, ".post_norm2");
   block.attention =
       make_attention(weights, model, form.attention, name + ".attention", source.groups,
                      attention_exchanges(form, source.groups.tp.share(source.groups.split)));
@@ -165,6 +201,7 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   block.group = source.groups.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);
   block.attention.layer = static_cast<std::size_t>(index);
+  block.branch_factor = static_cast<float>(model.residual_multiplier);
   block.attention.dropout_site = 1 + 3 * index;
   block.attention_site = 2 + 3 * index;
   block.mlp_site = 3 + 3 * index;

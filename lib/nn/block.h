@@ -1,4 +1,4 @@
-// A pre-norm transformer block. Families differ in the norm's bias, layers in their feed-forward.
+// A transformer block: attention and a feed-forward layer, with norms before or after these branches.
 #pragma once
 
 #include <variant>
@@ -16,9 +16,11 @@ struct BlockSaved {
   BlockForm form;     // which of these are made again before B
   Tensor x;           // [T, H] the block's input
   Tensor x_slice;     // [T H / ranks] this rank's share of x, from F to R; or empty
-  Norm::Saved norm1;  // of x
+  Norm::Saved norm1;  // of x; without a norm y is x
   Attention::Saved attention;
-  Norm::Saved norm2;  // of the middle: x + attention branch
+  Norm::Saved norm2;  // of the middle: x + attention branch; without a norm y is x
+  // Of the branches, where they have norms: x is the branch's output, y what is added.
+  Norm::Saved post_norm1, post_norm2;
   MlpSaved mlp;
   Tensor y;  // [T, H] the block's output: middle + MLP branch
 };
@@ -38,11 +40,13 @@ struct Block {
   using Saved = BlockSaved;
   using Gradients = BlockGradients;
 
-  Norm norm1, norm2;
+  Norm norm1, norm2;            // empty without norms before the branches
+  Norm post_norm1, post_norm2;  // empty without norms after them
   Attention attention;
   FeedForward mlp;
   Group* group = nullptr;  // of the ranks that share a sliced input
   float dropout = 0;       // of both branches
+  float branch_factor = 1;  // of both, where they are added to the stream
   std::int64_t attention_site = 0;
   std::int64_t mlp_site = 0;
 
@@ -58,11 +62,16 @@ struct Block {
  private:
   void repeat_attention(const Pass& pass, const Saved& saved) const;
   void repeat_middle(const Pass& pass, const Saved& saved) const;
+  /// From the attention branch to the middle, and with `norms` the second norm.
+  void add_attention(const Pass& pass, const Saved& saved, bool norms) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
   void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // and tells
-  /// The gradient of a branch: dy itself, or with dropout its masked copy.
+  /// The gradient of a branch: dy itself, or with dropout or a factor a copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;
+  /// From the gradient of a norm's output and of the stream beside it to that of its input.
+  void norm_gradient(const Pass& pass, const Norm& norm, const Norm::Saved& saved,
+                     const Tensor& d_norm, const Tensor& dy, const Tensor& dx) const;
 };
 
 /// What a block is made from; all but the split is the same for all blocks of a stage.

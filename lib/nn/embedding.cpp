@@ -1,5 +1,6 @@
 #include "nn/embedding.h"
 
+#include "ops/add.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "plan/model/ends.h"
@@ -20,6 +21,10 @@ void drop(const Embedding& layer, const Pass& pass, const Tensor& x) {
            .key = {.state = pass.state, .site = embedding_site, .probability = layer.dropout}});
 }
 
+void scale(const Embedding& layer, const Pass& pass, const Tensor& x) {
+  if (layer.factor != 1) add(*pass.ops, {.a = {}, .b = x, .y = x, .factor = layer.factor});
+}
+
 }  // namespace
 
 void Embedding::forward(const Pass& pass, const Saved& saved) const {
@@ -28,6 +33,7 @@ void Embedding::forward(const Pass& pass, const Saved& saved) const {
                                 .first_row = first_row,
                                 .y = saved.all_y});
   leave.forward(pass, saved.all_y, saved.y);
+  scale(*this, pass, saved.y);
   if (!position.empty()) {
     embedding_forward(*pass.ops, {.indices = pass.stream.position,
                                   .table = position.value,
@@ -44,6 +50,7 @@ void Embedding::backward(const Pass& pass, const Tensor& dy, const Tensor& all_d
     embedding_backward(*pass.ops,
                        {.indices = pass.stream.position, .dy = dy, .dtable = position.gradient});
   }
+  scale(*this, pass, dy);
   leave.backward(pass, dy, all_dy);
   embedding_backward(*pass.ops, {.indices = pass.tokens_of(split).tokens,
                                  .first_row = first_row,
@@ -63,6 +70,7 @@ Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
   layer.split = split;
   layer.leave = tp.along(embedding_exchange(tp.stream, split));
   layer.dropout = static_cast<float>(model.embedding_dropout);
+  layer.factor = static_cast<float>(model.embedding_multiplier);
   return layer;
 }
 

@@ -16,6 +16,7 @@ struct Embedding {
   SplitBy split = SplitBy::whole;
   Reshard leave;  // from the table's output to the residual stream
   float dropout = 0;
+  float factor = 1;  // of the token's row
 
   /// S rows of the residual stream, T tokens.
   struct Saved {
@@ -26,7 +27,7 @@ struct Embedding {
 
   /// Overwrites y.
   void forward(const Pass& pass, const Saved& saved) const;
-  /// Adds to the gradients of the tables. dy [S, hidden] is masked in place with dropout; all_dy
+  /// Adds to the gradients of the tables. dy [S, hidden] is masked and scaled in place; all_dy
   /// [T, hidden] is as all_y.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
 };

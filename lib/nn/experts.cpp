@@ -150,7 +150,8 @@ void Experts::activate(const Pass& pass, const Saved& saved, const ExpertChunks&
     activation_forward(*pass.ops, {.kind = activation,
                                    .x = gated() ? range.of(saved.gate) : up_rows,
                                    .y = act,
-                                   .up = gated() ? up_rows : Tensor{}});
+                                   .up = gated() ? up_rows : Tensor{},
+                                   .form = gate_form});
   });
 }
 
@@ -247,7 +248,8 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
                                     .dy = d_part,
                                     .dx = d_part,
                                     .up = gated() ? up_rows : Tensor{},
-                                    .dup = gated() ? range.of(g.dup) : Tensor{}});
+                                    .dup = gated() ? range.of(g.dup) : Tensor{},
+                                    .form = gate_form});
   });
   if (!up.bias.empty()) add_biases(pass, saved, g, chunks);
 }
@@ -377,7 +379,8 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   if (model.expert_bias) made.bias = weights(name + ".expert_bias");
   made.shared = make_shared_experts(weights, model, name);
   made.activation = model.activation;
-  const bool biases = model.linear_bias;
+  made.gate_form = gate_form_of(model);
+  const bool biases = model.mlp_bias;
   if (model.gated_mlp) made.gate = make_linear(weights, experts + "gate", biases);
   made.up = make_linear(weights, experts + "up", biases);
   made.down = make_linear(weights, experts + "down", biases);

@@ -24,6 +24,7 @@ struct Experts {
   // gate may be empty. The bias of `down` is multiplied by the weight of the choice.
   Linear gate, up, down;
   Activation activation = Activation::gelu;
+  GateForm gate_form{};
   SharedExperts shared;
   Reshard enter, leave;
   ExpertGroups groups;

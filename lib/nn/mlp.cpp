@@ -1,7 +1,6 @@
 #include "nn/mlp.h"
 
 #include "nn/layer.h"
-#include "ops/activation.h"
 
 namespace trainctl {
 
@@ -38,7 +37,8 @@ void Mlp::activate(const Pass& pass, const Saved& saved) const {
   activation_forward(*pass.ops, {.kind = activation,
                                  .x = gated() ? saved.gate : saved.up,
                                  .y = saved.act,
-                                 .up = gated() ? saved.up : Tensor{}});
+                                 .up = gated() ? saved.up : Tensor{},
+                                 .form = gate_form});
 }
 
 void Mlp::forward(const Pass& pass, const Saved& saved) const {
@@ -73,7 +73,8 @@ void Mlp::backward_activation(const Pass& pass, const Saved& saved, const Gradie
                                   .dy = d_act,
                                   .dx = d_act,
                                   .up = gated() ? saved.up : Tensor{},
-                                  .dup = gated() ? g.dup : Tensor{}});
+                                  .dup = gated() ? g.dup : Tensor{},
+                                  .form = gate_form});
 }
 
 void Mlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -93,12 +94,18 @@ void Mlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients&
       [&] { add_first_weights(pass, saved, g); });
 }
 
+GateForm gate_form_of(const ModelShape& model) {
+  if (!model.gated_mlp) return {};
+  return {static_cast<float>(model.gate_offset), static_cast<float>(model.gate_limit)};
+}
+
 Mlp make_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
              const TensorParallel& tp, SplitBy split, const Exchanges& exchanges) {
   return {model.activation,
-          model.gated_mlp ? make_linear(weights, name + ".gate", model.linear_bias) : Linear{},
-          make_linear(weights, name + ".up", model.linear_bias),
-          make_row_linear(weights, name + ".down", model.linear_bias, tp, split),
+          gate_form_of(model),
+          model.gated_mlp ? make_linear(weights, name + ".gate", model.mlp_bias) : Linear{},
+          make_linear(weights, name + ".up", model.mlp_bias),
+          make_row_linear(weights, name + ".down", model.mlp_bias, tp, split),
           {tp, exchanges.front()},
           tp.along(exchanges.back())};
 }

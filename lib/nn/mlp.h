@@ -4,6 +4,7 @@
 
 #include "nn/exchange/gathered_products.h"
 #include "nn/linear.h"
+#include "ops/activation.h"
 #include "plan/model/experts.h"
 #include "plan/tables/model.h"
 
@@ -48,6 +49,7 @@ struct Mlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
   Activation activation = Activation::gelu;
+  GateForm gate_form;
   Linear gate;  // or empty: not gated
   Linear up, down;
   GatheredProducts enter;
@@ -68,6 +70,9 @@ struct Mlp {
   void backward_activation(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
+
+/// Of every feed-forward layer.
+GateForm gate_form_of(const ModelShape& model);
 
 /// `name` is "layers.N.mlp", `exchanges` those of mlp_exchanges.
 Mlp make_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,

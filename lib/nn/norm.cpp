@@ -21,7 +21,9 @@ void normalise(const Norm& norm, const Pass& pass, const Norm::Saved& saved, con
                            .y = saved.y,
                            .mean = saved.mean,
                            .rstd = saved.rstd,
-                           .epsilon = norm.epsilon});
+                           .epsilon = norm.epsilon,
+                           .x_factor = residual.empty() ? 1.0F : norm.branch_factor,
+                           .zero_centered = norm.zero_centered});
 }
 
 }  // namespace
@@ -46,14 +48,16 @@ void Norm::backward(const Pass& pass, const Saved& saved, const Tensor& dy,
                             .d_residual = d_residual,
                             .dx = dx,
                             .dweight = weight.gradient,
-                            .dbias = bias.gradient});
+                            .dbias = bias.gradient,
+                            .zero_centered = zero_centered});
 }
 
 Norm make_norm(const WeightSource& weights, const std::string& name, NormKind kind,
-               double epsilon) {
+               const ModelShape& model) {
   const bool has_bias = kind == NormKind::layer_norm;
   return {weights(name + ".weight"), has_bias ? weights(name + ".bias") : Weight{},
-          static_cast<float>(epsilon)};
+          static_cast<float>(model.norm_epsilon),
+          static_cast<float>(model.residual_multiplier), model.zero_centered_norm};
 }
 
 }  // namespace trainctl

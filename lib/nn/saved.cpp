@@ -1,7 +1,5 @@
 #include "nn/saved.h"
 
-#include <cmath>
-
 #include "base/at.h"
 #include "nn/bind.h"
 
@@ -15,7 +13,8 @@ Tensor of_scratch(const Tensor& scratch, const Shape& shape) {
 }
 
 /// The heads of this rank follow from the rows of `q` and `k`.
-AttentionShape attention_shape(const StageInput& input, const Tensor& q, const Tensor& k) {
+AttentionShape attention_shape(const StageInput& input, int unit, const Tensor& q,
+                               const Tensor& k) {
   const ModelShape& model = input.model;
   return {.sequences = input.micro_batch_size,
           .query_length = q.rows() / input.micro_batch_size,
@@ -24,7 +23,9 @@ AttentionShape attention_shape(const StageInput& input, const Tensor& q, const T
           .kv_heads = k.columns() / model.head_dim,
           .head_dim = model.head_dim,
           .query_offset = 0,
-          .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))};
+          .scale = static_cast<float>(model.softmax_scale),
+          .cap = static_cast<float>(model.attention_cap),
+          .limits = model.kind(unit - 1).limits};
 }
 
 int chunk_of(const StageInput& input, int unit) {
@@ -123,7 +124,17 @@ class BlockTensors {
 
   Norm::Saved norm(const Tensor& x, const NormRows<RowCopies>& norm) const {
     const NormRows<Tensor> own = rows_.bound(norm, use_);
-    return {x, own.y, own.mean, own.rstd};
+    return {x, own.y.empty() ? x : own.y, own.mean, own.rstd};
+  }
+  /// Of a branch: its output is kept, and what is added is there for a moment.
+  Norm::Saved post_norm(const PostNormRows<RowCopies>& norm) const {
+    const PostNormRows<Tensor> own = rows_.bound(norm, use_);
+    return {own.x, rows_.at(rows_.stage().branch), own.mean, own.rstd};
+  }
+  /// Where a branch leaves its output.
+  Tensor branch(const PostNormRows<RowCopies>& norm) const {
+    const Tensor kept = at(norm.x);
+    return kept.empty() ? rows_.at(rows_.stage().branch) : kept;
   }
 
   Attention::Saved attention(const Tensor& x) const {
@@ -138,7 +149,7 @@ class BlockTensors {
     saved.queries = own.q;
     saved.keys = own.k;
     saved.values = own.v;
-    saved.shape = attention_shape(input_, saved.queries, saved.keys);
+    saved.shape = attention_shape(input_, unit_, saved.queries, saved.keys);
     const bool exchanges = exchanges_heads(input_, unit_);
     const auto made_here = [&](const Tensor& before, const Tensor& attended) {
       const std::int64_t rows = saved.all_x.rows();
@@ -156,7 +167,7 @@ class BlockTensors {
     saved.attended = exchanges ? own.attended : saved.context;
     saved.shared = shared_buffers(rows_, unit_, saved.queries, saved.keys);
     saved.logsumexp = own.logsumexp;
-    saved.y = rows_.at(rows_.stage().branch);
+    saved.y = branch(block_.post_norm1);
     saved.partial = rows_.tokens_inside(rows_.stage().partial_sums, saved.y, split);
     return saved;
   }
@@ -172,7 +183,7 @@ class BlockTensors {
     saved.x = x;
     saved.keeps_x = !gathered.empty();
     saved.all_x = saved.keeps_x ? gathered : all(rows_.stage().all_tokens, x);
-    saved.y = rows_.at(rows_.stage().branch);
+    saved.y = branch(block_.post_norm2);
     saved.partial = all(rows_.stage().partial_sums, saved.y);
     static_cast<FeedForwardRows<Tensor>&>(saved) =
         rows_.bound(experts ? block_.experts.mlp : block_.mlp, use_);
@@ -325,6 +336,8 @@ BlockSaved place_block(const StageInput& input, int view, std::int64_t layer, Bl
   saved.attention = own.attention(saved.norm1.y);
   saved.norm2 = own.norm(own.at(block.middle), block.norm2);
   saved.mlp = own.mlp(saved.norm2.y);
+  saved.post_norm1 = own.post_norm(block.post_norm1);
+  saved.post_norm2 = own.post_norm(block.post_norm2);
   saved.y = rows.output_of(unit);
   return saved;
 }

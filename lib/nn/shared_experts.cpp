@@ -23,7 +23,8 @@ void SharedExperts::activate(const Pass& pass, const MlpSaved& saved) const {
   activation_forward(*pass.ops, {.kind = activation,
                                  .x = gate.empty() ? rows.up : rows.gate,
                                  .y = rows.act,
-                                 .up = gate.empty() ? Tensor{} : rows.up});
+                                 .up = gate.empty() ? Tensor{} : rows.up,
+                                 .form = gate_form});
 }
 
 Tensor SharedExperts::scaled(const Pass& pass, const MlpSaved& saved) const {
@@ -60,7 +61,8 @@ void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved, cons
                                   .dy = d_act,
                                   .dx = d_act,
                                   .up = gate.empty() ? Tensor{} : rows.up,
-                                  .dup = gate.empty() ? Tensor{} : g.shared_dup});
+                                  .dup = gate.empty() ? Tensor{} : g.shared_dup,
+                                  .form = gate_form});
   if (!gate.empty()) {
     Linear{gate, {}}.backward_input(pass, g.shared_dgate, g.partial_dx, accumulate);
     accumulate = true;
@@ -81,6 +83,7 @@ SharedExperts make_shared_experts(const WeightSource& weights, const ModelShape&
   if (model.shared_ffn == 0) return made;
   if (model.shared_gate) made.router = weights(name + ".shared_gate.weight");
   made.activation = model.activation;
+  made.gate_form = gate_form_of(model);
   if (model.gated_mlp) made.gate = weights(name + ".shared.gate.weight");
   made.up = weights(name + ".shared.up.weight");
   made.down = weights(name + ".shared.down.weight");

@@ -10,6 +10,7 @@ namespace trainctl {
 struct SharedExperts {
   Weight router;  // [1, hidden] fp32: of the gate; or empty
   Activation activation = Activation::gelu;
+  GateForm gate_form{};
   Weight gate, up, down;  // [F, hidden] and [hidden, F]; `gate` of a gated MLP; no `up`: there are
                           // no shared experts
 

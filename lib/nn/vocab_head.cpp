@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "nn/linear.h"
-#include "ops/cross_entropy.h"
 #include "ops/matmul.h"
 #include "plan/model/ends.h"
 
@@ -54,7 +53,8 @@ void VocabHead::gradient(const Pass& pass, const Chunk& chunk, bool counts_loss)
                                      .weight = chunk.weight,
                                      .forward_only = !pass.training,
                                      .owns_loss = counts_loss,
-                                     .state = pass.state});
+                                     .state = pass.state,
+                                     .form = form});
 }
 
 void VocabHead::forward(const Pass& pass, const Saved& saved) const {
@@ -70,7 +70,8 @@ void VocabHead::forward(const Pass& pass, const Saved& saved) const {
                                     .valid = vocab,
                                     .row_max = row_of(chunk.stats, 0),
                                     .row_sum = row_of(chunk.stats, 1),
-                                    .target = row_of(chunk.stats, 2)});
+                                    .target = row_of(chunk.stats, 2),
+                                    .form = form});
     group->all_gather(chunk.stats, all_stats, *pass.ops->stream);
     cross_entropy_combine(*pass.ops, {.shards = all_stats, .whole = chunk.stats});
     gradient(pass, chunk, owns_loss);
@@ -96,6 +97,10 @@ void VocabHead::backward_weight(const Pass& pass, const Saved& saved) const {
   }
 }
 
+LogitForm logit_form(const ModelShape& model) {
+  return {static_cast<float>(model.logit_scale), static_cast<float>(model.logit_cap)};
+}
+
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
                           const TensorParallel& tp, SplitBy split, Group& alone) {
   VocabHead layer;
@@ -105,6 +110,7 @@ VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
   layer.first_row = layer.group->rank() * rows;
   layer.vocab = std::clamp<std::int64_t>(model.vocab - layer.first_row, 0, rows);
   layer.split = split;
+  layer.form = logit_form(model);
   layer.owns_loss = split == SplitBy::tokens || tp.group->rank() == 0;
   layer.enter = tp.along(head_exchange(tp.stream, split));
   return layer;

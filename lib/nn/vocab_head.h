@@ -8,6 +8,7 @@
 
 #include "nn/exchange/reshard.h"
 #include "nn/weight.h"
+#include "ops/cross_entropy.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
@@ -19,6 +20,7 @@ struct VocabHead {
   Group* group = nullptr;  // the ranks that share the vocabulary
   SplitBy split = SplitBy::whole;
   bool owns_loss = true;  // one of the ranks that compute the same loss
+  LogitForm form;
   Reshard enter;
 
   /// S rows of the residual stream, T tokens that the head takes. If they are the same, all_x is x
@@ -48,9 +50,12 @@ struct VocabHead {
   Chunk chunk_of(const Pass& pass, const Saved& saved, std::int64_t begin) const;
   /// Replaces the logits by their gradient.
   void gradient(const Pass& pass, const Chunk& chunk, bool counts_loss) const;
-  /// logits [tokens, rows] of x [tokens, hidden], for generation.
+  /// Stored logits (LogitForm) [tokens, rows] of x [tokens, hidden], for generation.
   void logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;
 };
+
+/// What the model makes of its logits.
+LogitForm logit_form(const ModelShape& model);
 
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,
                           const TensorParallel& tp, SplitBy split, Group& alone);

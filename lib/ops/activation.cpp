@@ -5,6 +5,15 @@
 
 namespace trainctl {
 
+namespace {
+
+void check_form(std::string_view op, bool gated, const GateForm& form) {
+  check((gated || form.is_plain()) && form.limit >= 0, op,
+        "only a gated activation has an offset and a limit, which is not negative", {});
+}
+
+}  // namespace
+
 void activation_forward(const OpContext& context, const ActivationForward& args) {
   const std::string_view op = title_of(names_of(args.kind).of_forward(!args.up.empty()));
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
@@ -12,6 +21,7 @@ void activation_forward(const OpContext& context, const ActivationForward& args)
         {{"x", args.x}, {"y", args.y}});
   check(args.up.empty() || same_kind(args.x, args.up), op, "up must be as x",
         {{"x", args.x}, {"up", args.up}});
+  check_form(op, !args.up.empty(), args.form);
   dispatch(context, &Kernels::activation_forward, args, op);
 }
 
@@ -26,6 +36,7 @@ void activation_backward(const OpContext& context, const ActivationBackward& arg
             : same_kind(args.x, args.up) && !args.dup.empty() && same_kind(args.x, args.dup),
         op, "up and dup must be as x, or both absent",
         {{"x", args.x}, {"up", args.up}, {"dup", args.dup}});
+  check_form(op, !args.up.empty(), args.form);
   dispatch(context, &Kernels::activation_backward, args, op);
 }
 

@@ -75,6 +75,22 @@ struct Silu {
   }
 };
 
+/// GELU as a logistic function (Hendrycks and Gimpel 2016, section 2): x / (1 + exp(-1.702 x)).
+template <class Math>
+struct QuickGelu {
+  using Real = typename Math::Real;
+  static constexpr ActivationNames names{"quick_gelu_forward", "quick_gelu_backward",
+                                         "quick_geglu_forward", "quick_geglu_backward"};
+  static constexpr Real alpha = static_cast<Real>(1.702);
+
+  static constexpr Real value(Real x) { return x * Math::sigmoid(alpha * x); }
+  static constexpr Real times_value(Real factor, Real x) { return factor * value(x); }
+  static constexpr Real times_slope(Real factor, Real x) {
+    const Real sigmoid = Math::sigmoid(alpha * x);
+    return factor * sigmoid * (1 + alpha * x * (1 - sigmoid));
+  }
+};
+
 /// The square of ReLU (So et al. 2021): max(x, 0)^2.
 template <class Math>
 struct Relu2 {
@@ -94,10 +110,28 @@ constexpr decltype(auto) with_activation(Activation kind, const Visit& visit) {
   switch (kind) {
     case Activation::silu: return visit.template operator()<Silu<Math>>();
     case Activation::relu2: return visit.template operator()<Relu2<Math>>();
+    case Activation::quick_gelu: return visit.template operator()<QuickGelu<Math>>();
     case Activation::gelu: break;
   }
   return visit.template operator()<Gelu<Math>>();
 }
+
+/// A gated activation with an offset and a limit (GateForm), L = infinity where there is none.
+template <class Function>
+struct LimitedGate {
+  using Real = typename Function::Real;
+  Real offset, limit;
+
+  constexpr Real gate(Real x) const { return x > limit ? limit : x; }
+  constexpr Real up(Real u) const { return (u > limit ? limit : u < -limit ? -limit : u) + offset; }
+  constexpr Real value(Real x, Real u) const { return up(u) * Function::value(gate(x)); }
+  constexpr Real d_gate(Real dy, Real x, Real u) const {
+    return x > limit ? Real{0} : up(u) * (dy * Function::times_slope(1, x));
+  }
+  constexpr Real d_up(Real dy, Real x, Real u) const {
+    return u > limit || u < -limit ? Real{0} : dy * Function::times_value(1, gate(x));
+  }
+};
 
 /// Without a back end, for what is not computed.
 struct NoMath {

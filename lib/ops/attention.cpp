@@ -59,7 +59,13 @@ void check_shape(const AttentionShape& shape, std::string_view op) {
       !fits(shape.keys(), shape.sequences, shape.key_length)) {
     fail("runs must hold query_length and key_length tokens within the rows of all sequences");
   }
-  if (!(shape.scale > 0.0F)) fail("scale must be positive");
+  if (!(shape.scale > 0.0F) || !(shape.cap >= 0.0F)) {
+    fail("scale must be positive, cap not negative");
+  }
+  const KeyLimits& limits = shape.limits;
+  if (limits.window < 0 || limits.chunk < 0 || (limits.window > 0 && limits.chunk > 0)) {
+    fail("a window or a chunk must be positive, not both given");
+  }
 }
 
 /// q-like and k-like tensors, the logsumexp, first positions and dropout: common to both passes.

@@ -1,11 +1,13 @@
 // Causal scaled dot-product attention with grouped KV heads, blockwise with an online softmax (Dao
 // et al. 2022):
-//   out = softmax(scale q k^T + mask) v per head. No [query, key] matrix is ever in memory.
+//   out = softmax(cap(scale q k^T) + mask) v per head, cap(s) = c tanh(s / c) where there is one.
+//   No [query, key] matrix is ever in memory.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "base/key_limits.h"
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/dropout.h"
@@ -43,6 +45,8 @@ struct AttentionShape {
   std::int64_t head_dim = 0;      // a multiple of 2, at most 256
   std::int64_t query_offset = 0;  // position of the first query, where query_runs is empty
   float scale = 1;                // usually 1/sqrt(head_dim)
+  float cap = 0;                  // c; 0: none
+  KeyLimits limits{};
   // Empty: one run, of the keys from position 0, of the queries from query_offset. Several runs
   // hold query_length or key_length tokens together.
   TokenRuns query_runs{};

@@ -1,5 +1,6 @@
 #include "ops/cross_entropy.h"
 
+#include <cmath>
 #include <string>
 
 #include "ops/check.h"
@@ -28,9 +29,17 @@ void check_rows(std::string_view op, const Args& args) {
     fail_check(op, "valid = " + std::to_string(args.valid) + " must be between 0 and the columns",
                {{"logits", logits}});
   }
+  check(args.form.scale > 0 && args.form.cap >= 0, op,
+        "the logits' scale must be above 0 and their cap not negative", {});
 }
 
 }  // namespace
+
+float formed_logit(const LogitForm& form, float logit) {
+  const double z = static_cast<double>(form.scale) * static_cast<double>(logit);
+  const double cap = form.cap;
+  return static_cast<float>(cap > 0 ? cap * std::tanh(z / cap) : z);
+}
 
 void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args) {
   check_rows("cross_entropy_stats", args);

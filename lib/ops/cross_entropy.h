@@ -1,8 +1,9 @@
 // Softmax cross-entropy in two passes over a chunk of logits; ranks that hold parts of the
 // vocabulary combine max and sum between the two. Columns from `valid` on are padding: -inf.
-//   stats:    row_max = max(logits), row_sum = sum exp(logits - row_max), target = logits[label]
+// In all of them z = LogitForm of a stored logit:
+//   stats:    row_max = max(z), row_sum = sum exp(z - row_max), target = z[label]
 //   combine:  the stats of all shards become those of the whole row
-//   gradient: dlogits = (exp(logits - logsumexp) - [label]) * weight * loss_factor * loss_scale, in
+//   gradient: dlogits = (exp(z - logsumexp) - [label]) * dz * weight * loss_factor * loss_scale, in
 //             place; loss_sum += sum weight * (logsumexp - target)
 #pragma once
 
@@ -12,12 +13,21 @@
 
 namespace trainctl {
 
+/// z = cap tanh(scale x / cap), or scale x without a cap (0); dz = scale (1 - (z / cap)^2).
+struct LogitForm {
+  float scale = 1;
+  float cap = 0;
+  bool is_plain() const { return scale == 1 && cap == 0; }
+  bool operator==(const LogitForm&) const = default;
+};
+
 struct CrossEntropyStats {
   Tensor logits;                    // [rows, columns] fp32, bf16 or fp16
   Tensor labels;                    // [rows] i32; a label outside this shard leaves target = 0
   std::int64_t first_column = 0;    // global index of column 0
   std::int64_t valid = 0;           // columns of this shard that are real
   Tensor row_max, row_sum, target;  // [rows] fp32, overwritten
+  LogitForm form{};
 };
 
 struct CrossEntropyCombine {
@@ -35,7 +45,11 @@ struct CrossEntropyGradient {
   bool forward_only = false;        // leave the logits alone, only add to the loss
   bool owns_loss = true;            // false on all but one of the ranks that share the vocabulary
   StepState* state = nullptr;       // reads the two factors, adds to loss_sum
+  LogitForm form{};
 };
+
+/// z of a logit on the host.
+float formed_logit(const LogitForm& form, float logit);
 
 void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);
 /// In rank order, so that all ranks get the same bits.

@@ -1,7 +1,8 @@
 // LayerNorm (Ba et al. 2016, eq. 4) and RMSNorm (Zhang and Sennrich 2019, eq. 4) with the residual
-// addition before them; sum = x + residual (if given):
+// addition before them; sum = x_factor * x + residual (if given):
 //   layer_norm: y = (sum - mean) * rstd * weight + bias,  rstd = 1/sqrt(var + eps)
 //   rms_norm:   y = sum * rstd * weight,                  rstd = 1/sqrt(mean(sum^2) + eps)
+// where zero_centered puts 1 + weight for weight.
 #pragma once
 
 #include <string_view>
@@ -23,6 +24,8 @@ struct NormForward {
   Tensor mean{};    // [rows] fp32, overwritten
   Tensor rstd;      // [rows] fp32, overwritten
   float epsilon = 1e-5F;
+  float x_factor = 1;  // only with a residual
+  bool zero_centered = false;
 };
 
 struct NormBackward {
@@ -36,7 +39,11 @@ struct NormBackward {
   Tensor dx;          // as x, overwritten; may be the same memory as d_residual or dy
   Tensor dweight;     // [hidden] fp32, accumulated
   Tensor dbias{};     // [hidden] fp32, accumulated
+  bool zero_centered = false;
 };
+
+/// What is added to the stored weight.
+constexpr float weight_offset(bool zero_centered) { return zero_centered ? 1.0F : 0.0F; }
 
 void norm_forward(const OpContext& context, const NormForward& args);
 void norm_backward(const OpContext& context, const NormBackward& args);

@@ -1,5 +1,6 @@
 #include "ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -21,8 +22,8 @@ void rope(const OpContext& context, const Rope& args) {
         "position must be an i32 vector with one element per row of x",
         {{"x", args.x}, {"position", args.position}});
   check(!args.table.empty() && args.table.dtype == DType::f32 && args.table.shape.rank() == 2 &&
-            args.table.columns() == args.head_dim,
-        op, "table must be fp32 with head_dim columns", {{"x", args.x}, {"table", args.table}});
+            args.table.columns() % 2 == 0 && args.table.columns() <= args.head_dim,
+        op, "table must be fp32 with an even number of columns, at most head_dim", {{"x", args.x}, {"table", args.table}});
   dispatch(context, &Kernels::rope, args, op);
 }
 
@@ -30,10 +31,10 @@ namespace {
 
 constexpr double two_pi = 6.283185307179586476925;
 
-/// Llama 3's rule: wavelengths far below the original context stay, those far above it are
-/// stretched by `factor`, and between the two the frequency is interpolated.
-double scaled_frequency(double frequency, const RopeScaling& scaling) {
-  if (scaling.factor <= 1.0) return frequency;
+/// Llama 3's rule (Llama 3.1 report, section 3.4.2): wavelengths far below the original context
+/// stay, those far above it are stretched by `factor`, and between the two the frequency is
+/// interpolated.
+double llama3_frequency(double frequency, const RopeScaling& scaling) {
   const double turns = scaling.original_positions * frequency / two_pi;
   if (turns > scaling.high_frequency_factor) return frequency;
   if (turns < scaling.low_frequency_factor) return frequency / scaling.factor;
@@ -42,23 +43,65 @@ double scaled_frequency(double frequency, const RopeScaling& scaling) {
   return (1.0 - keep) * frequency / scaling.factor + keep * frequency;
 }
 
+/// YaRN (Peng et al. 2023, section 3.2): the same, but the pairs between two numbers of turns over
+/// the original context are interpolated evenly.
+double yarn_frequency(double frequency, double pair, double size, const RopeScaling& scaling) {
+  const auto pair_at = [&](double turns) {
+    return size * std::log(scaling.original_positions / (turns * two_pi)) /
+           (2 * std::log(scaling.theta));
+  };
+  double low = pair_at(scaling.beta_fast);
+  double high = pair_at(scaling.beta_slow);
+  if (scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, size - 1);
+  if (low == high) high += 0.001;
+  const double ramp = std::clamp((pair - low) / (high - low), 0.0, 1.0);
+  return frequency * (1 - ramp) + frequency / scaling.factor * ramp;
+}
+
+/// Of `pair` of R = size features.
+double frequency_of(std::int64_t pair, double size, const RopeScaling& scaling) {
+  const double at = static_cast<double>(pair);
+  // A larger base stretches the slowest pair by alpha, and the fastest not at all.
+  const double theta = scaling.type == RopeType::alpha
+                           ? scaling.theta * std::pow(scaling.alpha, size / (size - 2))
+                           : scaling.theta;
+  const double frequency = std::pow(theta, -2.0 * at / size);
+  switch (scaling.type) {
+    case RopeType::linear: return frequency / scaling.factor;
+    case RopeType::llama3: return llama3_frequency(frequency, scaling);
+    case RopeType::yarn: return yarn_frequency(frequency, at, size, scaling);
+    case RopeType::longrope:
+      return frequency / scaling.pair_factor[static_cast<std::size_t>(pair)];
+    case RopeType::none:
+    case RopeType::alpha: break;
+  }
+  return frequency;
+}
+
 }  // namespace
 
 void fill_rope_table(const RopeScaling& scaling, const Tensor& table) {
+  constexpr std::string_view op = "fill_rope_table";
   check(!table.empty() && table.device == DeviceKind::cpu && table.dtype == DType::f32 &&
             table.shape.rank() == 2 && table.columns() % 2 == 0,
-        "fill_rope_table", "table must be a host matrix of fp32 with an even number of columns",
+        op, "table must be a host matrix of fp32 with an even number of columns",
         {{"table", table}});
-  const std::int64_t head_dim = table.columns();
-  const std::int64_t pairs = head_dim / 2;
+  const std::int64_t size = table.columns();
+  const std::int64_t pairs = size / 2;
+  check(scaling.type != RopeType::longrope || std::ssize(scaling.pair_factor) == pairs, op,
+        "longrope needs a factor for each pair of the table", {{"table", table}});
   for (std::int64_t pair = 0; pair < pairs; ++pair) {
-    const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim);
-    const double frequency = scaled_frequency(std::pow(scaling.theta, exponent), scaling);
+    const double frequency = frequency_of(pair, static_cast<double>(size), scaling);
     for (std::int64_t position = 0; position < table.rows(); ++position) {
       const double angle = static_cast<double>(position) * frequency;
-      float* row = table.as<float>() + position * head_dim;
-      row[pair] = static_cast<float>(std::cos(angle));
-      row[pairs + pair] = static_cast<float>(std::sin(angle));
+      float* row = table.as<float>() + position * size;
+      row[pair] = static_cast<float>(scaling.amplitude * std::cos(angle));
+      row[pairs + pair] = static_cast<float>(scaling.amplitude * std::sin(angle));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "plan/model/form.h"
 #include "plan/tables/params.h"
+#include "weights/unusual_form.h"
 
 namespace trainctl {
 
@@ -293,6 +294,8 @@ std::string hugging_face_type(const ModelShape& model) {
 
 std::string unknown_to_hugging_face(const ModelShape& model) {
   if (const std::string kinds = unknown_kinds(model); !kinds.empty()) return kinds;
+  const std::string form = unusual_form(model);
+  if (!form.empty()) return "the models that are written have no model." + form;
   if (model.family == Family::gpt2) {
     if (model.experts > 1) return "its GPT-2 has no experts";
     if (model.kind(0).kv_heads != model.heads) return "its GPT-2 has as many key as query heads";

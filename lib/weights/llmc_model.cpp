@@ -10,6 +10,7 @@
 #include "base/round_up.h"
 #include "base/whole_file.h"
 #include "weights/read_values.h"
+#include "weights/unusual_form.h"
 
 namespace trainctl {
 
@@ -164,9 +165,13 @@ ModelConfig LlmcWeights::model() const {
 
 std::string unknown_to_llmc(const ModelShape& model) {
   if (model.family != Family::gpt2) return "llm.c's file holds GPT-2 only";
+  const std::string form = unusual_form(model);
+  if (!form.empty()) return "llm.c has no model." + form;
   if (model.experts > 1) return "llm.c has no experts";
   if (!model.tied) return "llm.c ties the output layer to the token embedding";
-  if (!model.linear_bias || !model.qkv_bias) return "llm.c has biases in every linear layer";
+  if (!model.out_bias || !model.mlp_bias || !model.qkv_bias) {
+    return "llm.c has biases in every linear layer";
+  }
   if (model.kind(0).ffn != 4 * model.hidden) return "llm.c has an MLP of 4 x the width";
   if (model.kind(0).kv_heads != model.heads) return "llm.c has as many key as query heads";
   if (model.q_features() != model.hidden) return "llm.c has heads of width / heads";

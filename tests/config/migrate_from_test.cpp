@@ -666,12 +666,50 @@ TEST_CASE("a factor of Megatron's RoPE scaling belongs to its switch") {
   CHECK(contains(with("--use-rope-scaling").text, "factor: 8"));
   CHECK_FALSE(contains(with("--rope-scaling-factor 32").text, "factor: 32"));
   for (const char* other :
-       {"--multi-latent-attention", "--mtp-num-layers 1", "--squared-relu", "--window-size 128 0",
-        "--apply-layernorm-1p", "--softmax-type learnable", "--rotary-interleaved"}) {
+       {"--multi-latent-attention", "--mtp-num-layers 1", "--window-size 128 1",
+        "--softmax-type learnable"}) {
     CAPTURE(other);
     CHECK_FALSE(with(other).ok);
   }
   CHECK(with("--mtp-num-layers 0 --softmax-type vanilla").ok);
+}
+
+TEST_CASE("Megatron's forms of layers are carried") {
+  const std::string plain =
+      "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--normalization RMSNorm --position-embedding-type rope ";
+  const auto model = [&](const std::string& more) {
+    const Migrated result = migrate_from(Project::megatron, plain + more + "\n", "run.sh");
+    INFO(result.text);
+    CHECK(result.ok);
+    return read_config_text(result.text, "run.yaml", {}).config.model;
+  };
+  const ModelConfig gelu = model("");
+  CHECK(gelu.gated_linear_unit == false);
+  CHECK(gelu.activation == Activation::gelu);
+  CHECK(gelu.add_bias_linear == true);
+  CHECK(gelu.ffn_hidden_size == 256);
+  const ModelConfig squared = model("--squared-relu --disable-bias-linear --window-size 127,0");
+  CHECK(squared.activation == Activation::relu2);
+  CHECK(squared.gated_linear_unit == false);
+  CHECK(squared.sliding_window == 128);
+  const ModelConfig quick = model(
+      "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7.0 "
+      "--window-size (63, 0)");
+  CHECK(quick.activation == Activation::quick_gelu);
+  CHECK_FALSE(quick.gated_linear_unit);
+  CHECK(quick.glu_linear_offset == 1);
+  CHECK(quick.activation_func_clamp_value == 7);
+  CHECK(quick.sliding_window == 64);
+  const ModelConfig turned = model(
+      "--swiglu --apply-layernorm-1p --rotary-interleaved --rotary-percent 0.5 "
+      "--rotary-seq-len-interpolation-factor 4 --softmax-scale 0.25");
+  CHECK(turned.zero_centered_norm);
+  CHECK(turned.rotary_interleaved);
+  CHECK(turned.rotary_percent == 0.5);
+  CHECK(turned.rope_scaling.type == RopeType::linear);
+  CHECK(turned.rope_scaling.factor == 4);
+  CHECK(turned.softmax_scale == 0.25);
 }
 
 }  // namespace trainctl::test

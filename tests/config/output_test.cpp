@@ -56,7 +56,14 @@ struct Changer {
   static void change(std::vector<DataSource>& value, const Field&) {
     value = {{"yes", 0.1}, {"a: b", 1e-12}, {"plain", 3.0}};
   }
+  static void change(NumberList& value, const Field& field) {
+    value = {field.range.least + 1.0 / 3, field.range.least + 2};
+  }
   static void change(std::vector<LayerEntry>& value, const Field&) {
+    RopeScalingConfig scaling;
+    scaling.type = RopeType::longrope;
+    scaling.factor = 8;
+    scaling.short_factor = {1, 1.5};
     value = {{.name = "a", .count = 2},
              {.name = "b_1",
               .ffn_hidden_size = 64,
@@ -65,7 +72,8 @@ struct Changer {
               .qk_layernorm = true,
               .use_rope = true,
               .rotary_base = 500.0,
-              .rope_scaling = RopeScalingConfig{.factor = 8}}};
+              .rope_scaling = scaling,
+              .sliding_window = 5}};
   }
   static void change(IntList& value, const Field& field) {
     const auto least = static_cast<std::int64_t>(field.range.least);

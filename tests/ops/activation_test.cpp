@@ -8,7 +8,8 @@ using namespace op_test;
 
 namespace {
 
-constexpr Activation kinds[] = {Activation::gelu, Activation::silu, Activation::relu2};
+constexpr Activation kinds[] = {Activation::gelu, Activation::silu, Activation::relu2,
+                                Activation::quick_gelu};
 
 struct Result {
   Values y, dx, dup;
@@ -20,6 +21,7 @@ struct Problem {
   bool gated;
   Shape shape;
   DType dtype;
+  GateForm form{};
   std::string name() const {
     return std::string(names_of(kind).of_forward(gated)) + " " + shape.to_string() + " " +
            std::string(name_of(dtype));
@@ -38,7 +40,8 @@ void forward(const Host& host, const Problem& problem, Operands& in, Values& y) 
   activation_forward(host.context(), {.kind = problem.kind,
                                       .x = in.x.tensor(),
                                       .y = y.tensor(),
-                                      .up = problem.gated ? in.up.tensor() : Tensor{}});
+                                      .up = problem.gated ? in.up.tensor() : Tensor{},
+                                      .form = problem.form});
 }
 
 void backward(const Host& host, const Problem& problem, Operands& in, Values& dx, Values& dup) {
@@ -47,7 +50,8 @@ void backward(const Host& host, const Problem& problem, Operands& in, Values& dx
                                        .dy = in.dy.tensor(),
                                        .dx = dx.tensor(),
                                        .up = problem.gated ? in.up.tensor() : Tensor{},
-                                       .dup = problem.gated ? dup.tensor() : Tensor{}});
+                                       .dup = problem.gated ? dup.tensor() : Tensor{},
+                                       .form = problem.form});
 }
 
 Result run(const Kernels& kernels, const Problem& problem, int threads = 2) {
@@ -89,6 +93,63 @@ TEST_CASE("activations agree with the plain kernel") {
   }
 }
 
+TEST_CASE("gated activations with an offset and a limit agree with the plain kernel") {
+  for (const GateForm form : {GateForm{1, 0}, GateForm{0, 1.5F}, GateForm{1, 0.75F}}) {
+    for (const Activation kind : kinds) {
+      for (const DType dtype : float_types) {
+        const Problem problem{kind, true, {5, 769}, dtype, form};
+        INFO(problem.name() << " offset " << form.offset << " limit " << form.limit);
+        const Result expected = run(plain_kernels, problem);
+        const Result got = run(tested_kernels(), problem);
+        CHECK(difference(got.y, expected.y) < tolerance(dtype));
+        CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
+        CHECK(difference(got.dup, expected.dup) < tolerance(dtype));
+        CHECK(run(tested_kernels(), problem, 1) == got);
+      }
+    }
+  }
+}
+
+TEST_CASE("a gated activation's limit stops values and gradients, and lets them pass at it") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    const Host host(*kernels);
+    // x sigmoid(1.702 x) (u + 1), limit 7: the values of GPT-OSS.
+    Values x = Values::of<float>({1, 7, 9, 1, 1, -9});
+    Values up = Values::of<float>({0.5F, 7, 2, 8, -8, -7});
+    Values ones = Values::of<float>({1, 1, 1, 1, 1, 1});
+    Values y({6}, DType::f32);
+    Values dx({6}, DType::f32);
+    Values dup({6}, DType::f32);
+    const GateForm form{1, 7};
+    activation_forward(host.context(), {.kind = Activation::quick_gelu,
+                                        .x = x.tensor(),
+                                        .y = y.tensor(),
+                                        .up = up.tensor(),
+                                        .form = form});
+    activation_backward(host.context(), {.kind = Activation::quick_gelu,
+                                         .x = x.tensor(),
+                                         .dy = ones.tensor(),
+                                         .dx = dx.tensor(),
+                                         .up = up.tensor(),
+                                         .dup = dup.tensor(),
+                                         .form = form});
+    const double at_one = 1 / (1 + std::exp(-1.702));
+    const double at_limit = 7 / (1 + std::exp(-1.702 * 7));
+    CHECK(y.at(0) == Approx(1.5 * at_one).epsilon(1e-6));
+    CHECK(y.at(1) == Approx(8 * at_limit).epsilon(1e-6));
+    CHECK(y.at(2) == Approx(3 * at_limit).epsilon(1e-6));
+    CHECK(y.at(3) == Approx(8 * at_one).epsilon(1e-6));
+    CHECK(y.at(4) == Approx(-6 * at_one).epsilon(1e-6));
+    CHECK(dx.at(1) != 0);
+    CHECK(dx.at(2) == 0);
+    CHECK(dx.at(5) != 0);
+    CHECK(dup.at(1) == Approx(at_limit).epsilon(1e-6));
+    CHECK(dup.at(3) == 0);
+    CHECK(dup.at(4) == 0);
+    CHECK(dup.at(5) != 0);
+  }
+}
+
 TEST_CASE("activations have known values, and their limits far from zero") {
   CHECK(value_at(Activation::gelu, -1e30F) == 0.0);
   CHECK(value_at(Activation::gelu, -40.0F) == 0.0);
@@ -101,13 +162,16 @@ TEST_CASE("activations have known values, and their limits far from zero") {
   CHECK(value_at(Activation::silu, 200.0F) == 200.0);
   CHECK(value_at(Activation::relu2, -3.0F) == 0.0);
   CHECK(value_at(Activation::relu2, 3.0F) == 9.0);
+  CHECK(value_at(Activation::quick_gelu, 1.0F) == Approx(0.845796).epsilon(1e-5));
+  CHECK(std::abs(value_at(Activation::quick_gelu, -200.0F)) < 1e-30);
 }
 
 TEST_CASE("the gradients of activations agree with finite differences") {
   for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     for (const Activation kind : kinds) {
       for (const bool gated : {false, true}) {
-        const Problem problem{kind, gated, Shape{40}, DType::f32};
+        const Problem problem{kind, gated, Shape{40}, DType::f32,
+                              gated ? GateForm{0.5F, 0} : GateForm{}};
         INFO(problem.name());
         const Host host(*kernels);
         const Result result = run(*kernels, problem);

@@ -37,6 +37,30 @@ TEST_CASE("add takes fp32 values to 16-bit ones and rounds the sum once") {
   }
 }
 
+TEST_CASE("add takes b times a factor, with a or alone, also in place") {
+  const auto count = GENERATE(1, 7, 4097);
+  for (const DType type : float_types) {
+    Values a = Values::random(Shape{count}, type, 1);
+    Values b = Values::random(Shape{count}, type, 2);
+    Values sum(Shape{count}, type);
+    Values scaled(Shape{count}, type);
+    for (std::int64_t i = 0; i < count; ++i) {
+      scaled.set(i, 0.22F * static_cast<float>(b.at(i)));
+      sum.set(i, static_cast<float>(a.at(i) + double{0.22F} * b.at(i)));
+    }
+    for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+      Values got(Shape{count}, type);
+      const Host host(*kernels);
+      add(host.context(),
+          {.a = a.tensor(), .b = b.tensor(), .y = got.tensor(), .factor = 0.22F});
+      CHECK(difference(got, sum) < tolerance(type));
+      Values alone = b;
+      add(host.context(), {.a = {}, .b = alone.tensor(), .y = alone.tensor(), .factor = 0.22F});
+      CHECK(alone == scaled);
+    }
+  }
+}
+
 TEST_CASE("add names what does not fit") {
   Values a(Shape{2, 3}, DType::f32);
   Values b(Shape{3, 2}, DType::f32);

@@ -186,6 +186,61 @@ TEST_CASE("attention keeps to documents") {
   }
 }
 
+TEST_CASE("attention of a window or of chunks agrees with the plain kernel") {
+  for (const DType dtype : float_types) {
+    for (const KeyLimits limits : {KeyLimits{1, 0}, KeyLimits{3, 0}, KeyLimits{64, 0},
+                                   KeyLimits{130, 0}, KeyLimits{500, 0}, KeyLimits{0, 1},
+                                   KeyLimits{0, 48}, KeyLimits{0, 200}}) {
+      INFO("window " << limits.window << " chunk " << limits.chunk);
+      Problem problem = square(2, 330, 2, 1, 20, dtype);
+      problem.shape.limits = limits;
+      compare(problem);
+      problem.first_position = documents(2, 330);
+      compare(problem);
+    }
+    Problem last = square(1, 230, 4, 2, 32, dtype);
+    last.shape.query_length = 3;
+    last.shape.query_offset = 227;
+    last.shape.limits.window = 20;
+    compare(last);
+  }
+}
+
+TEST_CASE("attention of a window sees as many keys, and itself") {
+  Problem problem = square(1, 40, 1, 1, 4, DType::f32);
+  problem.shape.limits.window = 5;
+  const Result window = run(tested_kernels(), problem);
+  // The last query, alone with the last five keys.
+  Inputs inputs(problem);
+  Problem alone = square(1, 5, 1, 1, 4, DType::f32);
+  Inputs rest(alone);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    rest.q.set(i, static_cast<float>(inputs.q.at(35 * 4 + i)));
+    rest.k.set(i, static_cast<float>(inputs.k.at(35 * 4 + i)));
+    rest.v.set(i, static_cast<float>(inputs.v.at(35 * 4 + i)));
+  }
+  Result last = empty_result(alone);
+  run_forward(Host(plain_kernels), alone, rest, last);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    CHECK(window.out.at(39 * 4 + i) == Approx(last.out.at(4 * 4 + i)).epsilon(1e-5).margin(1e-6));
+  }
+}
+
+TEST_CASE("attention with a cap of its scores agrees with the plain kernel") {
+  for (const DType dtype : float_types) {
+    for (const float cap : {0.5F, 5.0F}) {
+      Problem problem = square(2, 210, 4, 2, 48, dtype);
+      problem.shape.cap = cap;
+      problem.shape.scale = 2;
+      compare(problem, 4);
+      problem.shape.limits.window = 70;
+      problem.first_position = documents(2, 210);
+      problem.dropout = 0.2F;
+      compare(problem, 4);
+    }
+  }
+}
+
 TEST_CASE("attention of a document does not depend on its neighbours") {
   Problem joined = square(1, 210, 1, 1, 8, DType::f32);
   std::vector<std::int32_t> first_position(210, 0);
@@ -254,6 +309,8 @@ TEST_CASE("attention survives large scores") {
 TEST_CASE("attention's gradients agree with finite differences") {
   for (const float dropout : {0.0F, 0.25F}) {
     Problem problem = square(1, 7, 2, 1, 4, DType::f32);
+    problem.shape.cap = dropout > 0 ? 0.75F : 0;
+    problem.shape.limits.window = 4;
     problem.first_position = documents(1, 7);
     problem.dropout = dropout;
     const Host host(plain_kernels);

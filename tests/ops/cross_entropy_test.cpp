@@ -14,6 +14,7 @@ struct Loss {
   std::int64_t rows, columns, valid;
   Values logits, labels, weight, row_max, row_sum, target;
   StepState state;
+  LogitForm form;
 
   Loss(std::int64_t row_count, std::int64_t column_count, std::int64_t valid_count, DType type)
       : rows(row_count),
@@ -39,7 +40,8 @@ struct Loss {
                                                            .valid = valid,
                                                            .row_max = row_max.tensor(),
                                                            .row_sum = row_sum.tensor(),
-                                                           .target = target.tensor()});
+                                                           .target = target.tensor(),
+                                                           .form = form});
   }
   CrossEntropyGradient gradient_args() {
     return {.logits = logits.tensor(),
@@ -49,7 +51,8 @@ struct Loss {
             .row_sum = row_sum.tensor(),
             .target = target.tensor(),
             .weight = weight.tensor(),
-            .state = &state};
+            .state = &state,
+            .form = form};
   }
   void gradient(const Kernels& kernels, int threads = 2) {
     cross_entropy_gradient(Host(kernels, threads).context(), gradient_args());
@@ -122,6 +125,40 @@ TEST_CASE("cross_entropy's gradient is the slope of its loss") {
   gradient.gradient(tested_kernels());
   CHECK(slope_error(loss.logits, gradient.logits, 0.02F, [&] { return loss.loss(plain_kernels); }) <
         1e-3);
+}
+
+TEST_CASE("cross_entropy of scaled and capped logits agrees with the plain loops and its slope") {
+  for (const LogitForm form : {LogitForm{0.125F, 0}, LogitForm{1, 3}, LogitForm{2, 5}}) {
+    INFO("scale " << form.scale << " cap " << form.cap);
+    for (const DType type : float_types) {
+      Loss fast(9, 5001, 4990, type);
+      fast.form = form;
+      Loss plain = fast;
+      fast.stats(tested_kernels());
+      plain.stats(plain_kernels);
+      CHECK(difference(fast.row_max, plain.row_max) < 2e-6);
+      CHECK(difference(fast.row_sum, plain.row_sum) < 4e-6);
+      CHECK(difference(fast.target, plain.target) < 2e-6);
+      fast.gradient(tested_kernels());
+      plain.gradient(plain_kernels);
+      CHECK(difference(fast.logits, plain.logits) < tolerance(type));
+      CHECK(fast.state.loss_sum == Approx(plain.state.loss_sum).epsilon(1e-6));
+    }
+    Loss loss(3, 11, 9, DType::f32);
+    loss.form = form;
+    loss.state.loss_factor = 1;
+    loss.state.loss_scale = 1;
+    Loss gradient = loss;
+    gradient.stats(tested_kernels());
+    gradient.gradient(tested_kernels());
+    const auto of_plain = [&] { return loss.loss(plain_kernels); };
+    CHECK(slope_error(loss.logits, gradient.logits, 0.02F, of_plain) < 2e-3);
+  }
+}
+
+TEST_CASE("a logit is scaled before it is capped") {
+  CHECK(formed_logit({0.5F, 0}, 3) == 1.5F);
+  CHECK(formed_logit({0.5F, 2}, 3) == Approx(2 * std::tanh(0.75)));
 }
 
 TEST_CASE("cross_entropy of equal logits is the logarithm of their number") {

@@ -11,6 +11,8 @@ struct Problem {
   std::int64_t rows, hidden;
   DType dtype;
   bool residual;
+  bool zero_centered = false;
+  float x_factor = 1;
 };
 
 struct Tensors {
@@ -44,6 +46,8 @@ NormForward forward_args(Tensors& t, const Problem& problem) {
   args.y = t.y.tensor();
   args.rstd = t.rstd.tensor();
   args.epsilon = 1e-3F;
+  args.zero_centered = problem.zero_centered;
+  args.x_factor = problem.x_factor;
   return args;
 }
 
@@ -57,6 +61,7 @@ NormBackward backward_args(Tensors& t, const Problem& problem) {
   if (problem.residual) args.d_residual = t.d_residual.tensor();
   args.dx = t.dx.tensor();
   args.dweight = t.dweight.tensor();
+  args.zero_centered = problem.zero_centered;
   return args;
 }
 
@@ -173,6 +178,35 @@ TEST_CASE("rmsnorm refuses what does not fit") {
                     "[rmsnorm_backward] dy and dx must be as x"));
   CHECK(starts_with(backward([](NormBackward& args) { args.dweight = Tensor{}; }),
                     "[rmsnorm_backward] weight and dweight must be"));
+}
+
+TEST_CASE("rmsnorm with zero-centred weights is that of 1 + weight, also after a scaled branch") {
+  for (const DType dtype : float_types) {
+    const Problem problem{9, 130, dtype, true, true, 0.25F};
+    const Tensors expected = run(plain_kernels, problem);
+    const Tensors got = run(tested_kernels(), problem);
+    CHECK(difference(got.sum, expected.sum) < tolerance(dtype));
+    CHECK(difference(got.y, expected.y) < tolerance(dtype));
+    CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
+    CHECK(difference(got.dweight, expected.dweight) < tolerance(dtype));
+  }
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    const Host host(*kernels);
+    const Problem usual{3, 20, DType::f32, false};
+    const Problem centred{3, 20, DType::f32, false, true};
+    Tensors one(usual);
+    Tensors zero(usual);
+    for (std::int64_t i = 0; i < 20; ++i) {
+      one.weight.set(i, 1 + static_cast<float>(zero.weight.at(i)));
+    }
+    norm_forward(host.context(), forward_args(one, usual));
+    norm_forward(host.context(), forward_args(zero, centred));
+    norm_backward(host.context(), backward_args(one, usual));
+    norm_backward(host.context(), backward_args(zero, centred));
+    CHECK(difference(zero.y, one.y) < 1e-6);
+    CHECK(difference(zero.dx, one.dx) < 1e-6);
+    CHECK(difference(zero.dweight, one.dweight) < 1e-6);
+  }
 }
 
 }  // namespace rmsnorm_test

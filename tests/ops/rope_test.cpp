@@ -11,6 +11,8 @@ struct Problem {
   std::int64_t tokens, heads, head_dim;
   DType dtype;
   bool inverse = false;
+  std::int64_t size = 0;  // of a head that turns; 0: all
+  bool adjacent = false;
 };
 
 Values table_of(std::int64_t positions, std::int64_t head_dim, const RopeScaling& scaling = {}) {
@@ -33,10 +35,11 @@ Values inputs(const Problem& problem) {
 
 Values run(const Kernels& kernels, const Problem& problem, Values x, int threads = 2) {
   const Host host(kernels, threads);
-  Values table = table_of(200, problem.head_dim);
+  Values table = table_of(200, problem.size > 0 ? problem.size : problem.head_dim);
   Values position = positions_of(problem.tokens);
   rope(host.context(),
-       {x.tensor(), position.tensor(), table.tensor(), problem.head_dim, problem.inverse});
+       {x.tensor(), position.tensor(), table.tensor(), problem.head_dim, problem.inverse,
+        problem.adjacent});
   return x;
 }
 
@@ -53,6 +56,43 @@ TEST_CASE("rope agrees with the plain kernel") {
         CHECK(difference(got, run(plain_kernels, problem, inputs(problem))) < tolerance(dtype));
         CHECK(run(tested_kernels(), problem, inputs(problem), 1) == got);
       }
+    }
+  }
+}
+
+TEST_CASE("rope of a part of each head, and of neighbours, agrees with the plain kernel") {
+  for (const DType dtype : float_types) {
+    for (const bool adjacent : {false, true}) {
+      for (const Problem& problem : {Problem{5, 3, 14, dtype, false, 6, adjacent},
+                                     Problem{33, 2, 64, dtype, true, 32, adjacent},
+                                     Problem{9, 2, 20, dtype, false, 16, adjacent},
+                                     Problem{64, 2, 128, dtype, false, 0, adjacent}}) {
+        INFO("head_dim " << problem.head_dim << " size " << problem.size << " adjacent "
+                         << adjacent << " " << name_of(dtype));
+        const Values got = run(tested_kernels(), problem, inputs(problem));
+        CHECK(difference(got, run(plain_kernels, problem, inputs(problem))) < tolerance(dtype));
+        CHECK(run(tested_kernels(), problem, inputs(problem), 1) == got);
+      }
+    }
+  }
+}
+
+TEST_CASE("rope turns the first features of each head, halves or neighbours") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    Values position = Values::of<std::int32_t>({1});
+    Values table = table_of(2, 4);
+    const double cosine = std::cos(1.0);
+    const double sine = std::sin(1.0);
+    for (const bool adjacent : {false, true}) {
+      Values x = Values::of<float>({1, 2, 3, 4, 5, 6});
+      Tensor row = x.tensor().view({1, 6});
+      rope(Host(*kernels).context(),
+           {row, position.tensor(), table.tensor(), 6, false, adjacent});
+      const double partner = adjacent ? 2 : 3;
+      CHECK(x.at(0) == Approx(cosine - partner * sine).epsilon(1e-6));
+      CHECK(x.at(adjacent ? 1 : 2) == Approx(partner * cosine + sine).epsilon(1e-6));
+      CHECK(x.at(4) == 5);
+      CHECK(x.at(5) == 6);
     }
   }
 }
@@ -83,7 +123,7 @@ TEST_CASE("the rope table holds cosines, then sines") {
 }
 
 TEST_CASE("the rope table scales low frequencies as Llama 3 does") {
-  const RopeScaling scaling{500000.0, 8.0, 1.0, 4.0, 8192.0};
+  const RopeScaling scaling{.type = RopeType::llama3, .theta = 500000.0, .factor = 8.0};
   const Values table = table_of(2, 128, scaling);
   for (std::int64_t pair = 0; pair < 64; ++pair) {
     const double frequency = std::pow(500000.0, -static_cast<double>(pair) / 64.0);
@@ -97,6 +137,37 @@ TEST_CASE("the rope table scales low frequencies as Llama 3 does") {
     }
     CHECK(table.at(128 + 64 + pair) == Approx(std::sin(expected)).epsilon(1e-6));
   }
+}
+
+/// amplitude sin(3 f) for the four pairs of a table of 8 columns.
+void check_sines(const RopeScaling& scaling, const std::vector<double>& expected) {
+  const Values table = table_of(4, 8, scaling);
+  for (std::int64_t pair = 0; pair < 4; ++pair) {
+    INFO("pair " << pair);
+    CHECK(table.at(3 * 8 + 4 + pair) ==
+          Approx(expected[static_cast<std::size_t>(pair)]).margin(1e-7));
+  }
+}
+
+// The numbers are those of forms in double precision, checked against the logits of transformers.
+TEST_CASE("the rope table scales frequencies by each type's rule") {
+  check_sines({.type = RopeType::linear, .factor = 4}, {0.681638760, 0.074929707, 0.007499930, 0.000750000});
+  check_sines({.type = RopeType::alpha, .alpha = 1000}, {0.141120008, 0.029995500, 0.000300000, 0.000003000});
+  check_sines({.type = RopeType::yarn,
+               .factor = 4,
+               .original_positions = 64,
+               .amplitude = 0.1 * std::log(4) + 1},
+              {0.160683395, 0.212244281, 0.008539641, 0.000853972});
+  check_sines({.type = RopeType::yarn,
+               .theta = 150000,
+               .factor = 32,
+               .original_positions = 4096,
+               .truncate = false,
+               .amplitude = 0.1 * std::log(32) + 1},
+              {0.190028476, 0.204477352, 0.001844067, 0.000016563});
+  check_sines({.type = RopeType::longrope, .pair_factor = {1, 2, 4, 8}, .amplitude = 2},
+              {2 * std::sin(3.0), 2 * std::sin(0.15), 2 * std::sin(0.0075),
+               2 * std::sin(0.003 / 8)});
 }
 
 TEST_CASE("rope refuses what does not fit") {
@@ -113,10 +184,13 @@ TEST_CASE("rope refuses what does not fit") {
   CHECK(failure([](Rope& args) { args.head_dim = 3; }) ==
         "[rope] head_dim 3 must be even and divide the columns of x: x [4, 12] fp32");
   CHECK(failure([](Rope& args) { args.head_dim = 4; }) ==
-        "[rope] table must be fp32 with head_dim columns: x [4, 12] fp32, table [30, 6] fp32");
+        "[rope] table must be fp32 with an even number of columns, at most head_dim: x [4, 12] fp32, table [30, 6] fp32");
   CHECK(failure([](Rope& args) { args.position = Tensor{}; }) ==
         "[rope] position must be an i32 vector with one element per row of x: x [4, 12] fp32, "
         "position (none)");
+  CHECK(starts_with(
+      failure_of([&] { fill_rope_table({.type = RopeType::longrope}, table.tensor()); }),
+      "[fill_rope_table] longrope needs a factor for each pair of the table"));
   CHECK(starts_with(failure_of([&] { fill_rope_table({}, position.tensor()); }),
                     "[fill_rope_table] table must be"));
 }

@@ -104,9 +104,9 @@ TEST_CASE("positions and families", "[check]") {
   only_error("rope-family", "model.rotary_base", [](Config& c) { c.model.rotary_base = 500; });
   only_error("rope-family", "model.rope_scaling",
              [](Config& c) { c.model.rope_scaling.factor = 8; });
-  only_error("bias-family", "model.add_bias_linear", [](Config& c) {
-    c.model.family = Family::llama;
-    c.model.add_bias_linear = true;
+  only_error("window-and-chunk", "model.attention_chunk_size", [](Config& c) {
+    c.model.sliding_window = 8;
+    c.model.attention_chunk_size = 16;
   });
   only_error("rope-scaling", "model.rope_scaling.high_freq_factor", [](Config& c) {
     c.model.family = Family::llama;

@@ -82,11 +82,11 @@ TEST_CASE("attention costs the pairs under the mask, and is slower for short seq
   machine.device.attention["own"] = {
       .forward = 0.5, .half_length = 100, .head_64 = 0.5, .launch = 0, .backward = 0.5};
   machine.software.attention = "own";
-  const PricedAttention one{1000, 2, 128, 1000, 1000};
+  const PricedAttention one{1000, 2, 128, 1000, 1000, 500.5};
   const double forward = one.flops() / (1e9 * 0.5 * 1000 / 1100);
   CHECK(list_of(machine).attention(one, false) == Approx(forward));
   CHECK(list_of(machine).attention(one, true) == Approx(forward * 2.5 / 0.5));
-  const PricedAttention narrow{1000, 4, 64, 1000, 1000};
+  const PricedAttention narrow{1000, 4, 64, 1000, 1000, 500.5};
   CHECK(list_of(machine).attention(narrow, false) == Approx(2 * forward));
   machine.software.attention = "scores";
   machine.software.score_bytes = 14;

@@ -29,6 +29,29 @@ CASES = {
     "qwen2_qkv_bias": dict(BASE, family="llama", num_query_groups=2, add_qkv_bias=True,
                            tie_word_embeddings=True),
     "gpt2_documents": dict(BASE, family="gpt2", documents=True),
+    "window_caps_multipliers": dict(
+        BASE, family="llama", num_query_groups=2, kv_channels=12, tie_word_embeddings=True, sliding_window=5,
+        attn_logit_softcapping=2.0, final_logit_softcapping=3.0, softmax_scale=0.4, embedding_multiplier=2.5,
+        zero_centered_norm=True, activation="gelu", qk_layernorm=True,
+        rope_scaling=dict(type="linear", factor=4.0)),
+    "chunks_biases_offset_limit": dict(
+        BASE, family="llama", num_query_groups=2, kv_channels=8, attention_chunk_size=6, rotary_percent=0.5,
+        rotary_interleaved=True, add_bias_linear=True, activation="quick_gelu", glu_linear_offset=1.0,
+        activation_func_clamp_value=0.8, residual_multiplier=0.3, logit_scale=0.25, documents=True,
+        rope_scaling=dict(type="alpha", alpha=50.0)),
+    "yarn_relu2_out_bias": dict(
+        BASE, family="llama", rotary_base=500.0, gated_linear_unit=False, activation="relu2", add_out_bias=True,
+        sliding_window=1, rope_scaling=dict(type="yarn", factor=8.0, original_max_position_embeddings=64)),
+    "longrope_mlp_bias": dict(
+        BASE, family="llama", add_mlp_bias=True, max_position_embeddings=64, rotary_base=100.0,
+        rope_scaling=dict(type="longrope", original_max_position_embeddings=8, short_factor=[1.0, 1.0, 1.0, 1.0],
+                          long_factor=[1.0, 1.5, 2.5, 4.0])),
+    "post_norms_whole_qk": dict(BASE, family="llama", num_query_groups=2, norm_placement="post", qk_layernorm=True,
+                                qk_layernorm_form="whole"),
+    "both_norms_after_rope": dict(BASE, family="llama", num_query_groups=2, norm_placement="both",
+                                  zero_centered_norm=True, qk_layernorm=True, qk_layernorm_after_rope=True,
+                                  residual_multiplier=0.7),
+    "gpt2_post_norms": dict(BASE, family="gpt2", norm_placement="post"),
 }
 
 
@@ -47,29 +70,34 @@ def linear_bias(case):
 def parameter_shapes(case):
     """Our names and shapes; matrices are [out, in]."""
     h, f, heads = case["hidden_size"], case["ffn_hidden_size"], case["num_attention_heads"]
-    head_dim = h // heads
+    head_dim = default(case, "kv_channels", h // heads)
+    q = heads * head_dim
     kv = default(case, "num_query_groups", heads) * head_dim
     gpt2 = case["family"] == "gpt2"
     shapes = {"embedding.token.weight": (padded_vocab(case), h)}
     if gpt2:
         shapes["embedding.position.weight"] = (case["seq_length"], h)
     for i in range(case["num_layers"]):
-        linears = {"attention.q": (h, h), "attention.k": (kv, h), "attention.v": (kv, h), "attention.out": (h, h),
+        linears = {"attention.q": (q, h), "attention.k": (kv, h), "attention.v": (kv, h), "attention.out": (h, q),
                    "mlp.up": (f, h), "mlp.down": (h, f)}
-        if not gpt2:
+        if default(case, "gated_linear_unit", not gpt2):
             linears["mlp.gate"] = (f, h)
         for name, shape in linears.items():
             shapes[f"layers.{i}.{name}.weight"] = shape
-            qkv = name in ("attention.q", "attention.k", "attention.v")
-            if default(case, "add_qkv_bias", linear_bias(case)) if qkv else linear_bias(case):
+            kind = "out" if name == "attention.out" else "qkv" if name.startswith("attention") else "mlp"
+            if default(case, f"add_{kind}_bias", linear_bias(case)):
                 shapes[f"layers.{i}.{name}.bias"] = shape[:1]
-        for norm in ("norm1", "norm2"):
+        placement = default(case, "norm_placement", "pre")
+        before = ("norm1", "norm2") if placement != "post" else ()
+        after = ("post_norm1", "post_norm2") if placement != "pre" else ()
+        for norm in before + after:
             shapes[f"layers.{i}.{norm}.weight"] = (h,)
             if gpt2:
                 shapes[f"layers.{i}.{norm}.bias"] = (h,)
         if default(case, "qk_layernorm", False):
-            shapes[f"layers.{i}.attention.q_norm.weight"] = (head_dim,)
-            shapes[f"layers.{i}.attention.k_norm.weight"] = (head_dim,)
+            whole = default(case, "qk_layernorm_form", "head") == "whole"
+            shapes[f"layers.{i}.attention.q_norm.weight"] = (q if whole else head_dim,)
+            shapes[f"layers.{i}.attention.k_norm.weight"] = (kv if whole else head_dim,)
     shapes["final_norm.weight"] = (h,)
     if gpt2:
         shapes["final_norm.bias"] = (h,)
@@ -84,7 +112,7 @@ def make_parameters(case, generator):
     for name, shape in parameter_shapes(case).items():
         noise = torch.randn(shape, generator=generator)
         if "norm" in name and name.endswith("weight"):
-            value = 1 + 0.2 * noise
+            value = (0 if default(case, "zero_centered_norm", False) else 1) + 0.2 * noise
         elif name.endswith("bias"):
             value = 0.1 * noise
         else:
@@ -93,12 +121,34 @@ def make_parameters(case, generator):
     return params
 
 
-def inverse_frequencies(case, head_dim):
+def yarn_frequencies(freq, theta, size, scaling):
+    def pair_at(turns):
+        return size * math.log(scaling["original_max_position_embeddings"] / (turns * 2 * math.pi)) / (
+            2 * math.log(theta))
+    low, high = max(math.floor(pair_at(32)), 0), min(math.ceil(pair_at(1)), size - 1)
+    ramp = ((torch.arange(size // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+    return freq * (1 - ramp) + freq / scaling["factor"] * ramp
+
+
+def inverse_frequencies(case, size):
+    """Of the pairs of `size` features that turn, and the factor of cos and sin."""
     theta = default(case, "rotary_base", 10000.0)
-    freq = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     scaling = case.get("rope_scaling")
-    if not scaling:
-        return freq
+    kind = scaling.get("type", "llama3") if scaling else "none"
+    if kind == "alpha":
+        theta *= scaling["alpha"] ** (size / (size - 2))
+    freq = theta ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    if kind in ("none", "alpha"):
+        return freq, 1.0
+    if kind == "linear":
+        return freq / scaling["factor"], 1.0
+    if kind == "yarn":
+        return yarn_frequencies(freq, theta, size, scaling), 0.1 * math.log(scaling["factor"]) + 1
+    if kind == "longrope":
+        original = scaling["original_max_position_embeddings"]
+        longer = case["max_position_embeddings"] / original
+        factors = scaling["long_factor" if case["seq_length"] > original else "short_factor"]
+        return freq / torch.tensor(factors, dtype=torch.float64), math.sqrt(1 + math.log(longer) / math.log(original))
     low_wave = scaling["original_max_position_embeddings"] / scaling["low_freq_factor"]
     high_wave = scaling["original_max_position_embeddings"] / scaling["high_freq_factor"]
     result = []
@@ -112,19 +162,29 @@ def inverse_frequencies(case, head_dim):
             smooth = (scaling["original_max_position_embeddings"] / wave - scaling["low_freq_factor"]) / (
                 scaling["high_freq_factor"] - scaling["low_freq_factor"])
             result.append((1 - smooth) * value / scaling["factor"] + smooth * value)
-    return torch.tensor(result, dtype=torch.float64)
+    return torch.tensor(result, dtype=torch.float64), 1.0
 
 
 def rotate(case, x, position):
-    """x [batch, seq, heads, head_dim]; halves are rotated against each other."""
-    angle = position[..., None].double() * inverse_frequencies(case, x.shape[-1])
-    cos, sin = angle.cos().float()[:, :, None], angle.sin().float()[:, :, None]
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    """x [batch, seq, heads, head_dim]; halves of the first features, or neighbours, turn."""
+    size = int(default(case, "rotary_percent", 1.0) * x.shape[-1])
+    freq, factor = inverse_frequencies(case, size)
+    angle = position[..., None].double() * freq
+    cos, sin = (factor * angle.cos()).float()[:, :, None], (factor * angle.sin()).float()[:, :, None]
+    turning, rest = x[..., :size], x[..., size:]
+    if default(case, "rotary_interleaved", False):
+        first, second = turning[..., 0::2], turning[..., 1::2]
+        turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
+    else:
+        first, second = turning.chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((turned, rest), dim=-1)
 
 
-def rms_norm(x, weight, eps):
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+def rms_norm(case, x, weight):
+    if default(case, "zero_centered_norm", False):
+        weight = 1 + weight
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + case["norm_epsilon"]) * weight
 
 
 def layer_norm(x, weight, bias, eps):
@@ -135,12 +195,34 @@ def layer_norm(x, weight, bias, eps):
 def norm(case, params, name, x):
     if case["family"] == "gpt2":
         return layer_norm(x, params[name + ".weight"], params[name + ".bias"], case["norm_epsilon"])
-    return rms_norm(x, params[name + ".weight"], case["norm_epsilon"])
+    return rms_norm(case, x, params[name + ".weight"])
 
 
 def linear(params, name, x):
     y = x @ params[name + ".weight"].T
     return y + params[name + ".bias"] if name + ".bias" in params else y
+
+
+def capped(scores, cap):
+    return cap * torch.tanh(scores / cap) if cap else scores
+
+
+def seen_from(case, position):
+    """The first position of its document that a query sees."""
+    if "sliding_window" in case:
+        return (position - case["sliding_window"] + 1).clamp(min=0)
+    if "attention_chunk_size" in case:
+        return position // case["attention_chunk_size"] * case["attention_chunk_size"]
+    return torch.zeros_like(position)
+
+
+def qk_norms(case, params, name, q, k):
+    if not default(case, "qk_layernorm", False):
+        return q, k
+    if default(case, "qk_layernorm_form", "head") == "head":
+        return (rms_norm(case, q, params[name + ".q_norm.weight"]), rms_norm(case, k, params[name + ".k_norm.weight"]))
+    return (rms_norm(case, q.flatten(2), params[name + ".q_norm.weight"]).view_as(q),
+            rms_norm(case, k.flatten(2), params[name + ".k_norm.weight"]).view_as(k))
 
 
 def attention(case, params, name, x, batch):
@@ -150,43 +232,64 @@ def attention(case, params, name, x, batch):
     q = split(linear(params, name + ".q", x), heads)
     k = split(linear(params, name + ".k", x), groups)
     v = split(linear(params, name + ".v", x), groups)
-    if default(case, "qk_layernorm", False):
-        q = rms_norm(q, params[name + ".q_norm.weight"], case["norm_epsilon"])
-        k = rms_norm(k, params[name + ".k_norm.weight"], case["norm_epsilon"])
+    after_rope = default(case, "qk_layernorm_after_rope", False)
+    if not after_rope:
+        q, k = qk_norms(case, params, name, q, k)
     if case["family"] == "llama":
         q, k = rotate(case, q, batch["position"]), rotate(case, k, batch["position"])
+    if after_rope:
+        q, k = qk_norms(case, params, name, q, k)
     k, v = (t.repeat_interleave(heads // groups, dim=2) for t in (k, v))
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * default(case, "softmax_scale", 1 / math.sqrt(q.shape[-1]))
+    scores = capped(scores, case.get("attn_logit_softcapping"))
     length = x.shape[1]
     visible = torch.ones(length, length, dtype=torch.bool).tril()[None]
     if case.get("documents"):
         visible = visible & (batch["document"][:, :, None] == batch["document"][:, None, :])
+    visible = visible & (batch["position"][:, None, :] >= seen_from(case, batch["position"])[:, :, None])
     scores = scores.masked_fill(~visible[:, None], float("-inf"))
     context = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
     return linear(params, name + ".out", context.reshape(*x.shape[:2], -1))
 
 
+ACTIVATIONS = {
+    "gelu": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x * torch.sigmoid(x),
+    "relu2": lambda x: torch.relu(x) ** 2,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+}
+
+
 def mlp(case, params, name, x):
+    gpt2 = case["family"] == "gpt2"
+    activation = ACTIVATIONS[default(case, "activation", "gelu" if gpt2 else "silu")]
     up = linear(params, name + ".up", x)
-    if case["family"] == "gpt2":
-        act = 0.5 * up * (1 + torch.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
-    else:
+    if name + ".gate.weight" in params:
         gate = linear(params, name + ".gate", x)
-        act = gate * torch.sigmoid(gate) * up
+        limit = case.get("activation_func_clamp_value")
+        if limit:
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        act = activation(gate) * (up + default(case, "glu_linear_offset", 0.0))
+    else:
+        act = activation(up)
     return linear(params, name + ".down", act)
 
 
 def loss_of(case, params, batch):
-    x = params["embedding.token.weight"][batch["tokens"].long()]
+    x = params["embedding.token.weight"][batch["tokens"].long()] * default(case, "embedding_multiplier", 1.0)
+    branch = default(case, "residual_multiplier", 1.0)
     if case["family"] == "gpt2":
         x = x + params["embedding.position.weight"][batch["position"].long()]
     for i in range(case["num_layers"]):
         layer = f"layers.{i}"
-        x = x + attention(case, params, layer + ".attention", norm(case, params, layer + ".norm1", x), batch)
-        x = x + mlp(case, params, layer + ".mlp", norm(case, params, layer + ".norm2", x))
+        placed = lambda name, y: norm(case, params, name, y) if name + ".weight" in params else y
+        y = attention(case, params, layer + ".attention", placed(layer + ".norm1", x), batch)
+        x = x + branch * placed(layer + ".post_norm1", y)
+        y = mlp(case, params, layer + ".mlp", placed(layer + ".norm2", x))
+        x = x + branch * placed(layer + ".post_norm2", y)
     x = norm(case, params, "final_norm", x)
     head = params.get("head.weight", params["embedding.token.weight"])[: case["vocab_size"]]
-    logits = x @ head.T
+    logits = capped(default(case, "logit_scale", 1.0) * (x @ head.T), case.get("final_logit_softcapping"))
     nll = -logits.log_softmax(-1).gather(-1, batch["labels"].long()[..., None])[..., 0]
     return (batch["loss_weight"] * nll).sum() / batch["loss_weight"].sum()
 

@@ -54,7 +54,8 @@ std::vector<AttentionCase> attention_cases(const OpBench& bench, double rate, do
   for (const std::int64_t length : {256, 512, 1024, 2048, 4096, 8192}) {
     for (const std::int64_t dim : {64, 128}) {
       constexpr std::int64_t heads = 8;
-      const PricedAttention priced{length, heads, dim, length, length};
+      const double met = static_cast<double>(length + 1) / 2;
+      const PricedAttention priced{length, heads, dim, length, length, met};
       if (5 * priced.flops() / rate > longest) continue;
       const AttentionCalls calls = attention_calls(
           bench, causal_shape(1, length, heads, heads, dim), " " + sides(length, heads * dim));

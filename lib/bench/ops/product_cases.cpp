@@ -116,9 +116,9 @@ void add_product_cases(OpBench& bench, double rate) {
   if (attention.kv_heads != attention.heads) {
     add_layer(bench, "attention.k", tokens, model.hidden, attention.kv(), model.qkv_bias);
   }
-  add_layer(bench, "attention.out", tokens, attention.q(), model.hidden, model.linear_bias);
-  add_layer(bench, "mlp.up", tokens, model.hidden, ffn, model.linear_bias);
-  add_layer(bench, "mlp.down", tokens, ffn, model.hidden, model.linear_bias);
+  add_layer(bench, "attention.out", tokens, attention.q(), model.hidden, model.out_bias);
+  add_layer(bench, "mlp.up", tokens, model.hidden, ffn, model.mlp_bias);
+  add_layer(bench, "mlp.down", tokens, ffn, model.hidden, model.mlp_bias);
   add_layer(bench, "head", sizes.head_rows, model.hidden, model.padded_vocab, false);
   add_fused(bench);
   add_batch(bench);

@@ -130,9 +130,13 @@ void add_positions(OpBench& bench) {
   const Tensor position = bench.filled<std::int32_t>(
       "position", {bench.sizes().tokens},
       [length](std::int64_t i) { return static_cast<std::int32_t>(i % length); });
-  const Tensor table = bench.values("rope.table", {length, model.head_dim}, DType::f32);
+  const bool turns = !model.ropes.empty();
+  const std::int64_t size = turns ? model.ropes.front().size : model.head_dim;
+  const bool adjacent = turns && model.ropes.front().interleaved;
+  const Tensor table = bench.values("rope.table", {length, size}, DType::f32);
   bench.add("rope", "", 2 * bytes_of({turned}), 0, [=, head_dim = model.head_dim] {
-    rope(*ops, {.x = turned, .position = position, .table = table, .head_dim = head_dim});
+    rope(*ops, {.x = turned, .position = position, .table = table, .head_dim = head_dim,
+               .adjacent = adjacent});
   });
   const Tensor moved = bench.values("moved", turned.shape);
   bench.add("swap_blocks", "", bytes_of({turned, moved}), 0,

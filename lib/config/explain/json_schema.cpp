@@ -80,6 +80,11 @@ Json list_schema(const Field& field) {
     item = with_units(item, field.unit);
     const Json tuple = {{"type", "string"}, {"pattern", "^\\([^(]*$"}};
     return {{"anyOf", {item, list_of(item), tuple}}};
+  } else if constexpr (std::is_same_v<Value, NumberList>) {
+    Json item = {{"type", "number"}};
+    add_range(item, field.range);
+    const Json tuple = {{"type", "string"}, {"pattern", "^\\([^(]*$"}};
+    return {{"anyOf", {item, list_of(item), tuple}}};
   } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
     const Json word = {{"enum", {"data_parallel", "full_batch"}}};
     const Json tuples = {{"type", "string"}, {"pattern", "^\\( *\\("}};

@@ -21,13 +21,8 @@ constexpr std::pair<const char*, std::string_view> of_other_models[] = {
     {"multi-latent-attention", ""},
     {"q-lora-rank", ""},
     {"mtp-num-layers", "0"},
-    {"window-size", ""},
     {"softmax-type", "vanilla"},
-    {"apply-layernorm-1p", ""},
-    {"rotary-interleaved", ""},
     {"apply-residual-connection-post-layernorm", ""},
-    {"rotary-seq-len-interpolation-factor", "1"},
-    {"squared-relu", ""},
     {"openai-gelu", ""},
     {"no-rope-freq", ""},
     {"moe-latent-size", ""},
@@ -36,7 +31,6 @@ constexpr std::pair<const char*, std::string_view> of_other_models[] = {
     {"heterogeneous-layers-config-path", ""},
     {"is-hybrid-model", ""},
     {"hybrid-override-pattern", ""},
-    {"glu-linear-offset", "0.0"},
     {"qk-l2-norm", ""},
 };
 
@@ -64,21 +58,57 @@ void settle_megatron_family(Migration& m) {
   if (m.at("model.family") != "llama") return;
   const bool rope =
       m.text("position-embedding-type") == "rope" || m.flag("use-rotary-position-embeddings");
-  const std::string help = "llama has RoPE, RMSNorm, SwiGLU and no biases";
+  const std::string help = "llama has RoPE and RMSNorm";
   const auto need = [&](bool has, const std::string& argument, const std::string& otherwise) {
     if (has) return;
     m.refuse("model.family", argument + " is not given, so the model has " + otherwise, help);
   };
   need(rope, "--position-embedding-type rope", "learned positions");
   need(m.text("normalization") == "RMSNorm", "--normalization RMSNorm", "LayerNorm");
-  need(m.flag("swiglu"), "--swiglu", "GELU");
-  need(m.flag("disable-bias-linear"), "--disable-bias-linear", "biases");
+  if (!m.flag("disable-bias-linear")) m.put_default("model.add_bias_linear", "true");
   m.put_default("model.tie_word_embeddings", "true");
   const double hidden = m.number("hidden-size", 0);
   if (!m.at("model.ffn_hidden_size") && hidden > 0) {
-    m.put("model.ffn_hidden_size", std::floor(std::floor(4 * hidden * 2 / 3) / 64) * 64,
-          "default of Megatron with swiglu");
+    const bool narrow = m.flag("swiglu");
+    m.put("model.ffn_hidden_size",
+          narrow ? std::floor(std::floor(4 * hidden * 2 / 3) / 64) * 64 : 4 * hidden,
+          narrow ? "default of Megatron with swiglu" : "default of Megatron");
   }
+}
+
+/// Without an argument that says otherwise, Megatron's MLP has GELU and no gate.
+void settle_megatron_mlp(Migration& m) {
+  if (m.at("model.family") != "llama" || m.flag("swiglu")) return;
+  if (m.flag("quick-geglu")) return;  // gated as llama is
+  m.put("model.gated_linear_unit", "false", "without --swiglu");
+  m.put_default("model.activation", "gelu");
+}
+
+/// Megatron's window is the keys before the query and those after it, which is none of them here.
+void settle_megatron_window(Migration& m) {
+  const ForeignValue* given = m.given("window-size");
+  if (given == nullptr) return;
+  std::vector<double> sides;
+  for (const std::string& word : given->words) {
+    for (std::string part : split_at(word, ',')) {
+      std::erase_if(part, [](char c) { return c == '(' || c == ')' || c == ' '; });
+      double value = 0;
+      if (!part.empty() && !parse_number(part, value)) sides.push_back(value);
+    }
+  }
+  if (sides.size() != 2 || sides[1] != 0 || sides[0] < 0) {
+    return m.refuse("model.sliding_window",
+                    "--window-size must be the keys before a query and 0, as in 127,0",
+                    "a query sees no key after it");
+  }
+  m.put("model.sliding_window", sides[0] + 1, "window-size and the query itself");
+}
+
+void settle_linear_rope(Migration& m) {
+  const double factor = m.number("rotary-seq-len-interpolation-factor", 1);
+  if (factor == 1) return;
+  m.put("model.rope_scaling.type", "linear", "rotary-seq-len-interpolation-factor");
+  m.put("model.rope_scaling.factor", factor, "rotary-seq-len-interpolation-factor");
 }
 
 int number_node(Migration& m, double value) {
@@ -236,6 +266,9 @@ void settle_megatron(Migration& m) {
   }
   refuse_other_models(m);
   settle_rope_scaling(m);
+  settle_linear_rope(m);
+  settle_megatron_window(m);
+  settle_megatron_mlp(m);
   settle_megatron_experts(m);
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");

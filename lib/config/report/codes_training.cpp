@@ -54,7 +54,8 @@ constexpr CodeNote training_notes[] = {
      "model: {layers: [{name: local}], layer_pattern: \"local, globl\"}",
      "model: {layers: [{name: local}, {name: global}], layer_pattern: \"local, global\"}"},
     {"rope-scaling", "The factors of rope_scaling are in the wrong order",
-     "low_freq_factor must be below high_freq_factor; wavelengths between the two are blended.",
+     "low_freq_factor must be below high_freq_factor, and beta_slow below beta_fast; wavelengths "
+     "between the two are blended.",
      "model: {rope_scaling: {low_freq_factor: 4, high_freq_factor: 1}}",
      "model: {rope_scaling: {low_freq_factor: 1, high_freq_factor: 4}}"},
     {"rope-family", "The model family has no rotary positions",
@@ -63,11 +64,27 @@ constexpr CodeNote training_notes[] = {
      "model: {rotary_base: 500000.0}", "model: {family: llama, rotary_base: 500000.0}"},
     {"qk-norm-family", "The model family has no q/k norms", "Only llama models have qk_layernorm.",
      "model: {family: gpt2, qk_layernorm: true}", "model: {family: llama, qk_layernorm: true}"},
-    {"bias-family", "The model family has no biases",
-     "Output and MLP projections of llama models have no biases; add_qkv_bias adds them to q, k "
-     "and "
-     "v.",
-     "model: {family: llama, add_bias_linear: true}", "model: {family: llama, add_qkv_bias: true}"},
+    {"rope-pair-factors", "A list of rope_scaling does not have one number for each pair",
+     "Type longrope divides each pair's frequency by a number of its own; a head of d features has "
+     "rotary_percent d / 2 pairs.",
+     "model: {family: llama, kv_channels: 4, rope_scaling: {type: longrope, short_factor: [1], "
+     "long_factor: [1]}}",
+     "model: {family: llama, kv_channels: 4, rope_scaling: {type: longrope, short_factor: [1, 1], "
+     "long_factor: [1, 2]}}"},
+    {"rotary-size", "RoPE would turn an odd number of features",
+     "It turns pairs of the first rotary_percent of each head's features.",
+     "model: {family: llama, kv_channels: 32, rotary_percent: 0.1}",
+     "model: {family: llama, kv_channels: 32, rotary_percent: 0.5}"},
+    {"whole-norm-split", "A q/k norm over all heads, which tensor-parallel ranks divide",
+     "With qk_layernorm_form whole a rank must have all heads of its tokens: without tensor "
+     "parallelism, or with attention split by tokens.",
+     "model: {family: llama, qk_layernorm: true, qk_layernorm_form: whole}, parallel: "
+     "{tensor_parallel: 2}",
+     "model: {family: llama, qk_layernorm: true, qk_layernorm_form: whole}, parallel: "
+     "{context_parallel: 2}"},
+    {"window-and-chunk", "sliding_window and attention_chunk_size are both given",
+     "A query sees the last keys up to its own, or those of its chunk.",
+     "model: {sliding_window: 64, attention_chunk_size: 64}", "model: {sliding_window: 64}"},
     {"cluster-rates", "Some rates of section cluster are missing",
      "The estimate of the step time needs all four rates of section cluster. `train` measures them "
      "if none is given, and writes them to measured.json.",

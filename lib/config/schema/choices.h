@@ -7,6 +7,7 @@
 
 #include "base/device_sharing.h"
 #include "base/kinds.h"
+#include "base/norm_form.h"
 
 namespace trainctl {
 

@@ -45,6 +45,7 @@ std::string type_of(const Field& field) {
     return field.unit == Unit::gib ? "number, or with MB, GB, MiB or GiB" : "number";
   }
   if constexpr (std::is_same_v<Value, IntList>) return "list of whole numbers";
+  if constexpr (std::is_same_v<Value, NumberList>) return "list of numbers";
   if constexpr (std::is_same_v<Value, DatasetSplit>) return "word or list of lists";
   if constexpr (std::is_same_v<Value, FusionValue>) return "null, whole number or list";
   if constexpr (std::is_same_v<Value, CpCommTypes>) return "word or list of words";

@@ -141,29 +141,45 @@ std::optional<Problem> read_level(const YamlTree& tree, int node, NetworkLevel& 
 
 }  // namespace
 
-std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
-                                 IntList& value) {
+namespace {
+
+/// A list of numbers; also one as a Python tuple, and a number alone.
+template <class Number>
+std::optional<Problem> read_numbers(const YamlTree& tree, int node, const Field& field,
+                                    const char* form, std::vector<Number>& value) {
   const YamlNode& list = tree.node(node);
   if (list.kind == YamlNode::Kind::scalar) {
     YamlTree scratch;
     const int parsed = list_node(scratch, list);
-    if (parsed >= 0) return read_list(scratch, parsed, field, value);
-    std::int64_t one = 0;  // a list of one
+    if (parsed >= 0) return read_numbers(scratch, parsed, field, form, value);
+    Number one{};  // a list of one
     if (auto problem = read_value(list, field, one)) {
-      if (problem->code == "wrong-type") problem->message = wrong_type(list, numbers_form).message;
+      if (problem->code == "wrong-type") problem->message = wrong_type(list, form).message;
       return problem;
     }
     value = {one};
     return std::nullopt;
   }
-  if (list.kind != YamlNode::Kind::sequence) return wrong_type(list, numbers_form);
+  if (list.kind != YamlNode::Kind::sequence) return wrong_type(list, form);
   if (list.items.empty()) return empty_list("");
-  IntList result;
+  std::vector<Number> result;
   for (const int item : list.items) {
     if (auto problem = read_value(tree.node(item), field, result.emplace_back())) return problem;
   }
   value = std::move(result);
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 IntList& value) {
+  return read_numbers(tree, node, field, numbers_form, value);
+}
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 NumberList& value) {
+  return read_numbers(tree, node, field, "a list of numbers", value);
 }
 
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
@@ -258,6 +274,12 @@ std::string write_value(const IntList& value) {
   for (const std::int64_t number : value) {
     text += (text.empty() ? "" : ", ") + std::to_string(number);
   }
+  return "[" + text + "]";
+}
+
+std::string write_value(const NumberList& value) {
+  std::string text;
+  for (const double number : value) text += (text.empty() ? "" : ", ") + write_value(number);
   return "[" + text + "]";
 }
 

@@ -15,7 +15,7 @@ namespace trainctl {
 
 /// The list types of this header.
 template <class Value>
-concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, DatasetSplit> ||
+concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, NumberList> || std::same_as<Value, DatasetSplit> ||
     std::same_as<Value, FusionValue> || std::same_as<Value, CpCommTypes> ||
     std::same_as<Value, NetworkLevels>;
 
@@ -23,6 +23,8 @@ concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, DatasetS
 /// field's range applies to each number of a list; a list must not be empty.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  IntList& value);
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 NumberList& value);
 /// data_parallel, full_batch, a list of lists, or the same as Python tuples: ((1, 8), (1, 8)).
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  DatasetSplit& value);
@@ -38,6 +40,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
 
 /// "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null", "p2p", "[p2p, a2a*3]"
 std::string write_value(const IntList& value);
+std::string write_value(const NumberList& value);
 std::string write_value(const DatasetSplit& value);
 std::string write_value(const FusionValue& value);
 std::string write_value(const CpCommTypes& value);

@@ -10,11 +10,22 @@
 
 namespace trainctl {
 
-struct RopeScalingConfig {  // Llama 3's frequency scaling; factor 1 means none
+using NumberList = std::vector<double>;
+
+struct RopeScalingConfig {         // for contexts longer than the original
+  std::optional<RopeType> type;    // default: llama3 where factor is above 1, else none
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_position_embeddings = 8192;
+  std::optional<double> attention_factor;  // of cos and sin; default: by the type's formula
+  double beta_fast = 32.0;                 // this and the next five: yarn
+  double beta_slow = 1.0;
+  double mscale = 0.0;
+  double mscale_all_dim = 0.0;
+  bool truncate = true;
+  double alpha = 1.0;
+  std::optional<NumberList> short_factor, long_factor;  // longrope: of each pair
   bool operator==(const RopeScalingConfig&) const = default;
 };
 
@@ -32,6 +43,8 @@ struct LayerEntry {
   std::optional<bool> use_rope{};
   std::optional<double> rotary_base{};
   std::optional<RopeScalingConfig> rope_scaling{};
+  std::optional<std::int64_t> sliding_window{};
+  std::optional<std::int64_t> attention_chunk_size{};
   bool operator==(const LayerEntry&) const = default;
 };
 
@@ -59,7 +72,26 @@ struct ModelConfig {
   double norm_epsilon = 1e-5;
   std::optional<bool> use_rope;  // default: true for llama, false for gpt2
   double rotary_base = 10000.0;
+  double rotary_percent = 1.0;  // of each head, from its first feature on
+  bool rotary_interleaved = false;
   RopeScalingConfig rope_scaling;
+  std::optional<double> softmax_scale;                    // default: 1 / sqrt(kv_channels)
+  std::optional<std::int64_t> sliding_window;             // keys that a query sees, its own among them
+  std::optional<std::int64_t> attention_chunk_size;       // a query sees those of its chunk
+  std::optional<double> attn_logit_softcapping;           // of scores
+  std::optional<double> final_logit_softcapping;          // of logits
+  std::optional<bool> add_out_bias, add_mlp_bias;         // default: add_bias_linear
+  std::optional<Activation> activation;                   // default: gelu (gpt2), silu (llama)
+  std::optional<bool> gated_linear_unit;                  // default: false (gpt2), true (llama)
+  double glu_linear_offset = 0.0;
+  std::optional<double> activation_func_clamp_value;      // of both factors of a gated unit
+  NormPlacement norm_placement = NormPlacement::pre;
+  QkNormForm qk_layernorm_form = QkNormForm::head;
+  bool qk_layernorm_after_rope = false;
+  bool zero_centered_norm = false;                        // norms multiply by 1 + weight
+  double embedding_multiplier = 1.0;
+  double residual_multiplier = 1.0;
+  double logit_scale = 1.0;
   double hidden_dropout = 0.0;
   double attention_dropout = 0.0;
   double embedding_dropout = 0.0;

@@ -104,6 +104,14 @@ inline constexpr std::span<const Word> words_of<BalanceCounts> = detail::balance
 template <>
 inline constexpr std::span<const Word> words_of<ExpertGroup> = detail::expert_group_words;
 template <>
+inline constexpr std::span<const Word> words_of<Activation> = detail::activation_words;
+template <>
+inline constexpr std::span<const Word> words_of<NormPlacement> = detail::norm_placement_words;
+template <>
+inline constexpr std::span<const Word> words_of<QkNormForm> = detail::qk_norm_words;
+template <>
+inline constexpr std::span<const Word> words_of<RopeType> = detail::rope_type_words;
+template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;
 
 /// The spelling we write for a choice.

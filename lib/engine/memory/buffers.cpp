@@ -34,11 +34,18 @@ void fill_table(const RopeForm& rope, const Tensor& tensor) {
   const RopeScalingConfig& scaling = rope.scaling;
   const HostValues table(tensor);
   fill_rope_table(
-      {.theta = rope.base,
+      {.type = rope.type,
+       .theta = rope.base,
        .factor = scaling.factor,
+       .original_positions = static_cast<double>(scaling.original_max_position_embeddings),
        .low_frequency_factor = scaling.low_freq_factor,
        .high_frequency_factor = scaling.high_freq_factor,
-       .original_positions = static_cast<double>(scaling.original_max_position_embeddings)},
+       .beta_fast = scaling.beta_fast,
+       .beta_slow = scaling.beta_slow,
+       .truncate = scaling.truncate,
+       .alpha = scaling.alpha,
+       .pair_factor = rope.pair_factor,
+       .amplitude = rope.amplitude},
       table.values());
   table.store();
 }

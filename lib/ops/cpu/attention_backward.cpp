@@ -57,6 +57,7 @@ class BackwardItem {
         weights_(arena.take<float>(block_queries * block_keys)),
         d_scores_(arena.take<float>(block_queries * block_keys)),
         factors_(arena.take<float>(block_keys)),
+        parts_(arena.take<float>(block_keys)),
         blocks_{{size_, arena}, {size_, arena}, {size_, arena}, {size_, arena}},
         dk_(arena.take<float>(key_blocks * block_keys * size_.padded)),
         dv_(arena.take<float>(key_blocks * block_keys * size_.padded)) {
@@ -147,7 +148,7 @@ class BackwardItem {
     QueryBlock& place = block.place;
     const std::int64_t rows = place.template rows<Dot>();
     const AttentionShape& shape = args_.shape;
-    set_first_keys(args_.first_position, place, block.first_key);
+    set_first_keys(args_.first_position, shape.limits, place, block.first_key);
     const HeadRows<T> q(args_.q, place.row, place.count, place.head, size_.dim);
     const HeadRows<T> out(args_.out, place.row, place.count, place.head, size_.dim);
     const HeadRows<T> d_out(args_.d_out, place.row, place.count, place.head, size_.dim);
@@ -219,14 +220,14 @@ class BackwardItem {
     const std::int64_t first = part.first(block.place, row);
     std::int64_t columns = 0;
     if (first < last) {
-      columns = mask_row(weights, first, last);
-      exponentials(weights, args_.shape.scale, block.logsumexp[row], columns);
+      columns = score_weights(weights, first, last, block.logsumexp[row]);
       if (dropout_.given()) {
         dropout_.fill(block.place, row, part.key, columns, factors_);
         differentiate(weights, d_scores, factors_, block.mean[row], columns);
       } else {
         differentiate(weights, d_scores, block.mean[row], columns);
       }
+      if (args_.shape.cap > 0) differentiate_cap(parts_, d_scores, columns);
     }
     // A pair of rows is read as far as the later one needs.
     const std::int64_t padded = padded_columns<Dot>(part.last(row | 1));
@@ -240,6 +241,18 @@ class BackwardItem {
         Dot::pack_row_pair(d_scores - block_keys, d_scores, padded, d_score_groups_ + pair);
       }
     }
+  }
+
+  /// From a row of scores to their weights; keeps the parts of the cap. Returns the columns.
+  std::int64_t score_weights(float* scores, std::int64_t first, std::int64_t last, float shift) {
+    const float cap = args_.shape.cap;
+    if (cap > 0) {
+      take_parts_of_cap(scores, args_.shape.scale / cap, row_columns(last));
+      std::copy(scores, scores + row_columns(last), parts_);
+    }
+    const std::int64_t columns = mask_row(scores, first, last);
+    exponentials(scores, cap > 0 ? cap : args_.shape.scale, shift, columns);
+    return columns;
   }
 
   void close(const BackwardBlock<Dot>& block) {
@@ -257,7 +270,7 @@ class BackwardItem {
   Unit *k_columns_, *v_columns_;  // [row_units, block_keys]
   Unit* k_;                       // [block_keys / depth, padded]
   float *weights_, *d_scores_;    // [block_queries, block_keys]
-  float* factors_;                // [block_keys]
+  float *factors_, *parts_;       // [block_keys] of dropout; of the cap, where there is one
   BackwardBlock<Dot> blocks_[blocks_at_once];
   float *dk_, *dv_;                        // [key blocks, block_keys, padded], dk not yet scaled
   std::int64_t slot_ = 0;                  // of the packed keys in dk and dv

@@ -78,7 +78,7 @@ class ForwardItem {
   void open(ForwardBlock<Dot>& block) {
     QueryBlock& place = block.place;
     const std::int64_t rows = place.template rows<Dot>();
-    set_first_keys(args_.first_position, place, block.first_key);
+    set_first_keys(args_.first_position, args_.shape.limits, place, block.first_key);
     pack_rows(HeadRows<T>(args_.q, place.row, place.count, place.head, size_.dim), rows, size_,
               block.q);
     std::fill(block.out, block.out + rows * size_.padded, 0.0F);
@@ -113,11 +113,14 @@ class ForwardItem {
     std::int64_t columns = 0;
     rescale_[row] = 1.0F;
     if (first < last) {
+      const float cap = args_.shape.cap;
+      if (cap > 0) take_parts_of_cap(scores, args_.shape.scale / cap, row_columns(last));
+      const float scale = cap > 0 ? cap : args_.shape.scale;
       columns = mask_row(scores, first, last);
       const float before = block.highest[row];
-      const float highest = std::max(before, row_max(scores, columns) * args_.shape.scale);
+      const float highest = std::max(before, row_max(scores, columns) * scale);
       rescale_[row] = fast_exp(before - highest);
-      const float sum = exponentials(scores, args_.shape.scale, highest, columns);
+      const float sum = exponentials(scores, scale, highest, columns);
       block.highest[row] = highest;
       block.sum[row] = block.sum[row] * rescale_[row] + sum;
       if (dropout_.given()) {

@@ -15,9 +15,37 @@ namespace {
 
 constexpr float lowest = -std::numeric_limits<float>::infinity();
 
+/// z of a stored logit (LogitForm), and its slope.
+struct PlainLogit {
+  explicit PlainLogit(const LogitForm&) {}
+  float z(float x) const { return x; }
+  float sloped(float gradient, float) const { return gradient; }
+};
+struct ScaledLogit {
+  float scale;
+  explicit ScaledLogit(const LogitForm& form) : scale(form.scale) {}
+  float z(float x) const { return scale * x; }
+  float sloped(float gradient, float) const { return gradient * scale; }
+};
+struct CappedLogit {
+  float scale, cap;
+  explicit CappedLogit(const LogitForm& form) : scale(form.scale), cap(form.cap) {}
+  float z(float x) const { return cap * fast_tanh(scale * x / cap); }
+  float sloped(float gradient, float z) const {
+    const float part = z / cap;
+    return gradient * scale * (1 - part * part);
+  }
+};
+
+template <class Visit>
+void with_form(const LogitForm& form, const Visit& visit) {
+  if (form.is_plain()) return visit(PlainLogit(form));
+  form.cap > 0 ? visit(CappedLogit(form)) : visit(ScaledLogit(form));
+}
+
 /// The largest logit; NaNs do not count. In lanes, since compilers may not reorder a maximum.
-template <class T>
-float highest_of(const T* logits, std::int64_t count) {
+template <class T, class Form>
+float highest_of(const T* logits, const Form& form, std::int64_t count) {
   constexpr std::int64_t lanes = 64;
   std::array<float, lanes> highest;
   highest.fill(lowest);
@@ -25,12 +53,12 @@ float highest_of(const T* logits, std::int64_t count) {
   for (; begin + lanes <= count; begin += lanes) {
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       float& so_far = highest[static_cast<std::size_t>(lane)];
-      const float logit = to_float(logits[begin + lane]);
+      const float logit = form.z(to_float(logits[begin + lane]));
       so_far = logit > so_far ? logit : so_far;
     }
   }
   float result = *std::max_element(highest.begin(), highest.end());
-  for (; begin < count; ++begin) result = std::max(result, to_float(logits[begin]));
+  for (; begin < count; ++begin) result = std::max(result, form.z(to_float(logits[begin])));
   return result;
 }
 
@@ -41,8 +69,8 @@ struct RowStats {
 };
 
 /// In lanes too. Meanwhile the logits that follow are fetched into the cache.
-template <class T>
-RowStats block_stats(const T* logits, float shift, std::int64_t count) {
+template <class T, class Form>
+RowStats block_stats(const T* logits, const Form& form, float shift, std::int64_t count) {
   constexpr std::int64_t lanes = 32;
   constexpr std::int64_t ahead = 2048;
   alignas(64) std::array<float, lanes> sums{};
@@ -53,7 +81,7 @@ RowStats block_stats(const T* logits, float shift, std::int64_t count) {
     fetch(logits + begin + ahead, lanes);
 #pragma omp simd
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
-      const float logit = to_float(logits[begin + lane]);
+      const float logit = form.z(to_float(logits[begin + lane]));
       float& so_far = highest[static_cast<std::size_t>(lane)];
       so_far = logit > so_far ? logit : so_far;
       sums[static_cast<std::size_t>(lane)] += fast_exp_of_term(logit - shift);
@@ -62,7 +90,7 @@ RowStats block_stats(const T* logits, float shift, std::int64_t count) {
   RowStats block{*std::max_element(highest.begin(), highest.end()), 0};
   for (const float sum : sums) block.sum += static_cast<double>(sum);
   for (; begin < count; ++begin) {
-    const float logit = to_float(logits[begin]);
+    const float logit = form.z(to_float(logits[begin]));
     block.highest = std::max(block.highest, logit);
     block.sum += static_cast<double>(fast_exp_of_term(logit - shift));
   }
@@ -72,21 +100,21 @@ RowStats block_stats(const T* logits, float shift, std::int64_t count) {
 /// Reads the row once, in blocks. The terms of a block are relative to the largest logit that was
 /// known when the shift was last set, and the block is read again where one of its logits is
 /// larger by more than fast_exp_of_term takes.
-template <class T>
-RowStats row_stats(const T* logits, std::int64_t count) {
+template <class T, class Form>
+RowStats row_stats(const T* logits, const Form& form, std::int64_t count) {
   constexpr std::int64_t block = 4096;
   RowStats row{lowest, 0};
   float shift = lowest;
   for (std::int64_t begin = 0; begin < count; begin += block) {
     const std::int64_t here = std::min(block, count - begin);
-    if (shift == lowest) shift = highest_of(logits + begin, here);
+    if (shift == lowest) shift = highest_of(logits + begin, form, here);
     // Nothing above -inf yet: either all of it is -inf, which adds nothing, or a NaN, which must
     // show.
-    RowStats terms = block_stats(logits + begin, shift == lowest ? 0.0F : shift, here);
+    RowStats terms = block_stats(logits + begin, form, shift == lowest ? 0.0F : shift, here);
     if (terms.highest > shift + 1) {
       row.sum *= static_cast<double>(fast_exp_of_term(shift - terms.highest));
       shift = terms.highest;
-      terms = block_stats(logits + begin, shift, here);
+      terms = block_stats(logits + begin, form, shift, here);
     }
     row.highest = std::max(row.highest, terms.highest);
     row.sum += terms.sum;
@@ -95,18 +123,18 @@ RowStats row_stats(const T* logits, std::int64_t count) {
   return row;
 }
 
-template <class T>
-void stats(const CrossEntropyStats& args) {
+template <class T, class Form>
+void stats(const CrossEntropyStats& args, const Form& form) {
   const std::int64_t columns = args.logits.columns();
   parallel_for(args.logits.rows(), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const T* logits = args.logits.as<T>() + row * columns;
-      const RowStats result = row_stats(logits, args.valid);
+      const RowStats result = row_stats(logits, form, args.valid);
       const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
       const bool here = label >= 0 && label < args.valid;
       args.row_max.as<float>()[row] = result.highest;
       args.row_sum.as<float>()[row] = static_cast<float>(result.sum);
-      args.target.as<float>()[row] = here ? to_float(logits[label]) : 0.0F;
+      args.target.as<float>()[row] = here ? form.z(to_float(logits[label])) : 0.0F;
     }
   });
 }
@@ -115,9 +143,9 @@ float scale_of(const StepState& state) {
   return static_cast<float>(double{state.loss_factor} * state.loss_scale);
 }
 
-/// One row: exp(logit - row_max) / row_sum * scale, less scale at the label.
-template <class T>
-void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
+/// One row: exp(z - row_max) / row_sum * scale, less scale at the label, times the slope of z.
+template <class T, class Form>
+void gradient_row(const CrossEntropyGradient& args, const Form& form, std::int64_t row) {
   const std::int64_t columns = args.logits.columns();
   T* logits = args.logits.as<T>() + row * columns;
   const float weight = args.weight.as<float>()[row];
@@ -131,12 +159,14 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row) {
   const std::int64_t valid = args.valid;
   const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
   const bool here = label >= 0 && label < valid;
+  const float z_label = here ? form.z(to_float(logits[label])) : 0.0F;
   const float at_label =
-      here ? fast_exp_of_term(to_float(logits[label]) - highest) * factor - scale : 0.0F;
+      here ? form.sloped(fast_exp_of_term(z_label - highest) * factor - scale, z_label) : 0.0F;
   const auto differentiate = [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      logits[i] = from_float<T>(fast_exp_of_term(to_float(logits[i]) - highest) * factor);
+      const float z = form.z(to_float(logits[i]));
+      logits[i] = from_float<T>(form.sloped(fast_exp_of_term(z - highest) * factor, z));
     }
   };
   for_blocks_ahead(0, valid, differentiate, logits);
@@ -160,19 +190,23 @@ double loss_of(const CrossEntropyGradient& args) {
 }  // namespace
 
 void cross_entropy_stats_cpu(const OpContext&, const CrossEntropyStats& args) {
-  with_element_type(args.logits.dtype, [&](auto element) { stats<decltype(element)>(args); });
+  with_element_type(args.logits.dtype, [&](auto element) {
+    with_form(args.form, [&](const auto& form) { stats<decltype(element)>(args, form); });
+  });
 }
 
 void cross_entropy_gradient_cpu(const OpContext&, const CrossEntropyGradient& args) {
   if (args.owns_loss) std::atomic_ref(args.state->loss_sum).fetch_add(loss_of(args));
   if (args.forward_only) return;
   with_element_type(args.logits.dtype, [&](auto element) {
-    parallel_for(args.logits.rows(), row_grain(args.logits.columns()),
-                 [&](std::int64_t first, std::int64_t last) {
-                   for (std::int64_t row = first; row < last; ++row) {
-                     gradient_row<decltype(element)>(args, row);
-                   }
-                 });
+    with_form(args.form, [&](const auto& form) {
+      parallel_for(args.logits.rows(), row_grain(args.logits.columns()),
+                   [&](std::int64_t first, std::int64_t last) {
+                     for (std::int64_t row = first; row < last; ++row) {
+                       gradient_row<decltype(element)>(args, form, row);
+                     }
+                   });
+    });
   });
 }
 

@@ -34,12 +34,13 @@ void forward(const NormForward& args) {
   const std::int64_t hidden = args.x.columns();
   const float* weight = args.weight.as<float>();
   const float* bias = static_cast<const float*>(args.bias.data);
+  const float offset = weight_offset(args.zero_centered);
   parallel_for(args.x.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const T* x = args.x.as<T>() + row * hidden;
       if (!args.residual.empty()) {
         T* sum = args.sum.as<T>() + row * hidden;
-        add_residual(x, args.residual.as<T>() + row * hidden, sum, hidden);
+        add_residual(x, args.x_factor, args.residual.as<T>() + row * hidden, sum, hidden);
         x = sum;
       }
       const float mean = layer ? mean_of(x, hidden) : 0.0F;
@@ -50,9 +51,9 @@ void forward(const NormForward& args) {
 #pragma omp simd
       for (std::int64_t i = 0; i < hidden; ++i) {
         if constexpr (layer) {
-          y[i] = from_float<T>((to_float(x[i]) - mean) * rstd * weight[i] + bias[i]);
+          y[i] = from_float<T>((to_float(x[i]) - mean) * rstd * (weight[i] + offset) + bias[i]);
         } else {
-          y[i] = from_float<T>(to_float(x[i]) * rstd * weight[i]);
+          y[i] = from_float<T>(to_float(x[i]) * rstd * (weight[i] + offset));
         }
       }
     }
@@ -66,6 +67,7 @@ struct BackwardRow {
   const T* d_residual;  // or null
   T* dx;
   float mean, rstd;
+  float offset;  // of the weights
 };
 
 /// dx of a row, by gradient(i), and what else reaches it.
@@ -93,7 +95,7 @@ void layer_row(const BackwardRow<T> row, const float* weight, float* dweight, fl
   for (std::int64_t i = 0; i < hidden; ++i) {
     const float dy = to_float(row.dy[i]);
     const float z = (to_float(row.x[i]) - row.mean) * row.rstd;
-    const float g = dy * weight[i];
+    const float g = dy * (weight[i] + row.offset);
     g_total += g;
     gz_total += g * z;
     dweight[i] += dy * z;
@@ -103,7 +105,7 @@ void layer_row(const BackwardRow<T> row, const float* weight, float* dweight, fl
   const float gz_mean = gz_total / static_cast<float>(hidden);
   store_row(row, hidden, [&](std::int64_t i) {
     const float z = (to_float(row.x[i]) - row.mean) * row.rstd;
-    return row.rstd * (to_float(row.dy[i]) * weight[i] - g_mean - z * gz_mean);
+    return row.rstd * (to_float(row.dy[i]) * (weight[i] + row.offset) - g_mean - z * gz_mean);
   });
 }
 
@@ -115,12 +117,13 @@ void rms_row(const BackwardRow<T> row, const float* weight, float* dweight, std:
   for (std::int64_t i = 0; i < hidden; ++i) {
     const float dy = to_float(row.dy[i]);
     const float z = to_float(row.x[i]) * row.rstd;
-    gz_total += dy * weight[i] * z;
+    gz_total += dy * (weight[i] + row.offset) * z;
     dweight[i] += dy * z;
   }
   const float factor = gz_total / static_cast<float>(hidden) * row.rstd;
   store_row(row, hidden, [&](std::int64_t i) {
-    return row.rstd * (to_float(row.dy[i]) * weight[i] - to_float(row.x[i]) * factor);
+    return row.rstd *
+           (to_float(row.dy[i]) * (weight[i] + row.offset) - to_float(row.x[i]) * factor);
   });
 }
 
@@ -137,7 +140,8 @@ void backward(const OpContext& context, const NormBackward& args) {
           args.d_residual.empty() ? nullptr : args.d_residual.as<T>() + at,
           args.dx.as<T>() + at,
           layer ? args.mean.as<float>()[row] : 0.0F,
-          args.rstd.as<float>()[row]};
+          args.rstd.as<float>()[row],
+          weight_offset(args.zero_centered)};
       const float* weight = args.weight.as<float>();
       if constexpr (layer) {
         layer_row(operands, weight, sums, sums + hidden, hidden);

@@ -17,18 +17,34 @@ void rotate_head(T* x, const float* cosine, const float* sine, float sign, std::
   }
 }
 
+/// With pairs of neighbours.
+template <class T>
+void rotate_neighbours(T* x, const float* cosine, const float* sine, float sign,
+                       std::int64_t pairs) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const float x1 = to_float(x[2 * i]);
+    const float x2 = to_float(x[2 * i + 1]);
+    const float s = sign * sine[i];
+    x[2 * i] = from_float<T>(x1 * cosine[i] - x2 * s);
+    x[2 * i + 1] = from_float<T>(x2 * cosine[i] + x1 * s);
+  }
+}
+
 template <class T>
 void rotate(const Rope& args) {
   const std::int64_t columns = args.x.columns();
-  const std::int64_t pairs = args.head_dim / 2;
+  const std::int64_t size = args.table.columns();
+  const std::int64_t pairs = size / 2;
   const float sign = args.inverse ? -1.0F : 1.0F;
   parallel_for(args.x.rows(), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const float* table =
-          args.table.as<float>() + args.position.as<std::int32_t>()[row] * args.head_dim;
+          args.table.as<float>() + args.position.as<std::int32_t>()[row] * size;
       T* x = args.x.as<T>() + row * columns;
       for (std::int64_t at = 0; at < columns; at += args.head_dim) {
-        rotate_head(x + at, table, table + pairs, sign, pairs);
+        args.adjacent ? rotate_neighbours(x + at, table, table + pairs, sign, pairs)
+                      : rotate_head(x + at, table, table + pairs, sign, pairs);
       }
     }
   });

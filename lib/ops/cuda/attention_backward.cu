@@ -85,8 +85,9 @@ __device__ void look_at(Query* queries, const Backward<T>& args, int sequence, i
   const float mean = args.mean != nullptr ? args.mean[statistic]
                                           : product_of<1>(args.out + start, args.d_out + start, 0,
                                                           1, problem.head_dim);
-  queries[at] = {args.logsumexp[statistic] * exponent_unit<T>, mean,
-                 problem.queries.position(query), problem.first_seen(row)};
+  const int position = problem.queries.position(query);
+  queries[at] = {args.logsumexp[statistic] * exponent_unit<T>, mean, position,
+                 problem.first_seen(row, position)};
 }
 
 /// A score becomes the probability of a key after dropout, and the gradient of that probability the
@@ -94,10 +95,16 @@ __device__ void look_at(Query* queries, const Backward<T>& args, int sequence, i
 template <class T>
 __device__ void link(const AttentionProblem<T>& problem, const Query& query, bool seen,
                      float factor, float& score, float& gradient) {
-  const float scale = problem.scale * exponent_unit<T>;
+  float scale = problem.scale * exponent_unit<T>;
+  float slope = problem.scale;  // of the score by the product of query and key
+  if (problem.cap > 0) {
+    score = problem.part_of_cap(score);
+    scale = problem.cap * exponent_unit<T>;
+    slope *= 1 - score * score;
+  }
   const float chance = seen ? exponential<T>(score * scale - query.logsumexp) : 0.0F;
   score = chance * factor;
-  gradient = chance * (factor * gradient - query.mean) * problem.scale;
+  gradient = chance * (factor * gradient - query.mean) * slope;
 }
 
 /// The same for all scores of a thread. `kept` is that of kept_by_dropout, or all ones.
@@ -193,7 +200,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     while (head < last_head) {
       for (; query < problem.query_length; query += tile) {
         const int query_end = min(problem.query_length, query + tile);
-        if (problem.queries.span(query, query_end).last >= span.first) return;
+        if (problem.sight(sequence, query, query_end).sees(span)) return;
       }
       query = 0;
       ++head;
@@ -232,7 +239,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     Scores scores = multiply_rows<T, tile, dim>(k, q);
     Scores gradients = multiply_rows<T, tile, dim>(v, d_out);
     const bool all_seen = problem.all_seen(
-        problem.queries.span(own_query, min(problem.query_length, own_query + tile)), span,
+        problem.sight(sequence, own_query, min(problem.query_length, own_query + tile)), span,
         end - begin == tile && own_query + tile <= problem.query_length);
     std::uint32_t kept = ~0U;
     if (problem.state != nullptr) {
@@ -283,14 +290,14 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int head = static_cast<int>(blockIdx.x);
   const int sequence = static_cast<int>(blockIdx.y);
   const int kv_head = problem.kv_head(head);
-  const Span span = problem.queries.span(begin, end);
+  const Sight sight = problem.sight(sequence, begin, end);
   const Philox random = problem.random();
 
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
   bring<T, tile, dim>(d_out, args.d_out, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
-  int key = problem.next_seen(span, 0, tile);
+  int key = problem.next_seen(sight, 0, tile);
   if (key < problem.key_length)
     bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
   look_at<T, tile>(queries, args, sequence, head, begin);
@@ -309,8 +316,8 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     wait_for_copies<0>();
     __syncthreads();  // the keys are here, and the values are multiplied
     const bool all_seen =
-        problem.all_seen(span, problem.keys.span(key, key_end), key_end - key == tile);
-    key = problem.next_seen(span, key + tile, tile);
+        problem.all_seen(sight, problem.keys.span(key, key_end), key_end - key == tile);
+    key = problem.next_seen(sight, key + tile, tile);
     if (key < problem.key_length)
       bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
     Scores scores = multiply_rows<T, tile, dim>(q, k);

@@ -49,7 +49,7 @@ struct Queries {
       const bool here = query < problem.query_length;
       row[i] = here ? problem.queries.row(query, sequence) : 0;
       position[i] = here ? problem.queries.position(query) : -1;
-      first[i] = here ? problem.first_seen(row[i]) : 0;
+      first[i] = here ? problem.first_seen(row[i], position[i]) : 0;
     }
   }
 };
@@ -99,10 +99,12 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   // The last queries see the most keys: they come first.
   const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * tile;
   const int end = min(problem.query_length, begin + tile);
-  const Span span = problem.queries.span(begin, end);
+  const Sight sight = problem.sight(sequence, begin, end);
   const Philox random = problem.random();
   const bool drops = problem.state != nullptr;
-  const float scale = problem.scale * exponent_unit<T>;
+  // With a cap, scores are parts of it.
+  const float unit = problem.cap > 0 ? problem.cap : problem.scale;
+  const float scale = unit * exponent_unit<T>;
   int own[Scores::rows];
 #pragma unroll
   for (int i = 0; i < Scores::rows; ++i) own[i] = Scores::row(i);
@@ -115,18 +117,27 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   for (float& one : highest) one = -INFINITY;
   bring<T, tile, dim>(q, problem.q, problem.wide, problem.queries, sequence, begin, end, head,
                       problem.heads, problem.head_dim);
-  int key = problem.next_seen(span, 0, tile);
+  int key = problem.next_seen(sight, 0, tile);
   if (key < problem.key_length)
     bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);
   while (key < problem.key_length) {
     const int key_end = min(problem.key_length, key + tile);
     const bool all_seen =
-        problem.all_seen(span, problem.keys.span(key, key_end), key_end - key == tile);
+        problem.all_seen(sight, problem.keys.span(key, key_end), key_end - key == tile);
     if (!all_seen || drops) place_keys<tile>(key_position, problem, key);
     wait_for_copies<0>();
     __syncthreads();  // the keys are here, and the former values are multiplied
     bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
     Scores scores = multiply_rows<T, tile, dim>(q, k);
+    if (problem.cap > 0) {
+#pragma unroll
+      for (int j = 0; j < Scores::own; ++j) {
+#pragma unroll
+        for (int i = 0; i < Scores::rows; ++i) {
+          scores.at(i, j) = problem.part_of_cap(scores.at(i, j));
+        }
+      }
+    }
     if (!all_seen) {
 #pragma unroll
       for (int j = 0; j < Scores::own; ++j) {
@@ -156,7 +167,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     }
     wait_for_copies<0>();
     __syncthreads();  // the values are here, and the keys are multiplied
-    key = problem.next_seen(span, key + tile, tile);
+    key = problem.next_seen(sight, key + tile, tile);
     if (key < problem.key_length)
       bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);
     add_product<T, tile, dim>(out, scores, v, stride, room);
@@ -178,7 +189,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     }
     if (threadIdx.x % Scores::lanes == 0) {
       args.logsumexp[(std::int64_t{sequence} * problem.heads + head) * problem.query_length +
-                     query] = total > 0 ? highest[i] * problem.scale + logf(total) : -INFINITY;
+                     query] = total > 0 ? highest[i] * unit + logf(total) : -INFINITY;
     }
   }
 }

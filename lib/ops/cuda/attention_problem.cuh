@@ -8,6 +8,15 @@
 
 namespace trainctl::cuda {
 
+/// Positions of some queries, and the least and the largest first position that one of them sees.
+struct Sight {
+  Span own, seen;
+  /// Whether one of them may see one of the keys.
+  __device__ bool sees(const Span& key) const {
+    return key.first <= own.last && key.last >= seen.first;
+  }
+};
+
 template <class T>
 struct AttentionProblem {
   const T* q;
@@ -17,6 +26,8 @@ struct AttentionProblem {
   Runs queries, keys;
   int query_length, key_length, heads, kv_heads, head_dim;
   float scale;
+  float cap;  // of the scaled scores; 0: none
+  KeyLimits limits;
   bool wide;  // heads begin at multiples of 16 bytes
   // Dropout; none where `state` is null.
   const StepState* state;
@@ -26,10 +37,29 @@ struct AttentionProblem {
   std::int64_t first_head, heads_total, seq_length;
 
   __device__ int kv_head(int head) const { return head / (heads / kv_heads); }
-  /// Of a query by its row: the first position that it sees.
-  __device__ int first_seen(std::int64_t row) const {
-    return first_position != nullptr ? first_position[row] : 0;
+  /// Of a query by its row and position: the first position that it sees.
+  __device__ int first_seen(std::int64_t row, int position) const {
+    const int document = first_position != nullptr ? first_position[row] : 0;
+    return static_cast<int>(limits.first_seen(position, document));
   }
+  /// Queries [begin, end): their positions, and the first positions that they see.
+  __device__ Sight sight(int sequence, int begin, int end) const {
+    Sight all{queries.span(begin, end), {0, 0}};
+    if (first_position == nullptr && limits.window == 0 && limits.chunk == 0) return all;
+    all.seen = {no_position, -1};
+    for (int run = begin / queries.length; run * queries.length < end; ++run) {
+      // It does not fall within a run.
+      const int first = max(begin, run * queries.length);
+      const int last = min(end, (run + 1) * queries.length) - 1;
+      const std::int64_t first_row = queries.row(first, sequence);
+      const std::int64_t last_row = queries.row(last, sequence);
+      all.seen.first = min(all.seen.first, first_seen(first_row, queries.position(first)));
+      all.seen.last = max(all.seen.last, first_seen(last_row, queries.position(last)));
+    }
+    return all;
+  }
+  /// A score after the cap, in parts of the cap: s / c.
+  __device__ float part_of_cap(float score) const { return tanhf(score * scale / cap); }
   /// Whether dropout keeps the probability of a key.
   __device__ bool keeps(const Philox& random, std::int64_t query_row, int head,
                         int key_position) const {
@@ -43,15 +73,15 @@ struct AttentionProblem {
     return state != nullptr ? Philox(state->seed, dropout_stream(state->step, site)) : Philox(0, 0);
   }
   /// The first tile of keys from `key` on that one of the queries sees; key_length or more if none.
-  __device__ int next_seen(const Span& query, int key, int tile) const {
-    while (key < key_length && keys.span(key, min(key_length, key + tile)).first > query.last) {
+  __device__ int next_seen(const Sight& query, int key, int tile) const {
+    while (key < key_length && !query.sees(keys.span(key, min(key_length, key + tile)))) {
       key += tile;
     }
     return key;
   }
   /// Whether each of some queries sees each key of a whole tile.
-  __device__ bool all_seen(const Span& query, const Span& key, bool whole) const {
-    return whole && first_position == nullptr && key.last <= query.first;
+  __device__ bool all_seen(const Sight& query, const Span& key, bool whole) const {
+    return whole && key.last <= query.own.first && query.seen.last <= key.first;
   }
 };
 
@@ -74,6 +104,8 @@ AttentionProblem<T> problem_of(const Args& args) {
   problem.kv_heads = static_cast<int>(shape.kv_heads);
   problem.head_dim = static_cast<int>(shape.head_dim);
   problem.scale = shape.scale;
+  problem.cap = shape.cap;
+  problem.limits = shape.limits;
   problem.wide =
       shape.head_dim % vector_width<T> == 0 && all_aligned({args.q.data, args.k.data, args.v.data});
   if (args.dropout.key.probability == 0.0F) return problem;

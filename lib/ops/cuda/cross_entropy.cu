@@ -11,6 +11,16 @@ namespace {
 
 constexpr float minus_infinity = -INFINITY;
 
+/// z of a stored logit, and its slope (LogitForm).
+__device__ float formed(const LogitForm& form, float x) {
+  const float z = form.scale * x;
+  return form.cap > 0 ? form.cap * tanhf(z / form.cap) : z;
+}
+__device__ float slope_of(const LogitForm& form, float z) {
+  const float part = form.cap > 0 ? z / form.cap : 0.0F;
+  return form.scale * (1 - part * part);
+}
+
 template <class T>
 struct Stats {
   const T* logits;
@@ -19,6 +29,7 @@ struct Stats {
   float* row_max;
   float* row_sum;
   float* target;
+  LogitForm form;
 };
 
 /// The largest logit so far, and the sum of exp(logit - largest): of -infinity alone, 0.
@@ -47,7 +58,7 @@ __global__ void __launch_bounds__(block_threads) stats_kernel(Stats<T> args) {
     load<width>(logits + at, x);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      if (at + i < args.valid) mine.add(x[i]);
+      if (at + i < args.valid) mine.add(formed(args.form, x[i]));
     }
   }
   const float highest = block_max(mine.highest);
@@ -56,7 +67,8 @@ __global__ void __launch_bounds__(block_threads) stats_kernel(Stats<T> args) {
   const std::int64_t label = args.labels[row] - args.first_column;
   args.row_max[row] = highest;
   args.row_sum[row] = sum;
-  args.target[row] = label >= 0 && label < args.valid ? widen(logits[label]) : 0.0F;
+  const bool here = label >= 0 && label < args.valid;
+  args.target[row] = here ? formed(args.form, widen(logits[label])) : 0.0F;
 }
 
 __global__ void __launch_bounds__(block_threads)
@@ -89,6 +101,7 @@ struct Gradient {
   const float* row_sum;
   const float* weight;
   const StepState* state;
+  LogitForm form;
 };
 
 template <class T, int width>
@@ -108,8 +121,10 @@ __global__ void __launch_bounds__(block_threads) gradient_kernel(Gradient<T> arg
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const bool real = at + i < args.valid && weight != 0;
-      const float chance = real ? expf(x[i] - highest) * part : 0.0F;
-      x[i] = real ? (chance - (at + i == label ? 1.0F : 0.0F)) * scale : 0.0F;
+      const float z = formed(args.form, x[i]);
+      const float chance = real ? expf(z - highest) * part : 0.0F;
+      const float gradient = (chance - (at + i == label ? 1.0F : 0.0F)) * scale;
+      x[i] = real ? gradient * slope_of(args.form, z) : 0.0F;
     }
     store<width>(logits + at, x);
   }
@@ -143,7 +158,8 @@ void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args
                        args.valid,
                        args.row_max.elements<float>(),
                        args.row_sum.elements<float>(),
-                       args.target.elements<float>()};
+                       args.target.elements<float>(),
+                       args.form};
     const Grid grid{dim3(static_cast<unsigned>(args.logits.rows())), dim3(block_threads)};
     with_width<T>(columns, {args.logits.data}, [&](auto width) {
       launch(stats_kernel<T, width()>, grid, stream_of(context), all);
@@ -179,7 +195,8 @@ void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient
                           args.row_max.elements<float>(),
                           args.row_sum.elements<float>(),
                           args.weight.elements<float>(),
-                          args.state};
+                          args.state,
+                          args.form};
     const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(block_threads)};
     with_width<T>(columns, {args.logits.data}, [&](auto width) {
       launch(gradient_kernel<T, width()>, grid, stream_of(context), all);

@@ -11,18 +11,19 @@ namespace {
 
 template <class T, class Other>
 struct AddWork {
-  const T* a;
+  const T* a;  // or null
   const Other* b;
   T* y;
+  float factor;
 
   template <int width>
   __device__ void run(std::int64_t at) const {
-    float sum[width];
+    float sum[width] = {};
     float other[width];
-    load<width>(a + at, sum);
+    if (a != nullptr) load<width>(a + at, sum);
     load<width>(b + at, other);
 #pragma unroll
-    for (int i = 0; i < width; ++i) sum[i] += other[i];
+    for (int i = 0; i < width; ++i) sum[i] += factor * other[i];
     store<width>(y + at, sum);
   }
 };
@@ -86,6 +87,7 @@ struct GatedWork {
   const T* x;
   const T* up;
   T* y;
+  LimitedGate<Function> gated;
 
   template <int width>
   __device__ void run(std::int64_t at) const {
@@ -94,7 +96,7 @@ struct GatedWork {
     load<width>(x + at, gate);
     load<width>(up + at, u);
 #pragma unroll
-    for (int i = 0; i < width; ++i) u[i] *= Function::value(gate[i]);
+    for (int i = 0; i < width; ++i) u[i] = gated.value(gate[i], u[i]);
     store<width>(y + at, u);
   }
 };
@@ -106,6 +108,7 @@ struct GatedBackwardWork {
   const T* dy;
   T* dx;
   T* dup;
+  LimitedGate<Function> gated;
 
   template <int width>
   __device__ void run(std::int64_t at) const {
@@ -117,13 +120,19 @@ struct GatedBackwardWork {
     load<width>(dy + at, d);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      u[i] *= d[i] * Function::times_slope(1.0F, gate[i]);
-      d[i] *= Function::times_value(1.0F, gate[i]);
+      const float d_gate = gated.d_gate(d[i], gate[i], u[i]);
+      d[i] = gated.d_up(d[i], gate[i], u[i]);
+      u[i] = d_gate;
     }
     store<width>(dx + at, u);
     store<width>(dup + at, d);
   }
 };
+
+template <class Function>
+LimitedGate<Function> limited(const GateForm& form) {
+  return {form.offset, form.limit > 0 ? form.limit : INFINITY};
+}
 
 template <class Function, class T>
 void activate(const OpContext& context, const ActivationForward& args) {
@@ -134,7 +143,8 @@ void activate(const OpContext& context, const ActivationForward& args) {
     for_elements<vector_width<T>>(context, args.x.numel(), wide, ActivationWork<Function, T>{x, y});
   } else {
     for_elements<vector_width<T>>(context, args.x.numel(), wide,
-                                  GatedWork<Function, T>{x, args.up.elements<T>(), y});
+                                  GatedWork<Function, T>{x, args.up.elements<T>(), y,
+                                                         limited<Function>(args.form)});
   }
 }
 
@@ -151,23 +161,25 @@ void activate_backward(const OpContext& context, const ActivationBackward& args)
   } else {
     for_elements<vector_width<T>>(
         context, args.x.numel(), wide,
-        GatedBackwardWork<Function, T>{x, args.up.elements<T>(), dy, dx, args.dup.elements<T>()});
+        GatedBackwardWork<Function, T>{x, args.up.elements<T>(), dy, dx, args.dup.elements<T>(),
+                                       limited<Function>(args.form)});
   }
 }
 
 template <class T, class Other>
 void add_to(const OpContext& context, const Add& args) {
   for_elements<vector_width<T>>(
-      context, args.a.numel(), all_aligned({args.a.data, args.b.data, args.y.data}),
-      AddWork<T, Other>{args.a.elements<T>(), args.b.elements<Other>(), args.y.elements<T>()});
+      context, args.y.numel(), all_aligned({args.a.data, args.b.data, args.y.data}),
+      AddWork<T, Other>{args.a.empty() ? nullptr : args.a.elements<T>(), args.b.elements<Other>(),
+                        args.y.elements<T>(), args.factor});
 }
 
 }  // namespace
 
 void add(const OpContext& context, const Add& args) {
-  with_element_type(args.a.dtype, [&](auto element) {
+  with_element_type(args.y.dtype, [&](auto element) {
     using T = decltype(element);
-    args.b.dtype == args.a.dtype ? add_to<T, T>(context, args) : add_to<T, float>(context, args);
+    args.b.dtype == args.y.dtype ? add_to<T, T>(context, args) : add_to<T, float>(context, args);
   });
 }
 

@@ -31,6 +31,8 @@ struct Forward {
   float* rstd;
   std::int64_t rows, hidden;
   float epsilon;
+  float x_factor;
+  float offset;  // of the weights
 };
 
 /// The sum of body(element) over what this warp's lanes hold of a row.
@@ -54,7 +56,7 @@ struct SquareFrom {
   __device__ float operator()(float x) const { return (x - mean) * (x - mean); }
 };
 
-/// sum = x + residual of one row, rounded as it is stored.
+/// sum = x_factor * x + residual of one row, rounded as it is stored.
 template <int width, class T>
 __device__ void add_residual(const Forward<T>& args, std::int64_t start) {
   for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
@@ -63,7 +65,7 @@ __device__ void add_residual(const Forward<T>& args, std::int64_t start) {
     load<width>(args.x + start + at, x);
     load<width>(args.residual + start + at, residual);
 #pragma unroll
-    for (int i = 0; i < width; ++i) x[i] += residual[i];
+    for (int i = 0; i < width; ++i) x[i] = args.x_factor * x[i] + residual[i];
     store<width>(args.sum + start + at, x);
   }
 }
@@ -92,7 +94,9 @@ __global__ void __launch_bounds__(block_threads) norm_forward_kernel(Forward<T> 
     load<width>(args.weight + at, weight);
     if (layer) load<width>(args.bias + at, bias);
 #pragma unroll
-    for (int i = 0; i < width; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+    for (int i = 0; i < width; ++i) {
+      x[i] = (x[i] - mean) * rstd * (weight[i] + args.offset) + bias[i];
+    }
     store<width>(args.y + start + at, x);
   }
 }
@@ -108,6 +112,7 @@ struct Backward {
   T* dx;
   float* strips;  // [strips, hidden] of the weight's gradient, and after them of the bias's
   std::int64_t rows, hidden;
+  float offset;         // of the weights
   bool sums_in_shared;  // the strip's sums fit there
 };
 
@@ -131,7 +136,7 @@ __device__ RowSums row_sums(const Backward<T>& args, std::int64_t row) {
     load<width>(args.weight + at, weight);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      const float g = dy[i] * weight[i];
+      const float g = dy[i] * (weight[i] + args.offset);
       if (layer) sums.gradient += g;
       sums.gradient_normal += g * (x[i] - sums.mean);
     }
@@ -163,7 +168,8 @@ __device__ void tile_columns(const Backward<T>& args, std::int64_t first_row, in
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float z = (x[i] - of.mean) * of.rstd;
-      dx[i] += of.rstd * (dy[i] * weight[i] - of.gradient - z * of.gradient_normal);
+      const float g = dy[i] * (weight[i] + args.offset);
+      dx[i] += of.rstd * (g - of.gradient - z * of.gradient_normal);
       weight_sum[i] += dy[i] * z;
       if (layer) bias_sum[i] += dy[i];
     }
@@ -259,7 +265,9 @@ void norm_forward(const OpContext& context, const NormForward& args) {
                           args.rstd.elements<float>(),
                           args.x.rows(),
                           args.x.columns(),
-                          args.epsilon};
+                          args.epsilon,
+                          args.x_factor,
+                          weight_offset(args.zero_centered)};
     args.kind == NormKind::layer_norm ? run_forward<true, T>(context, rows)
                                       : run_forward<false, T>(context, rows);
   });
@@ -279,6 +287,7 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
                            nullptr,
                            args.x.rows(),
                            args.x.columns(),
+                           weight_offset(args.zero_centered),
                            false};
     float* dweight = args.dweight.elements<float>();
     args.kind == NormKind::layer_norm

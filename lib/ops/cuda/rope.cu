@@ -13,18 +13,18 @@ struct RopeWork {
   T* x;
   const std::int32_t* position;
   const float* table;
-  std::int64_t columns, head_dim;
-  float sign;  // of the sines
+  std::int64_t heads, head_dim, size;  // size: features of a head that turn
+  float sign;                          // of the sines
 
   /// Element `at` counts pairs: those of all heads of a token, token after token.
   template <int width>
   __device__ void run(std::int64_t at) const {
-    const std::int64_t pairs = head_dim / 2;
-    const std::int64_t token = at / (columns / 2);
-    const std::int64_t in_token = at % (columns / 2);
+    const std::int64_t pairs = size / 2;
+    const std::int64_t token = at / (heads * pairs);
+    const std::int64_t in_token = at % (heads * pairs);
     const std::int64_t pair = in_token % pairs;
-    T* first = x + token * columns + in_token / pairs * head_dim + pair;
-    const float* row = table + position[token] * head_dim + pair;
+    T* first = x + (token * heads + in_token / pairs) * head_dim + pair;
+    const float* row = table + position[token] * size + pair;
     float x1[width];
     float x2[width];
     float cosine[width];
@@ -45,17 +45,57 @@ struct RopeWork {
   }
 };
 
+/// With pairs of neighbours: element `at` counts them as above.
+template <class T>
+struct NeighbourWork {
+  RopeWork<T> of;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const std::int64_t pairs = of.size / 2;
+    const std::int64_t token = at / (of.heads * pairs);
+    const std::int64_t in_token = at % (of.heads * pairs);
+    const std::int64_t pair = in_token % pairs;
+    T* first = of.x + (token * of.heads + in_token / pairs) * of.head_dim + 2 * pair;
+    const float* row = of.table + of.position[token] * of.size + pair;
+    float cosine[width];
+    float sine[width];
+    float x[2 * width];
+    load<width>(row, cosine);
+    load<width>(row + pairs, sine);
+    load<width>(first, x);
+    load<width>(first + width, x + width);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const float s = of.sign * sine[i];
+      const float left = x[2 * i];
+      x[2 * i] = left * cosine[i] - x[2 * i + 1] * s;
+      x[2 * i + 1] = x[2 * i + 1] * cosine[i] + left * s;
+    }
+    store<width>(first, x);
+    store<width>(first + width, x + width);
+  }
+};
+
 }  // namespace
 
 void rope(const OpContext& context, const Rope& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    const bool wide = whole_packs<T>(args.head_dim / 2, {args.x.data, args.table.data});
-    for_elements<vector_width<T>>(
-        context, args.x.numel() / 2, wide,
-        RopeWork<T>{args.x.elements<T>(), args.position.elements<std::int32_t>(),
-                    args.table.elements<float>(), args.x.columns(), args.head_dim,
-                    args.inverse ? -1.0F : 1.0F});
+    const std::int64_t size = args.table.columns();
+    const std::int64_t heads = args.x.columns() / args.head_dim;
+    // Every head begins at a whole pack, too.
+    const bool wide = whole_packs<T>(size / 2, {args.x.data, args.table.data}) &&
+                      whole_packs<T>(args.head_dim, {args.x.data});
+    const std::int64_t pairs = args.x.rows() * heads * (size / 2);
+    const RopeWork<T> work{args.x.elements<T>(), args.position.elements<std::int32_t>(),
+                           args.table.elements<float>(), heads, args.head_dim, size,
+                           args.inverse ? -1.0F : 1.0F};
+    if (args.adjacent) {
+      for_elements<vector_width<T>>(context, pairs, wide, NeighbourWork<T>{work});
+    } else {
+      for_elements<vector_width<T>>(context, pairs, wide, work);
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 #include "ops/activation_functions.h"
 
 #include <cmath>
+#include <limits>
 
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
@@ -26,22 +27,34 @@ void put(const Tensor& x, std::int64_t i, double value) {
   x.as<T>()[i] = from_float<T>(static_cast<float>(value));
 }
 
+template <class Function>
+LimitedGate<Function> limited(const GateForm& form) {
+  return {form.offset, form.limit > 0 ? form.limit : std::numeric_limits<double>::infinity()};
+}
+
 template <class Function, class T>
 void forward(const ActivationForward& args) {
+  const LimitedGate<Function> gated = limited<Function>(args.form);
   for (std::int64_t i = 0; i < args.x.numel(); ++i) {
-    const double value = Function::value(real<T>(args.x, i));
-    put<T>(args.y, i, args.up.empty() ? value : value * real<T>(args.up, i));
+    const double x = real<T>(args.x, i);
+    put<T>(args.y, i,
+           args.up.empty() ? Function::value(x) : gated.value(x, real<T>(args.up, i)));
   }
 }
 
 template <class Function, class T>
 void backward(const ActivationBackward& args) {
+  const LimitedGate<Function> gated = limited<Function>(args.form);
   for (std::int64_t i = 0; i < args.x.numel(); ++i) {
     const double x = real<T>(args.x, i);
     const double dy = real<T>(args.dy, i);
-    const double factor = args.up.empty() ? dy : dy * real<T>(args.up, i);
-    put<T>(args.dx, i, Function::times_slope(factor, x));
-    if (!args.dup.empty()) put<T>(args.dup, i, Function::times_value(dy, x));
+    if (args.up.empty()) {
+      put<T>(args.dx, i, Function::times_slope(dy, x));
+      continue;
+    }
+    const double up = real<T>(args.up, i);
+    put<T>(args.dx, i, gated.d_gate(dy, x, up));
+    put<T>(args.dup, i, gated.d_up(dy, x, up));
   }
 }
 

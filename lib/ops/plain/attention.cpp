@@ -42,11 +42,12 @@ class Sequence {
     const std::int64_t first = args_.first_position.empty()
                                    ? 0
                                    : args_.first_position.template as<std::int32_t>()[place.row];
+    const std::int64_t seen = shape_.limits.first_seen(place.position, first);
     return {args_.q.template as<T>() + offset,
             place.row,
             offset,
             (sequence_ * shape_.heads + head) * shape_.query_length + index,
-            first,
+            seen,
             place.position};
   }
 
@@ -79,7 +80,14 @@ class Sequence {
   }
 
   double score(const Query<T>& query, const Place& key, std::int64_t head) const {
-    return shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
+    const double score =
+        shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
+    return shape_.cap > 0 ? shape_.cap * std::tanh(score / shape_.cap) : score;
+  }
+  /// Of a score, by what it was before the cap.
+  double slope(double score) const {
+    const double part = shape_.cap > 0 ? score / shape_.cap : 0.0;
+    return 1 - part * part;
   }
 
   /// What dropout multiplies this probability by.
@@ -133,7 +141,7 @@ void forward_query(const AttentionForward& args, const Sequence<T, AttentionForw
   args.logsumexp.as<float>()[query.statistic] = static_cast<float>(highest + std::log(sum));
 }
 
-/// The probability of a key before dropout, and the gradient of its score.
+/// The probability of a key after dropout, and the gradient of its score before the cap.
 struct Link {
   double dropped_probability, d_score;
 };
@@ -143,11 +151,12 @@ Link link(const AttentionBackward& args, const Sequence<T, AttentionBackward>& s
           const Query<T>& query, std::int64_t head, const Place& key) {
   const T* d_out = args.d_out.as<T>() + query.offset;
   const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
-  const double probability =
-      std::exp(sequence.score(query, key, head) - args.logsumexp.as<float>()[query.statistic]);
+  const double score = sequence.score(query, key, head);
+  const double probability = std::exp(score - args.logsumexp.as<float>()[query.statistic]);
   const double factor = sequence.factor(query, head, key);
   const double mean = sequence.dot(d_out, args.out.as<T>() + query.offset);
-  return {probability * factor, probability * (factor * sequence.dot(d_out, v) - mean)};
+  const double d_score = probability * (factor * sequence.dot(d_out, v) - mean);
+  return {probability * factor, d_score * sequence.slope(score)};
 }
 
 template <class T>

@@ -15,17 +15,18 @@ void stats(const CrossEntropyStats& args) {
   for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
     const T* logits = args.logits.as<T>() + row * columns;
     float highest = -std::numeric_limits<float>::infinity();
-    for (std::int64_t i = 0; i < args.valid; ++i) highest = std::fmax(highest, to_float(logits[i]));
+    const auto z = [&](std::int64_t i) { return formed_logit(args.form, to_float(logits[i])); };
+    for (std::int64_t i = 0; i < args.valid; ++i) highest = std::fmax(highest, z(i));
     double sum = 0;
     for (std::int64_t i = 0; i < args.valid; ++i) {
-      if (to_float(logits[i]) == -std::numeric_limits<float>::infinity()) continue;
-      sum += std::exp(static_cast<double>(to_float(logits[i])) - highest);
+      if (z(i) == -std::numeric_limits<float>::infinity()) continue;
+      sum += std::exp(static_cast<double>(z(i)) - highest);
     }
     const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
     const bool here = label >= 0 && label < args.valid;
     args.row_max.as<float>()[row] = highest;
     args.row_sum.as<float>()[row] = static_cast<float>(sum);
-    args.target.as<float>()[row] = here ? to_float(logits[label]) : 0.0F;
+    args.target.as<float>()[row] = here ? z(label) : 0.0F;
   }
 }
 
@@ -38,10 +39,12 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row, double log
       static_cast<double>(weight) * args.state->loss_factor * args.state->loss_scale;
   const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
   for (std::int64_t i = 0; i < columns; ++i) {
-    const double chance =
-        i < args.valid ? std::exp(static_cast<double>(to_float(logits[i])) - logsumexp) : 0.0;
+    const double z = formed_logit(args.form, to_float(logits[i]));
+    const double chance = i < args.valid ? std::exp(z - logsumexp) : 0.0;
     const double hit = i == label && i < args.valid ? 1.0 : 0.0;
-    const double gradient = weight == 0 ? 0.0 : (chance - hit) * scale;
+    const double part = args.form.cap > 0 ? z / args.form.cap : 0.0;
+    const double slope = args.form.scale * (1 - part * part);
+    const double gradient = weight == 0 ? 0.0 : (chance - hit) * slope * scale;
     logits[i] = from_float<T>(static_cast<float>(gradient));
   }
 }

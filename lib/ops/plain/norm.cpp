@@ -16,7 +16,8 @@ const T* input_row(const NormForward& args, std::int64_t row) {
   const T* residual = args.residual.as<T>() + row * hidden;
   T* sum = args.sum.as<T>() + row * hidden;
   for (std::int64_t i = 0; i < hidden; ++i) {
-    sum[i] = from_float<T>(to_float(x[i]) + to_float(residual[i]));
+    const double scaled = static_cast<double>(args.x_factor) * to_float(x[i]);
+    sum[i] = from_float<T>(static_cast<float>(scaled + to_float(residual[i])));
   }
   return sum;
 }
@@ -38,7 +39,7 @@ void forward(const NormForward& args) {
     args.rstd.as<float>()[row] = static_cast<float>(rstd);
     for (std::int64_t i = 0; i < hidden; ++i) {
       const double z = (to_float(x[i]) - mean) * rstd;
-      double y = z * args.weight.as<float>()[i];
+      double y = z * (args.weight.as<float>()[i] + double{weight_offset(args.zero_centered)});
       if (layer) y += args.bias.as<float>()[i];
       args.y.as<T>()[row * hidden + i] = from_float<T>(static_cast<float>(y));
     }
@@ -49,6 +50,7 @@ template <class T>
 void backward(const NormBackward& args) {
   const bool layer = args.kind == NormKind::layer_norm;
   const std::int64_t hidden = args.x.columns();
+  const double offset = weight_offset(args.zero_centered);
   const float* weight = args.weight.as<float>();
   for (std::int64_t row = 0; row < args.x.rows(); ++row) {
     const std::int64_t at = row * hidden;
@@ -60,7 +62,7 @@ void backward(const NormBackward& args) {
     double gz_mean = 0;
     for (std::int64_t i = 0; i < hidden; ++i) {
       const double z = (to_float(x[i]) - mean) * rstd;
-      const double g = static_cast<double>(to_float(dy[i])) * weight[i];
+      const double g = static_cast<double>(to_float(dy[i])) * (weight[i] + offset);
       if (layer) g_mean += g / static_cast<double>(hidden);
       gz_mean += g * z / static_cast<double>(hidden);
       args.dweight.as<float>()[i] += static_cast<float>(to_float(dy[i]) * z);
@@ -68,7 +70,7 @@ void backward(const NormBackward& args) {
     }
     for (std::int64_t i = 0; i < hidden; ++i) {
       const double z = (to_float(x[i]) - mean) * rstd;
-      const double g = static_cast<double>(to_float(dy[i])) * weight[i];
+      const double g = static_cast<double>(to_float(dy[i])) * (weight[i] + offset);
       double dx = rstd * (g - g_mean - z * gz_mean);
       if (!args.d_residual.empty()) dx += to_float(args.d_residual.as<T>()[at + i]);
       args.dx.as<T>()[at + i] = from_float<T>(static_cast<float>(dx));

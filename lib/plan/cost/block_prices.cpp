@@ -35,21 +35,27 @@ ElementPasses passes_of_elements(const Product& product, bool gated) {
 std::vector<PricedPart> parts_of(const Plan& plan, int unit) {
   const LayerForm form = plan.form_of(unit);
   const auto local = plan.local_of(unit);
-  std::vector<PricedPart> parts{{{BlockPart::norm1, local.stream_rows, 0, form.hidden}}};
+  std::vector<PricedPart> parts;
+  const auto norm = [&](bool there, std::optional<BlockPart> part) {
+    if (there) parts.push_back({{part, local.stream_rows, 0, form.hidden}});
+  };
+  norm(norms_before(form.norms), BlockPart::norm1);
   const auto add = [&](const Products& products) {
     for (const Product& one : products) parts.push_back({one});
   };
   add(attention_products(form, local));
-  parts.push_back({{BlockPart::norm2, local.stream_rows, 0, form.hidden}});
+  norm(norms_after(form.norms), BlockPart::projection);
+  norm(norms_before(form.norms), BlockPart::norm2);
   if (!form.has_experts()) {
     add(mlp_products(form, local));
-    return parts;
+  } else {
+    add(router_products(form, local));
+    for (const Product& one : routed_products(form, local)) {
+      parts.push_back({one, local.experts, true});
+    }
+    add(shared_products(form, local));
   }
-  add(router_products(form, local));
-  for (const Product& one : routed_products(form, local)) {
-    parts.push_back({one, local.experts, true});
-  }
-  add(shared_products(form, local));
+  norm(norms_after(form.norms), {});
   return parts;
 }
 
@@ -99,7 +105,8 @@ class BlockPricer {
  private:
   PricedAttention attended(const Product& one) const {
     const std::int64_t dim = std::max<std::int64_t>(1, plan_.model.head_dim);
-    return {one.rows, one.out / dim, dim, one.keys, one.keys / plan_.context.of_unit(unit_).ring};
+    return {one.rows, one.out / dim, dim, one.keys, one.keys / plan_.context.of_unit(unit_).ring,
+            one.met_keys()};
   }
 
   const PriceList& list_;

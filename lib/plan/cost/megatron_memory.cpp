@@ -114,7 +114,7 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding
   in.rms_norm = model.norm_kind == NormKind::rms_norm;
   in.experts = real(model.experts);
   in.expert_ffn = real(model.expert_ffn);
-  in.linear_bias = model.linear_bias;
+  in.linear_bias = model.mlp_bias;
   in.sequence = real(model.seq_length);
   in.micro_batch = real(plan.micro_batch_size);
   in.microbatches = real(plan.microbatches);

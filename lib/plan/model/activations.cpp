@@ -132,7 +132,7 @@ bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
   return share.stream == Layout::tokens && form.experts().needs_all(share.exchange.by_stream);
 }
 
-/// The gradient of a branch's output on its way to the branch's last product: masked with dropout,
+/// The gradient of a branch's output on its way to the branch's last product: masked with dropout, or times a factor,
 /// gathered with sequence parallelism. W reads the last of them, unless it `reads_copies`. Returns
 /// the first, which is the gradient of the residual stream from `start` on.
 RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
@@ -143,8 +143,8 @@ RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const L
     return RowSpec{{tokens, form.hidden}, share.compute, {Storage::gradient, from, until}};
   };
   const std::int64_t stream = share.local.stream_rows;
-  const RowCopies own = maker.add(first, row(stream, start, !form.drops && !gathered));
-  if (form.drops) {
+  const RowCopies own = maker.add(first, row(stream, start, !form.copies_gradients && !gathered));
+  if (form.copies_gradients) {
     copies.d_branch = maker.add(branch + "d_branch", row(stream, Moment::backward, !gathered));
   }
   if (gathered) {
@@ -186,12 +186,27 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   BlockRows block;
   block.unit = maker.unit;
   block.kind = maker.kind;
-  maker.add_input(block, prefix, stream(life::unit_input), share.mesh.tp);
-  block.norm1 = maker.add(prefix + "norm1", norm_rows(form, share, BlockPart::norm1));
+  // Without a norm before it, a branch's first products read the stream itself, in W too.
+  const bool before = norms_before(form.norms);
+  const Life input = before ? life::unit_input : life::weight_input;
+  maker.add_input(block, prefix, stream(input), share.mesh.tp);
+  if (before) {
+    block.norm1 = maker.add(prefix + "norm1", norm_rows(form, share, BlockPart::norm1));
+  }
   block.attention = maker.add(attention, attention_rows(form, share, maker.form));
-  block.middle = maker.add(prefix + "middle", stream(life::for_backward, BlockPart::projection));
-  block.norm2 = maker.add(prefix + "norm2", norm_rows(form, share, BlockPart::norm2));
+  if (norms_after(form.norms)) {
+    block.post_norm1 = maker.add(prefix + "post_norm1.",
+                                 post_norm_rows(form, share, BlockPart::projection));
+  }
+  block.middle = maker.add(prefix + "middle", stream(before ? life::for_backward : life::for_weight,
+                                                     BlockPart::projection));
+  if (before) {
+    block.norm2 = maker.add(prefix + "norm2", norm_rows(form, share, BlockPart::norm2));
+  }
   add_feed_forward(maker, block, form, share, prefix);
+  if (norms_after(form.norms)) {
+    block.post_norm2 = maker.add(prefix + "post_norm2.", post_norm_rows(form, share, {}));
+  }
   // W of routed experts reads a copy of each token's gradient for each of its experts.
   const bool only_routed = form.has_experts() && form.experts().shared_ffn == 0;
   block.d_output = add_branch_gradients(maker, form, share, prefix + "d_output", Moment::gradient,

@@ -73,8 +73,9 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
   if (form.attention.qk_norm) {
     rows.k_raw = row(own, local.kv, BlockPart::qkv);
     rows.q_raw = row(own, local.q, BlockPart::qkv);
-    rows.q_rstd = statistic(own * local.heads, BlockPart::qkv);
-    rows.k_rstd = statistic(own * local.kv_heads, BlockPart::qkv);
+    const bool whole = form.attention.whole_qk_norm;
+    rows.q_rstd = statistic(own * (whole ? 1 : local.heads), BlockPart::qkv);
+    rows.k_rstd = statistic(own * (whole ? 1 : local.kv_heads), BlockPart::qkv);
   }
   if (share.head_ranks() > 1) {
     rows.attended = row(tokens, share.attended_q(), BlockPart::attention);
@@ -125,7 +126,8 @@ Products attention_products(const LayerForm& form, const LocalShape& local) {
   return {{BlockPart::qkv, rows, form.hidden, local.q},
           {BlockPart::qkv, rows, form.hidden, local.kv},
           {BlockPart::qkv, rows, form.hidden, local.kv},
-          {BlockPart::attention, rows, 0, local.q, 0, form.keys},
+          {BlockPart::attention, rows, 0, local.q, 0, form.keys,
+           form.attention.limits},
           {BlockPart::projection, rows, local.q, form.hidden, local.stream_rows}};
 }
 

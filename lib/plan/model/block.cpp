@@ -7,17 +7,25 @@
 namespace trainctl {
 
 Products block_products(const LayerForm& form, const LocalShape& local) {
-  Products all{{BlockPart::norm1, local.stream_rows, 0, form.hidden}};
+  Products all;
+  const auto norm = [&](bool there, std::optional<BlockPart> part) {
+    if (there) all.push_back({part, local.stream_rows, 0, form.hidden});
+  };
+  const bool before = norms_before(form.norms);
+  const bool after = norms_after(form.norms);
+  norm(before, BlockPart::norm1);
   const auto add = [&](const Products& more) { all.insert(all.end(), more.begin(), more.end()); };
   add(attention_products(form, local));
-  all.push_back({BlockPart::norm2, local.stream_rows, 0, form.hidden});
+  norm(after, BlockPart::projection);
+  norm(before, BlockPart::norm2);
   if (!form.has_experts()) {
     add(mlp_products(form, local));
-    return all;
+  } else {
+    add(router_products(form, local));
+    add(routed_products(form, local));
+    add(shared_products(form, local));
   }
-  add(router_products(form, local));
-  add(routed_products(form, local));
-  add(shared_products(form, local));
+  norm(after, {});
   return all;
 }
 

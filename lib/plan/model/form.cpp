@@ -8,8 +8,11 @@ LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
                  .keys = model.seq_length,
                  .longest = model.longest_sequence(),
                  .norm = model.norm_kind,
-                 .drops = model.hidden_dropout > 0,
-                 .attention = {model.heads, kind.kv_heads, model.head_dim, kind.qk_norm, kind.rope}};
+                 .norms = model.norm_placement,
+                 .copies_gradients = model.hidden_dropout > 0 || model.residual_multiplier != 1 ||
+                                     norms_after(model.norm_placement),
+                 .attention = {model.heads, kind.kv_heads, model.head_dim, kind.qk_norm, kind.rope,
+                               model.qk_norm_form == QkNormForm::whole, kind.limits}};
   if (kind.experts) {
     form.feed_forward = ExpertsForm{.experts = model.experts,
                                     .topk = model.topk,

@@ -14,6 +14,8 @@ struct AttentionForm {
   std::int64_t head_dim = 0;
   bool qk_norm = false;
   int rope = -1;  // of ModelShape::ropes; -1: queries and keys do not turn
+  bool whole_qk_norm = false;  // over all heads at once
+  KeyLimits limits{};
 
   std::int64_t q() const { return heads * head_dim; }      // features of the queries
   std::int64_t kv() const { return kv_heads * head_dim; }  // of the keys, and of the values
@@ -49,7 +51,8 @@ struct LayerForm {
   std::int64_t keys = 0;     // tokens of a sequence
   std::int64_t longest = 0;  // of the sequences of all replicas
   NormKind norm = NormKind::layer_norm;
-  bool drops = false;  // the outputs of both branches have dropout
+  NormPlacement norms = NormPlacement::pre;
+  bool copies_gradients = false;  // of both branches: they have dropout, a factor or a norm
   AttentionForm attention{};
   std::variant<MlpForm, ExpertsForm> feed_forward{};
 

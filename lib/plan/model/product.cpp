@@ -9,8 +9,9 @@ double exact(std::int64_t value) { return static_cast<double>(value); }
 }  // namespace
 
 double Product::flops() const {
-  // Each query meets half of the keys, and itself: a product with k and one with v.
-  if (is_attention()) return 4 * exact(rows) * exact(out) * (exact(keys + 1) / 2);
+  // Under the causal mask alone each query meets half of the keys, and itself: a product with k and
+  // one with v.
+  if (is_attention()) return 4 * exact(rows) * exact(out) * met_keys();
   return 2 * exact(rows) * exact(in) * exact(out);
 }
 

@@ -53,6 +53,7 @@ struct Life {
 namespace life {
 inline constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
 inline constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
+inline constexpr Life weight_input{Storage::input, Moment::input, Moment::weight};
 inline constexpr Life for_backward{Storage::forward, Moment::forward, Moment::backward};
 inline constexpr Life for_weight{Storage::forward, Moment::forward, Moment::weight};
 inline constexpr Life statistic{Storage::statistic, Moment::forward, Moment::backward};

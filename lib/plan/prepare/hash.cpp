@@ -80,7 +80,7 @@ void add_model(Digest& digest, const ModelShape& m, const Config& config) {
   const RopeScalingConfig& scaling = config.model.rope_scaling;
   digest.add(m.family, m.layers, m.hidden, first.ffn, m.heads, first.kv_heads, m.head_dim);
   digest.add(m.seq_length, m.positions, m.vocab, m.padded_vocab);
-  digest.add(m.tied, m.linear_bias, m.qkv_bias, config.model.qk_layernorm, m.norm_epsilon,
+  digest.add(m.tied, m.mlp_bias, m.qkv_bias, config.model.qk_layernorm, m.norm_epsilon,
              config.model.rotary_base);
   digest.add(scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
              scaling.original_max_position_embeddings);
@@ -93,6 +93,51 @@ void add_model(Digest& digest, const ModelShape& m, const Config& config) {
   digest.add(m.sigmoid_scores, m.topk_scaling, m.expert_groups, m.group_topk, m.expert_bias,
              m.bias_rate, m.shared_ffn, m.shared_gate);
   if (!config.model.layers.empty()) add_kinds(digest, m);
+}
+
+/// What has a digest only where it is not as in the family's models without such keys, whose digests
+/// stay.
+void add_forms(Digest& digest, const ModelShape& m) {
+  ModelConfig family;
+  family.family = m.family;
+  const ModelShape usual = model_shape(family);
+  const auto add = [&](std::string_view name, const auto& value, const auto& common) {
+    if (value == common) return;
+    digest.add(name);
+    digest.add(value);
+  };
+  add("out_bias", m.out_bias, m.mlp_bias);
+  add("activation", m.activation, usual.activation);
+  add("gated", m.gated_mlp, usual.gated_mlp);
+  add("gate_offset", m.gate_offset, 0.0);
+  add("gate_limit", m.gate_limit, 0.0);
+  add("norm_placement", m.norm_placement, usual.norm_placement);
+  add("qk_norm_form", m.qk_norm_form, usual.qk_norm_form);
+  add("qk_norm_after_rope", m.qk_norm_after_rope, false);
+  add("zero_centered_norm", m.zero_centered_norm, false);
+  add("embedding_multiplier", m.embedding_multiplier, 1.0);
+  add("residual_multiplier", m.residual_multiplier, 1.0);
+  add("logit_scale", m.logit_scale, 1.0);
+  add("logit_cap", m.logit_cap, 0.0);
+  add("softmax_scale", m.softmax_scale, default_softmax_scale(m.head_dim));
+  add("attention_cap", m.attention_cap, 0.0);
+  for (const LayerKind& kind : m.kinds) {
+    add("window", kind.limits.window, std::int64_t{0});
+    add("chunk", kind.limits.chunk, std::int64_t{0});
+  }
+  const RopeScalingConfig none;
+  for (const RopeForm& rope : m.ropes) {
+    const RopeScalingConfig& scaling = rope.scaling;
+    add("rotary", rope.size, m.head_dim);
+    add("interleaved", rope.interleaved, false);
+    add("rope_type", rope.type, scaling.factor > 1 ? RopeType::llama3 : RopeType::none);
+    add("amplitude", rope.amplitude, 1.0);
+    add("beta_fast", scaling.beta_fast, none.beta_fast);
+    add("beta_slow", scaling.beta_slow, none.beta_slow);
+    add("truncate", scaling.truncate, none.truncate);
+    add("alpha", scaling.alpha, none.alpha);
+    add("pair_factor", rope.pair_factor, std::vector<double>{});
+  }
 }
 
 void add_sizes(Digest& digest, const Plan& plan) {
@@ -170,12 +215,44 @@ struct Exception {
   std::string_view reason;
 };
 
+constexpr std::string_view model_forms = "Plan::model says it, where it is not the family's usual";
+
 constexpr Exception exceptions[] = {
     {"model.preset", Exception::Hashed::nothing, "its values are hashed themselves"},
     {"model.layers", Exception::Hashed::nothing, "add_kinds says what they mean"},
     {"model.layer_pattern", Exception::Hashed::nothing, "add_kinds says what it means"},
     {"model.use_rope", Exception::Hashed::changed, "a plan without it has the hash that it had"},
     {"model.from", Exception::Hashed::given, "hosts may keep the model elsewhere"},
+    {"model.rope_scaling.type", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.attention_factor", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.beta_fast", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.beta_slow", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.mscale", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.mscale_all_dim", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.truncate", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.alpha", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.short_factor", Exception::Hashed::nothing, model_forms},
+    {"model.rope_scaling.long_factor", Exception::Hashed::nothing, model_forms},
+    {"model.rotary_percent", Exception::Hashed::nothing, model_forms},
+    {"model.rotary_interleaved", Exception::Hashed::nothing, model_forms},
+    {"model.softmax_scale", Exception::Hashed::nothing, model_forms},
+    {"model.sliding_window", Exception::Hashed::nothing, model_forms},
+    {"model.attention_chunk_size", Exception::Hashed::nothing, model_forms},
+    {"model.attn_logit_softcapping", Exception::Hashed::nothing, model_forms},
+    {"model.final_logit_softcapping", Exception::Hashed::nothing, model_forms},
+    {"model.add_out_bias", Exception::Hashed::nothing, model_forms},
+    {"model.add_mlp_bias", Exception::Hashed::nothing, model_forms},
+    {"model.activation", Exception::Hashed::nothing, model_forms},
+    {"model.gated_linear_unit", Exception::Hashed::nothing, model_forms},
+    {"model.glu_linear_offset", Exception::Hashed::nothing, model_forms},
+    {"model.activation_func_clamp_value", Exception::Hashed::nothing, model_forms},
+    {"model.norm_placement", Exception::Hashed::nothing, model_forms},
+    {"model.qk_layernorm_form", Exception::Hashed::nothing, model_forms},
+    {"model.qk_layernorm_after_rope", Exception::Hashed::nothing, model_forms},
+    {"model.zero_centered_norm", Exception::Hashed::nothing, model_forms},
+    {"model.embedding_multiplier", Exception::Hashed::nothing, model_forms},
+    {"model.residual_multiplier", Exception::Hashed::nothing, model_forms},
+    {"model.logit_scale", Exception::Hashed::nothing, model_forms},
     {"data.train.path", Exception::Hashed::nothing, "hosts may keep their data elsewhere"},
     {"data.validation.path", Exception::Hashed::given, "hosts may keep their data elsewhere"},
     {"data.tokenizer", Exception::Hashed::word, "hosts may keep the model's file elsewhere"},
@@ -312,6 +389,7 @@ std::uint64_t plan_hash(const Plan& plan, const Config& config) {
   Digest digest;
   digest.add(std::string_view("trainctl plan 3"));
   add_model(digest, plan.model, config);
+  add_forms(digest, plan.model);
   add_sizes(digest, plan);
   digest.add(plan.stages.size());
   for (const StagePlan& stage : plan.stages) add_stage(digest, stage);

@@ -40,7 +40,7 @@ double sent_share(GroupOperation operation, double ranks) {
 }  // namespace
 
 double PricedAttention::flops() const {
-  return 4 * as_double(rows) * as_double(heads * head_dim) * (as_double(keys + 1) / 2);
+  return 4 * as_double(rows) * as_double(heads * head_dim) * met_keys;
 }
 
 const ProductFigures* products_of(const DeviceFigures& device, DType type) {

@@ -24,7 +24,8 @@ struct PricedProduct {
 struct PricedAttention {
   std::int64_t rows = 0, heads = 0, head_dim = 0, keys = 0;
   std::int64_t block = 0;  // keys that a kernel works on at once: of a part of the ring
-  double flops() const;    // under the mask
+  double met_keys = 0;     // of a query, on average: under the mask
+  double flops() const;
 };
 
 /// The figures of products of a type, or nullptr: bf16 stands for fp16.

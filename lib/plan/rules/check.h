@@ -105,6 +105,7 @@ StageMap check_rules(const Facts& facts, Check& check);
 
 // One rule set per subject; each adds what it finds.
 void check_model(const ModelConfig& model, Check& check);
+void check_forms(const ModelConfig& model, Check& check);
 void check_mesh(const Facts& facts, Check& check);            // parallel degrees, rank order
 void check_splits(const Facts& facts, Check& check);          // what the parallel degrees divide
 void check_experts(const Facts& facts, Check& check);         // sizes of the expert axes, moe

@@ -110,13 +110,15 @@ void check_expert_groups(const Facts& facts, Check& check) {
 void check_shared_experts(const Facts& facts, Check& check) {
   const char* path = "moe.shared_expert_intermediate_size";
   const std::int64_t width = facts.model.shared_ffn;
-  if (width > 0 && facts.model.linear_bias &&
-      check.clean({path, "model.add_bias_linear", "model.family"})) {
+  const std::string biases =
+      facts.config.model.add_mlp_bias ? "add_mlp_bias" : "add_bias_linear";
+  if (width > 0 && facts.model.mlp_bias &&
+      check.clean({path, "model." + biases, "model.family"})) {
     check.error("expert-bias", path,
                 named("shared_expert_intermediate_size", width) +
-                    " must not be given when linear layers have biases (add_bias_linear is true): "
-                    "shared experts have none",
-                "set model.add_bias_linear to false, or leave shared_expert_intermediate_size out");
+                    " must not be given when linear layers have biases (" + biases +
+                    " is true): shared experts have none",
+                "set model." + biases + " to false, or leave shared_expert_intermediate_size out");
   }
   if (width == 0 || !facts.mesh_is_clean(check) || !check.clean({path})) return;
   if (width % facts.mesh.tp == 0) return;

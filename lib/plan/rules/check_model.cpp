@@ -96,65 +96,12 @@ void check_positions(const ModelConfig& model, Check& check) {
                   ", or max_position_embeddings to at least " + std::to_string(model.seq_length));
 }
 
-void check_rope(const ModelConfig& model, Check& check) {
-  const RopeScalingConfig& scaling = model.rope_scaling;
-  if (model_shape(model).position_kind == PositionKind::learned) {
-    const auto refuse = [&](const char* key, const std::string& given) {
-      check.error("rope-family", std::string("model.") + key,
-                  given + " is given, but the gpt2 family has learned positions, not rotary ones",
-                  std::string("set family to llama, or remove ") + key);
-    };
-    if (model.rotary_base != ModelConfig{}.rotary_base) {
-      refuse("rotary_base", named("rotary_base", number(model.rotary_base)));
-    }
-    if (scaling.factor != 1.0) refuse("rope_scaling", named("factor", number(scaling.factor)));
-    if (model.use_rope.value_or(false)) refuse("use_rope", named("use_rope", std::string("true")));
-    return;
-  }
-  if (!model.use_rope.value_or(true)) {
-    const char* idle = "use_rope is false";
-    check.no_effect("model.rotary_base", model.rotary_base != ModelConfig{}.rotary_base, idle);
-    check.no_effect("model.rope_scaling", scaling != RopeScalingConfig{}, idle);
-    return;
-  }
-  check.rule("model.rotary_base", model.rotary_base > 1, model.rotary_base, "above 1");
-  check.rule("model.rope_scaling.factor", scaling.factor >= 1, scaling.factor, "at least 1");
-  check.range("model.rope_scaling.original_max_position_embeddings",
-              scaling.original_max_position_embeddings, 1, most_width);
-  check.rule("model.rope_scaling.low_freq_factor", scaling.low_freq_factor > 0,
-             scaling.low_freq_factor, "above 0");
-  if (check.clean({"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}) &&
-      !(scaling.low_freq_factor < scaling.high_freq_factor)) {
-    check.error("rope-scaling", "model.rope_scaling.high_freq_factor",
-                named("low_freq_factor", number(scaling.low_freq_factor)) + " must be below " +
-                    named("high_freq_factor", number(scaling.high_freq_factor)),
-                "Llama 3 uses 1.0 and 4.0");
-  }
-  if (scaling.factor == 1.0) {
-    const RopeScalingConfig usual;
-    const char* reason = "rope_scaling.factor is 1";
-    check.no_effect("model.rope_scaling.low_freq_factor",
-                    scaling.low_freq_factor != usual.low_freq_factor, reason);
-    check.no_effect("model.rope_scaling.high_freq_factor",
-                    scaling.high_freq_factor != usual.high_freq_factor, reason);
-    check.no_effect(
-        "model.rope_scaling.original_max_position_embeddings",
-        scaling.original_max_position_embeddings != usual.original_max_position_embeddings, reason);
-  }
-}
-
 void check_family(const ModelConfig& model, Check& check) {
   const ModelShape shape = model_shape(model);
   if (shape.norm_kind == NormKind::layer_norm && model.qk_layernorm) {
     check.error("qk-norm-family", "model.qk_layernorm",
                 "qk_layernorm is true, but only the llama family has q/k norms",
                 "set family to llama, or qk_layernorm to false");
-  }
-  if (shape.gated_mlp && shape.linear_bias) {
-    check.error("bias-family", "model.add_bias_linear",
-                "add_bias_linear is true, but output and MLP projections of the llama family "
-                "have no biases",
-                "set add_qkv_bias to true for biases of q, k and v only, or family to gpt2");
   }
 }
 
@@ -187,7 +134,7 @@ void check_magnitude(const ModelConfig& model, Check& check) {
 void check_kind(const ModelConfig& model, Check& check) {
   check_ranges(model, check);
   check_groups(model, check);
-  check_rope(model, check);
+  check_forms(model, check);
   check_family(model, check);
 }
 

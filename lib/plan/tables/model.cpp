@@ -3,6 +3,7 @@
 #include "base/round_up.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -30,6 +31,39 @@ std::int64_t padded(std::int64_t value, std::int64_t multiple) {
   return multiple < 1 ? value : round_up(bounded(value), bounded(multiple));
 }
 
+/// What multiplies cos and sin.
+double amplitude_of(RopeType type, const RopeScalingConfig& scaling, double positions) {
+  if (scaling.attention_factor) return *scaling.attention_factor;
+  if (type == RopeType::yarn) {
+    const auto grown = [&](double scale) {
+      return scaling.factor > 1 ? 0.1 * scale * std::log(scaling.factor) + 1 : 1.0;
+    };
+    const bool both = scaling.mscale > 0 && scaling.mscale_all_dim > 0;
+    return both ? grown(scaling.mscale) / grown(scaling.mscale_all_dim) : grown(1);
+  }
+  if (type != RopeType::longrope) return 1;
+  const auto original = static_cast<double>(scaling.original_max_position_embeddings);
+  const double longer = positions / original;
+  return longer > 1 ? std::sqrt(1 + std::log(longer) / std::log(original)) : 1.0;
+}
+
+RopeForm rope_of(const ModelConfig& config, const ModelShape& model) {
+  const RopeScalingConfig& scaling = config.rope_scaling;
+  RopeForm rope;
+  const double part = std::clamp(config.rotary_percent, 0.0, 1.0);
+  rope.size = static_cast<std::int64_t>(part * static_cast<double>(model.head_dim));
+  rope.base = config.rotary_base;
+  rope.type = scaling.type.value_or(scaling.factor > 1 ? RopeType::llama3 : RopeType::none);
+  rope.scaling = scaling;
+  rope.interleaved = config.rotary_interleaved;
+  if (rope.type == RopeType::none) return rope;
+  rope.amplitude = amplitude_of(rope.type, scaling, static_cast<double>(model.positions));
+  if (rope.type != RopeType::longrope) return rope;
+  const bool extended = model.seq_length > scaling.original_max_position_embeddings;
+  rope.pair_factor = (extended ? scaling.long_factor : scaling.short_factor).value_or(NumberList{});
+  return rope;
+}
+
 /// The number of `value` in the list, at whose end it is added.
 template <class Value>
 std::size_t number_in(std::vector<Value>& list, const Value& value) {
@@ -49,10 +83,10 @@ LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
                                                  : 4 * bounded(model.hidden));
   kind.kv_heads = config.num_query_groups.value_or(model.heads);
   kind.qk_norm = config.qk_layernorm;
+  kind.limits = {config.sliding_window.value_or(0), config.attention_chunk_size.value_or(0)};
   const bool turns = model.position_kind == PositionKind::rotary;
   if (turns && config.use_rope.value_or(true)) {
-    kind.rope = static_cast<int>(number_in(
-        model.ropes, {model.head_dim, config.rotary_base, config.rope_scaling}));
+    kind.rope = static_cast<int>(number_in(model.ropes, rope_of(config, model)));
   }
   return kind;
 }
@@ -133,7 +167,13 @@ ModelConfig config_of(const ModelConfig& model, const LayerEntry& entry) {
   take(config.use_rope, entry.use_rope);
   take(config.rotary_base, entry.rotary_base);
   take(config.rope_scaling, entry.rope_scaling);
+  take(config.sliding_window, entry.sliding_window);
+  take(config.attention_chunk_size, entry.attention_chunk_size);
   return config;
+}
+
+double default_softmax_scale(std::int64_t head_dim) {
+  return head_dim > 0 ? 1.0F / std::sqrt(static_cast<float>(head_dim)) : 1.0F;
 }
 
 ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
@@ -142,8 +182,10 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.family = config.family;
   model.norm_kind = gpt2 ? NormKind::layer_norm : NormKind::rms_norm;
   model.position_kind = gpt2 ? PositionKind::learned : PositionKind::rotary;
-  model.activation = gpt2 ? Activation::gelu : Activation::silu;
-  model.gated_mlp = !gpt2;
+  model.activation = config.activation.value_or(gpt2 ? Activation::gelu : Activation::silu);
+  model.gated_mlp = config.gated_linear_unit.value_or(!gpt2);
+  model.gate_offset = config.glu_linear_offset;
+  model.gate_limit = config.activation_func_clamp_value.value_or(0);
   model.layers = config.num_layers;
   model.hidden = config.hidden_size;
   model.heads = config.num_attention_heads;
@@ -154,9 +196,21 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.vocab = config.vocab_size;
   model.padded_vocab = padded(model.vocab, config.make_vocab_size_divisible_by);
   model.tied = config.tie_word_embeddings.value_or(gpt2);
-  model.linear_bias = config.add_bias_linear.value_or(gpt2);
-  model.qkv_bias = config.add_qkv_bias.value_or(model.linear_bias);
+  const bool bias = config.add_bias_linear.value_or(gpt2);
+  model.qkv_bias = config.add_qkv_bias.value_or(bias);
+  model.out_bias = config.add_out_bias.value_or(bias);
+  model.mlp_bias = config.add_mlp_bias.value_or(bias);
   model.norm_epsilon = config.norm_epsilon;
+  model.softmax_scale = config.softmax_scale.value_or(default_softmax_scale(model.head_dim));
+  model.attention_cap = config.attn_logit_softcapping.value_or(0);
+  model.zero_centered_norm = config.zero_centered_norm;
+  model.norm_placement = config.norm_placement;
+  model.qk_norm_form = config.qk_layernorm_form;
+  model.qk_norm_after_rope = config.qk_layernorm_after_rope;
+  model.embedding_multiplier = config.embedding_multiplier;
+  model.residual_multiplier = config.residual_multiplier;
+  model.logit_scale = config.logit_scale;
+  model.logit_cap = config.final_logit_softcapping.value_or(0);
   model.hidden_dropout = config.hidden_dropout;
   model.attention_dropout = config.attention_dropout;
   model.embedding_dropout = config.embedding_dropout;

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/key_limits.h"
 #include "base/kinds.h"
+#include "base/norm_form.h"
 #include "config/schema/config.h"
 
 namespace trainctl {
@@ -18,9 +20,13 @@ enum class PositionKind : std::uint8_t {
 
 /// A table of sines and cosines: [positions, size].
 struct RopeForm {
-  std::int64_t size = 0;  // features of a head that turn
+  std::int64_t size = 0;  // features of a head that turn, its first ones
   double base = 10000.0;
+  RopeType type = RopeType::none;
   RopeScalingConfig scaling{};
+  bool interleaved = false;           // pairs are neighbours
+  double amplitude = 1;               // of cos and sin
+  std::vector<double> pair_factor{};  // [size / 2] of longrope; else empty
   friend bool operator==(const RopeForm&, const RopeForm&) = default;
 };
 
@@ -32,6 +38,7 @@ struct LayerKind {
   bool qk_norm = false;
   bool experts = false;  // instead of a plain MLP
   int rope = -1;         // of ModelShape::ropes; -1: queries and keys do not turn
+  KeyLimits limits{};
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
@@ -57,9 +64,22 @@ struct ModelShape {
   std::int64_t vocab = 0;         // real tokens
   std::int64_t padded_vocab = 0;  // rows of the embedding; independent of any parallel size
   bool tied = false;
-  bool linear_bias = false;  // of the attention's output, the MLP and experts
+  bool out_bias = false;  // of the attention's output
+  bool mlp_bias = false;  // of the MLP and experts
   bool qkv_bias = false;
   double norm_epsilon = 1e-5;
+  double softmax_scale = 1;  // of products of queries and keys
+  double attention_cap = 0;  // c of scores c tanh(s / c); 0: none
+  double gate_offset = 0;  // added to up in a gated MLP
+  double gate_limit = 0;   // of gate and up; 0: none
+  NormPlacement norm_placement = NormPlacement::pre;
+  QkNormForm qk_norm_form = QkNormForm::head;  // with qk_norm
+  bool qk_norm_after_rope = false;
+  bool zero_centered_norm = false;
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;  // of what a branch adds to the residual stream
+  double logit_scale = 1;
+  double logit_cap = 0;  // as attention_cap
   double hidden_dropout = 0, attention_dropout = 0, embedding_dropout = 0;
   double init_std = 0.02;
   bool whole_logits = false;     // the head computes all logits of a micro-batch at once
@@ -121,6 +141,9 @@ ModelConfig config_of(const ModelConfig& model, const LayerEntry& entry);
 
 /// Fills defaults; checks nothing (check_model in plan/rules/check.h does, with positions).
 ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe = {});
+
+/// 1 / sqrt(head_dim), as attention takes it.
+double default_softmax_scale(std::int64_t head_dim);
 
 /// With the tokens of a micro-batch of one replica where groups are as large.
 ModelShape with_groups(ModelShape model, std::int64_t micro_batch_tokens);

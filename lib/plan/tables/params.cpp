@@ -89,7 +89,7 @@ class ParameterTable {
   void scale(const std::string& name, std::int64_t length, ParamKind kind) {
     ParamSpec& row = add(name + ".weight", Shape{length}, kind, false);
     row.role = DTypeRole::vector;
-    row.init = InitKind::ones;
+    row.init = model_.zero_centered_norm ? InitKind::zeros : InitKind::ones;
   }
 
   void zeros(const std::string& name, std::int64_t length, ParamKind kind) {
@@ -205,7 +205,7 @@ double residual_deviation(const ModelShape& model) {
 
 void add_mlp(ParameterTable& table, const ModelShape& model, std::int64_t ffn,
              const std::string& prefix) {
-  const bool bias = model.linear_bias;
+  const bool bias = model.mlp_bias;
   const double std = model.init_std;
   const Shape wide{ffn, model.hidden};
   if (model.gated_mlp) table.linear(prefix + "mlp.gate", wide, ParamKind::mlp_gate, bias, std);
@@ -238,7 +238,7 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
   if (model.expert_bias) table.zeros(moe + "expert_bias", model.experts, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
-  const bool bias = model.linear_bias;
+  const bool bias = model.mlp_bias;
   const double std = model.init_std;
   if (model.gated_mlp) {
     table.expert_linear(experts + "gate", wide, ParamKind::expert_gate, bias, std);
@@ -256,20 +256,28 @@ void add_block(ParameterTable& table, const ModelShape& model, int unit) {
   const std::int64_t q = model.q_features();
   const std::int64_t kv = kind.kv_heads * model.head_dim;
 
-  table.norm(prefix + "norm1");
+  const bool before = norms_before(model.norm_placement);
+  const bool after = norms_after(model.norm_placement);
+  if (before) table.norm(prefix + "norm1");
   const std::string attention = prefix + "attention.";
   table.linear(attention + "q", Shape{q, model.hidden}, ParamKind::query, model.qkv_bias, std);
   table.linear(attention + "k", Shape{kv, model.hidden}, ParamKind::key, model.qkv_bias, std);
   table.linear(attention + "v", Shape{kv, model.hidden}, ParamKind::value, model.qkv_bias, std);
   if (kind.qk_norm) {
-    table.scale(attention + "q_norm", model.head_dim, ParamKind::query_norm);
-    table.scale(attention + "k_norm", model.head_dim, ParamKind::key_norm);
+    const bool whole = model.qk_norm_form == QkNormForm::whole;
+    table.scale(attention + "q_norm", whole ? q : model.head_dim, ParamKind::query_norm);
+    table.scale(attention + "k_norm", whole ? kv : model.head_dim, ParamKind::key_norm);
   }
   table.linear(attention + "out", Shape{model.hidden, q}, ParamKind::attention_output,
-               model.linear_bias, residual_deviation(model));
-  table.norm(prefix + "norm2");
-  if (kind.experts) return add_experts(table, model, prefix);
-  add_mlp(table, model, kind.ffn, prefix);
+               model.out_bias, residual_deviation(model));
+  if (after) table.norm(prefix + "post_norm1");
+  if (before) table.norm(prefix + "norm2");
+  if (kind.experts) {
+    add_experts(table, model, prefix);
+  } else {
+    add_mlp(table, model, kind.ffn, prefix);
+  }
+  if (after) table.norm(prefix + "post_norm2");
 }
 
 void add_embedding(ParameterTable& table, const ModelShape& model, bool two_homes) {

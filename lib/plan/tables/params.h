@@ -77,7 +77,8 @@ struct ParamSpec {
 ///   embedding.token.weight [padded_vocab, hidden]   embedding.position.weight [positions, hidden]
 ///   (learned positions)   layers.N.norm1.weight/.bias
 ///   layers.N.attention.{q,k,v,out}.weight/.bias   layers.N.attention.{q,k}_norm.weight
-///   layers.N.norm2.weight/.bias   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
+///   layers.N.norm2.weight/.bias   layers.N.post_norm{1,2}.weight/.bias (norms after the branches)
+///   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
 ///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.expert_bias [experts]
 ///   layers.N.moe.experts.{gate,up,down}.weight/.bias (of each expert as of mlp, [experts, ...])
 ///   layers.N.moe.shared_gate.weight [1, hidden]   layers.N.moe.shared.{gate,up,down}.weight

@@ -83,14 +83,17 @@ struct KeyList {
   }
 };
 
-/// Fills first_key for the block's rows from the queries' first positions, where they are given;
-/// the rows after the last query get its value.
-inline void set_first_keys(const Tensor& first_position, QueryBlock& block,
+/// Fills first_key for the block's rows from the queries' first positions and the limits of what
+/// they see, where there are any; the rows after the last query get its value.
+inline void set_first_keys(const Tensor& first_position, const KeyLimits& limits, QueryBlock& block,
                            std::int32_t* first_key) {
-  if (first_position.empty()) return;
-  const std::int32_t* given = first_position.as<std::int32_t>() + block.row;
-  std::copy(given, given + block.count, first_key);
-  std::fill(first_key + block.count, first_key + block_queries, given[block.count - 1]);
+  if (first_position.empty() && !limits.any()) return;
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const std::int64_t document =
+        first_position.empty() ? 0 : first_position.as<std::int32_t>()[block.row + i];
+    first_key[i] = static_cast<std::int32_t>(limits.first_seen(block.position + i, document));
+  }
+  std::fill(first_key + block.count, first_key + block_queries, first_key[block.count - 1]);
   block.first_key = first_key;
 }
 

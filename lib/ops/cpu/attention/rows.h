@@ -59,6 +59,18 @@ inline float exponentials(float* scores, float scale, float shift, std::int64_t 
   return sum;
 }
 
+/// scores = tanh(scores factor), the parts of their cap; the factor is scale / cap.
+inline void take_parts_of_cap(float* scores, float factor, std::int64_t columns) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) scores[i] = fast_tanh(scores[i] * factor);
+}
+
+/// d_scores times the slope of the cap, by the parts of it.
+inline void differentiate_cap(const float* parts, float* d_scores, std::int64_t columns) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) d_scores[i] *= 1 - parts[i] * parts[i];
+}
+
 /// d_scores = weights (d_weights - mean), where d_scores holds d_weights.
 inline void differentiate(const float* weights, float* d_scores, float mean, std::int64_t columns) {
 #pragma omp simd

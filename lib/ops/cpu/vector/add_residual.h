@@ -7,12 +7,12 @@
 
 namespace trainctl {
 
-/// sum = x + residual, rounded to T as it will be read back.
+/// sum = factor * x + residual, rounded to T as it will be read back.
 template <class T>
-void add_residual(const T* x, const T* residual, T* sum, std::int64_t hidden) {
+void add_residual(const T* x, float factor, const T* residual, T* sum, std::int64_t hidden) {
 #pragma omp simd
   for (std::int64_t i = 0; i < hidden; ++i) {
-    sum[i] = from_float<T>(to_float(x[i]) + to_float(residual[i]));
+    sum[i] = from_float<T>(factor * to_float(x[i]) + to_float(residual[i]));
   }
 }
 

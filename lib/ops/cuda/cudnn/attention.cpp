@@ -127,7 +127,8 @@ const Ready* ready_for(const OpContext& context, const Args& args) {
   const AttentionShape& shape = args.shape;
   const bool whole = shape.query_runs.runs.empty() && shape.key_runs.runs.empty() &&
                      shape.query_offset == 0 && shape.query_length == shape.key_length;
-  if (!whole || !args.first_position.empty() || args.dropout.key.probability != 0) return nullptr;
+  const bool usual = !shape.limits.any() && shape.cap == 0 && args.first_position.empty();
+  if (!whole || !usual || args.dropout.key.probability != 0) return nullptr;
   return find_ready(
       current_cuda_device(),
       {shape.sequences, shape.query_length, shape.heads, shape.kv_heads, shape.head_dim},

@@ -1,0 +1,16 @@
+// Where norms are in a block, and what they are over.
+#pragma once
+
+#include <cstdint>
+
+namespace trainctl {
+
+/// Before each branch, on what the branch adds to the residual stream, or both.
+enum class NormPlacement : std::uint8_t { pre, post, both };
+constexpr bool norms_before(NormPlacement placement) { return placement != NormPlacement::post; }
+constexpr bool norms_after(NormPlacement placement) { return placement != NormPlacement::pre; }
+
+/// What the norm of queries and keys is over: the features of a head, or those of all heads.
+enum class QkNormForm : std::uint8_t { head, whole };
+
+}  // namespace trainctl

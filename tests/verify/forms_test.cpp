@@ -1,0 +1,116 @@
+// Layouts of models that have forms beyond GPT-2's and Llama's, and mistakes in where a form acts.
+#include "catch.h"
+#include "sample_faults.h"
+#include "sample_verify.h"
+#include "thorough.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// Windows, caps, 1 + weight and a scaled embedding that the output layer shares.
+const Options capped{"model.family=llama",
+                     "model.num_layers=4",
+                     "model.num_attention_heads=8",
+                     "model.num_query_groups=2",
+                     "model.kv_channels=12",
+                     "model.tie_word_embeddings=true",
+                     "model.sliding_window=5",
+                     "model.attn_logit_softcapping=2",
+                     "model.final_logit_softcapping=3",
+                     "model.softmax_scale=0.4",
+                     "model.embedding_multiplier=2.5",
+                     "model.zero_centered_norm=true",
+                     "model.activation=gelu",
+                     "model.qk_layernorm=true",
+                     "model.rotary_percent=0.5",
+                     "model.rope_scaling={type: linear, factor: 2}"};
+
+/// Chunks of documents, neighbours in pairs, all biases, a limited gate, a scaled branch.
+const Options chunked{"model.family=llama",
+                      "model.num_layers=4",
+                      "model.num_attention_heads=8",
+                      "model.num_query_groups=2",
+                      "model.attention_chunk_size=6",
+                      "model.rotary_interleaved=true",
+                      "model.add_bias_linear=true",
+                      "model.activation=quick_gelu",
+                      "model.glu_linear_offset=1",
+                      "model.activation_func_clamp_value=0.8",
+                      "model.residual_multiplier=0.5",
+                      "model.logit_scale=0.25",
+                      "model.rope_scaling={type: alpha, alpha: 50}",
+                      "data.reset_attention_mask=true",
+                      "data.reset_position_ids=true"};
+
+/// No gate, some biases, a window as long as a piece of a sequence over two ranks, and one more.
+const Options ungated{"model.family=llama",
+                      "model.num_layers=4",
+                      "model.num_attention_heads=8",
+                      "model.gated_linear_unit=false",
+                      "model.activation=relu2",
+                      "model.add_out_bias=true",
+                      "model.sliding_window=17",
+                      "model.hidden_dropout=0.1",
+                      "model.residual_multiplier=0.5",
+                      "model.rope_scaling={type: yarn, factor: 8, original_max_position_embeddings: "
+                      "16}"};
+
+/// Experts with biases of both factors of a limited gate.
+const Options of_experts = with(chunked, {"moe.num_experts=4", "moe.router_topk=2",
+                                          "moe.ffn_hidden_size=24", "moe.layer_frequency=2"});
+
+/// Norms before and after, those of q and k after RoPE.
+const Options both_norms = with(capped, {"model.norm_placement=both", "model.hidden_dropout=0.1",
+                                         "model.qk_layernorm_after_rope=true"});
+
+/// Norms after the branches alone.
+const Options post_norms{"model.family=llama",           "model.num_layers=4",
+                         "model.num_attention_heads=8",  "model.num_query_groups=2",
+                         "model.norm_placement=post",    "model.qk_layernorm=true",
+                         "model.residual_multiplier=0.5"};
+
+const std::vector<std::string> usual_layouts{"tp2sp+dp2", "cp2+p2p+dp2", "pp2+tp2+m4"};
+
+}  // namespace
+
+TEST_CASE("models with windows, caps and multipliers are equal in every layout") {
+  check_equal(capped, {"tp2sp+dp2", "tp4", "cp4+p2p", "cp2+a2a", "cp4+all_gather", "cp4+a2a_p2p",
+                       "pp4+m4", "pp2+vpp2+zb-h1+m4", "dp4+zero3"});
+  check_equal(with(capped, in_bf16), usual_layouts);
+  check_free(capped, {"tp2sp+cp2"});
+}
+
+TEST_CASE("models with chunks, biases and limited gates are equal in every layout") {
+  check_equal(chunked, {"tp2sp+dp2", "tp8", "cp2+p2p+m2", "cp4+a2a_p2p", "cp2+all_gather",
+                        "pp2+tp2+recompute", "dp2+zero1"});
+  check_equal(with(chunked, in_bf16), usual_layouts);
+}
+
+TEST_CASE("models without gates and with a scaled branch are equal in every layout") {
+  check_equal(ungated, {"tp2sp+dp2", "cp2+p2p", "cp4+p2p", "pp2+m4+zb-h1", "tp2+selective"});
+  check_equal(with(ungated, in_bf16), usual_layouts);
+}
+
+TEST_CASE("experts with biases and a limited gate are equal in every layout") {
+  check_equal(of_experts, {"tp2sp+dp2+ep2", "dp4+ep4", "pp2+m4"});
+}
+
+TEST_CASE("models with norms after the branches are equal in every layout") {
+  check_equal(both_norms, {"tp2sp+dp2", "tp2+recompute", "cp2+p2p", "pp2+m4+zb-h1",
+                           "tp2sp+pp2+selective", "dp2+zero3+recompute"});
+  check_equal(post_norms, {"tp2sp+dp2", "tp2+recompute", "cp2+a2a", "pp2+m4+zb-h1",
+                           "tp2sp+pp2+selective", "dp2+zero3+recompute", "tp2+recompute+sliced"});
+  check_equal(with(post_norms, in_bf16), usual_layouts);
+  check_equal(with(of_experts, {"model.norm_placement=both"}), {"tp2sp+dp2+ep2", "pp2+m4"});
+  const Options whole = with(post_norms, {"model.qk_layernorm_form=whole"});
+  check_equal(whole, {"cp2+p2p+dp2", "cp4+a2a_p2p", "pp2+m4", "dp2+zero2"});
+}
+
+TEST_CASE("all layouts of models with forms of their own", "[thorough]") {
+  if (!thorough()) return;
+  for (const Options& model : {capped, chunked, ungated, both_norms, post_norms}) {
+    check_equal(model, {"tp2sp+cp2+dp2", "tp2+cp4", "cp8+p2p", "cp8+a2a", "cp8+all_gather",
+                        "pp2+cp4+m4", "pp4+tp2+m4", "dp8+zero3", "tp8", "dp8"});
+  }
+}
