@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "comm/await.h"
+#include "nn/vocab_head.h"
 #include "ops/cast.h"
 #include "plan/cost/decoding.h"
 

@@ -64,7 +64,15 @@ TEST_CASE("token by token, in pieces and at once give the same logits") {
        "moe.first_dense_layers=1"},
       {"model.family=llama",
        "model.layers=[{name: a, num_query_groups: 2, rotary_base: 500.0}, "
-       "{name: b, use_rope: false, qk_layernorm: true, ffn_hidden_size: 40}]"}};
+       "{name: b, use_rope: false, qk_layernorm: true, ffn_hidden_size: 40}]"},
+      {"model.family=llama", "model.num_query_groups=2", "model.sliding_window=7",
+       "model.attn_logit_softcapping=2", "model.final_logit_softcapping=3", "model.logit_scale=0.5",
+       "model.norm_placement=both", "model.zero_centered_norm=true", "model.activation=quick_gelu",
+       "model.glu_linear_offset=1", "model.embedding_multiplier=2.5", "model.qk_layernorm=true",
+       "model.qk_layernorm_after_rope=true", "model.residual_multiplier=0.5"},
+      {"model.family=llama", "model.norm_placement=post", "model.rotary_percent=0.5",
+       "model.rotary_interleaved=true", "model.add_bias_linear=true", "model.qk_layernorm=true",
+       "model.qk_layernorm_form=whole", "model.gated_linear_unit=false", "model.activation=relu2"}};
   for (const auto& options : models) {
     Small small(options);
     const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44, 12, 9, 31, 2};

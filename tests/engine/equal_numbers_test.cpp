@@ -21,6 +21,9 @@ const std::vector<std::vector<std::string>> models{
     {"model.family=llama",
      "model.layers=[{name: a, ffn_hidden_size: 48, num_query_groups: 2, rotary_base: 500.0}, "
      "{name: b, use_rope: false, qk_layernorm: true}]"},
+    {"model.family=llama", "model.num_query_groups=2", "model.sliding_window=5",
+     "model.attn_logit_softcapping=2", "model.norm_placement=both", "model.logit_scale=0.5",
+     "model.activation=quick_gelu", "model.residual_multiplier=0.5"},
 };
 
 void check_close(const std::vector<StepReport>& found, const std::vector<StepReport>& expected,

@@ -123,7 +123,8 @@ TEST_CASE("the rope table holds cosines, then sines") {
 }
 
 TEST_CASE("the rope table scales low frequencies as Llama 3 does") {
-  const RopeScaling scaling{.type = RopeType::llama3, .theta = 500000.0, .factor = 8.0};
+  const RopeScaling scaling{
+      .type = RopeType::llama3, .theta = 500000.0, .factor = 8.0, .pair_factor = {}};
   const Values table = table_of(2, 128, scaling);
   for (std::int64_t pair = 0; pair < 64; ++pair) {
     const double frequency = std::pow(500000.0, -static_cast<double>(pair) / 64.0);
@@ -151,11 +152,14 @@ void check_sines(const RopeScaling& scaling, const std::vector<double>& expected
 
 // The numbers are those of forms in double precision, checked against the logits of transformers.
 TEST_CASE("the rope table scales frequencies by each type's rule") {
-  check_sines({.type = RopeType::linear, .factor = 4}, {0.681638760, 0.074929707, 0.007499930, 0.000750000});
-  check_sines({.type = RopeType::alpha, .alpha = 1000}, {0.141120008, 0.029995500, 0.000300000, 0.000003000});
+  check_sines({.type = RopeType::linear, .factor = 4, .pair_factor = {}},
+              {0.681638760, 0.074929707, 0.007499930, 0.000750000});
+  check_sines({.type = RopeType::alpha, .alpha = 1000, .pair_factor = {}},
+              {0.141120008, 0.029995500, 0.000300000, 0.000003000});
   check_sines({.type = RopeType::yarn,
                .factor = 4,
                .original_positions = 64,
+               .pair_factor = {},
                .amplitude = 0.1 * std::log(4) + 1},
               {0.160683395, 0.212244281, 0.008539641, 0.000853972});
   check_sines({.type = RopeType::yarn,
@@ -163,6 +167,7 @@ TEST_CASE("the rope table scales frequencies by each type's rule") {
                .factor = 32,
                .original_positions = 4096,
                .truncate = false,
+               .pair_factor = {},
                .amplitude = 0.1 * std::log(32) + 1},
               {0.190028476, 0.204477352, 0.001844067, 0.000016563});
   check_sines({.type = RopeType::longrope, .pair_factor = {1, 2, 4, 8}, .amplitude = 2},
@@ -189,7 +194,7 @@ TEST_CASE("rope refuses what does not fit") {
         "[rope] position must be an i32 vector with one element per row of x: x [4, 12] fp32, "
         "position (none)");
   CHECK(starts_with(
-      failure_of([&] { fill_rope_table({.type = RopeType::longrope}, table.tensor()); }),
+      failure_of([&] { fill_rope_table({.type = RopeType::longrope, .pair_factor = {}}, table.tensor()); }),
       "[fill_rope_table] longrope needs a factor for each pair of the table"));
   CHECK(starts_with(failure_of([&] { fill_rope_table({}, position.tensor()); }),
                     "[fill_rope_table] table must be"));

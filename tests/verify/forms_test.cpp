@@ -1,4 +1,7 @@
 // Layouts of models that have forms beyond GPT-2's and Llama's, and mistakes in where a form acts.
+#include <functional>
+#include <utility>
+
 #include "catch.h"
 #include "sample_faults.h"
 #include "sample_verify.h"
@@ -36,7 +39,7 @@ const Options chunked{"model.family=llama",
                       "model.add_bias_linear=true",
                       "model.activation=quick_gelu",
                       "model.glu_linear_offset=1",
-                      "model.activation_func_clamp_value=0.8",
+                      "model.activation_func_clamp_value=2.5",
                       "model.residual_multiplier=0.5",
                       "model.logit_scale=0.25",
                       "model.rope_scaling={type: alpha, alpha: 50}",
@@ -100,11 +103,41 @@ TEST_CASE("models with norms after the branches are equal in every layout") {
   check_equal(both_norms, {"tp2sp+dp2", "tp2+recompute", "cp2+p2p", "pp2+m4+zb-h1",
                            "tp2sp+pp2+selective", "dp2+zero3+recompute"});
   check_equal(post_norms, {"tp2sp+dp2", "tp2+recompute", "cp2+a2a", "pp2+m4+zb-h1",
-                           "tp2sp+pp2+selective", "dp2+zero3+recompute", "tp2+recompute+sliced"});
+                           "tp2sp+pp2+selective", "dp2+zero3+recompute", "tp2+sliced"});
   check_equal(with(post_norms, in_bf16), usual_layouts);
   check_equal(with(of_experts, {"model.norm_placement=both"}), {"tp2sp+dp2+ep2", "pp2+m4"});
   const Options whole = with(post_norms, {"model.qk_layernorm_form=whole"});
   check_equal(whole, {"cp2+p2p+dp2", "cp4+a2a_p2p", "pp2+m4", "dp2+zero2"});
+}
+
+TEST_CASE("a form that a layout applies otherwise is found") {
+  const auto of_model = [](std::function<void(ModelShape&)> change) {
+    return of_plan([change = std::move(change)](Plan& plan) { change(plan.model); });
+  };
+  const auto row = [&](const char* name, const Options& model, const char* layout,
+                       std::function<void(ModelShape&)> change) {
+    return FaultRow{name, model, layout, of_model(std::move(change)), "", "", -1};
+  };
+  check_faults({
+      row("a window one token short", capped, "cp2+p2p",
+          [](ModelShape& model) { --model.kinds.front().limits.window; }),
+      row("a cap of other scores", capped, "tp2sp+dp2",
+          [](ModelShape& model) { model.attention_cap *= 1.25; }),
+      row("logits capped before they are scaled", chunked, "pp2+m4",
+          [](ModelShape& model) { model.logit_scale = 1; }),
+      row("an embedding that is not scaled", capped, "tp2sp+dp2",
+          [](ModelShape& model) { model.embedding_multiplier = 1; }),
+      row("chunks that begin elsewhere", chunked, "cp2+all_gather",
+          [](ModelShape& model) { model.kinds.front().limits.chunk = 5; }),
+      row("halves for neighbours", chunked, "tp2sp+dp2",
+          [](ModelShape& model) { model.ropes.front().interleaved = false; }),
+      row("a branch that is not scaled", ungated, "pp2+m4",
+          [](ModelShape& model) { model.residual_multiplier = 1; }),
+      row("weights for 1 + weight", capped, "dp2",
+          [](ModelShape& model) { model.zero_centered_norm = false; }),
+      row("an offset that is missing", chunked, "dp2",
+          [](ModelShape& model) { model.gate_offset = 0; }),
+  });
 }
 
 TEST_CASE("all layouts of models with forms of their own", "[thorough]") {

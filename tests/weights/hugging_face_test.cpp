@@ -240,7 +240,7 @@ TEST_CASE(
     "a GPT-2 without biases is exported with zeros and read back, but not with other values") {
   ReadResult read = read_start(reference_model("gpt2"));
   Plan plan = plan_of(read);
-  plan.model.linear_bias = plan.model.qkv_bias = false;
+  plan.model.out_bias = plan.model.mlp_bias = plan.model.qkv_bias = false;
   // Their GPT-2 has biases that are not zero.
   CHECK(missing_in(error_of([&] { HuggingFaceWeights(reference_model("gpt2"), plan.model); }),
                    {"c_attn.bias' is not zero", "no such bias"}) == "");

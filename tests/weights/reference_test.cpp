@@ -94,11 +94,12 @@ struct Case {
     INFO(render_text(read.diagnostics, false));
     REQUIRE(!read.diagnostics.has_errors());
     world = self_world();
+    const bool separate = name == "gpt2_documents" || name == "chunks_biases_offset_limit";
     engine = std::make_unique<Engine>(EngineInput{.plan = plan,
                                                   .train = read.config.train,
                                                   .optimizer = read.config.optimizer,
                                                   .lr_schedule = read.config.lr_schedule,
-                                                  .separate_documents = name == "gpt2_documents",
+                                                  .separate_documents = separate,
                                                   .count_loss_weights = true},
                                       *world);
     ParamStore& store = engine->parameters();

@@ -316,7 +316,11 @@ struct FlowWriter {
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
-    add(field, write_value(value));
+    if constexpr (std::is_enum_v<Value>) {
+      add(field, std::string(word_of(value)));
+    } else {
+      add(field, write_value(value));
+    }
   }
   template <class Value>
   void operator()(const std::optional<Value>& value, const Field& field) {

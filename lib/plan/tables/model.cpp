@@ -190,9 +190,9 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.hidden = config.hidden_size;
   model.heads = config.num_attention_heads;
   model.head_dim = config.kv_channels.value_or(model.heads > 0 ? model.hidden / model.heads : 0);
-  add_kinds(config, moe, model);
   model.seq_length = config.seq_length;
   model.positions = config.max_position_embeddings.value_or(model.seq_length);
+  add_kinds(config, moe, model);
   model.vocab = config.vocab_size;
   model.padded_vocab = padded(model.vocab, config.make_vocab_size_divisible_by);
   model.tied = config.tie_word_embeddings.value_or(gpt2);
