@@ -86,7 +86,11 @@ TEST_CASE("activations agree with the plain kernel") {
           CHECK(difference(got.y, expected.y) < tolerance(dtype));
           CHECK(difference(got.dx, expected.dx) < tolerance(dtype));
           CHECK(difference(got.dup, expected.dup) < tolerance(dtype));
-          CHECK(run(tested_kernels(), problem, 1) == got);
+          const Result alone = run(tested_kernels(), problem, 1);
+          CHECK(difference(alone.y, got.y) == 0);
+          CHECK(alone.y == got.y);
+          CHECK(alone.dx == got.dx);
+          CHECK(alone.dup == got.dup);
         }
       }
     }
