@@ -121,7 +121,7 @@ void write_index(const std::filesystem::path& directory,
 
 void write_model(const std::filesystem::path& directory, const ModelShape& model,
                  const StoredWeights& weights, const ModelFiles& files, std::span<std::byte> work) {
-  const auto shards = cut(hugging_face_tensors(model), files);
+  const auto shards = cut(hugging_face_tensors(model, written_forms(model)), files);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorToWrite> tensors;
     for (const HuggingFaceTensor& tensor : shards[i]) {

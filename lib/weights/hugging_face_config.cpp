@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "config/upstream/hugging_face_families.h"
 #include "plan/model/form.h"
+#include "weights/family_fit.h"
 #include "weights/hugging_face_files.h"
 #include "weights/hugging_face_names.h"
 
@@ -70,29 +71,72 @@ Json gpt2_config(const ModelShape& model) {
           {"layer_norm_epsilon", model.norm_epsilon}};
 }
 
-/// RoPE as versions before 5 read it, and as later ones do.
-void add_rope(const ModelShape& model, Json& config) {
-  Json parameters{{"rope_type", "default"}};
-  const RopeForm rope = model.ropes.empty() ? RopeForm{} : model.ropes.front();
+/// The settings of rope_type; nothing but its name where frequencies stay as they are.
+Json rope_parameters(const RopeForm& rope) {
   const RopeScalingConfig& scaling = rope.scaling;
+  const std::int64_t original = scaling.original_max_position_embeddings;
+  switch (rope.type) {
+    case RopeType::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", scaling.factor},
+              {"low_freq_factor", scaling.low_freq_factor},
+              {"high_freq_factor", scaling.high_freq_factor},
+              {"original_max_position_embeddings", original}};
+    case RopeType::linear: return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeType::yarn:
+      return {{"rope_type", "yarn"},
+              {"factor", scaling.factor},
+              {"attention_factor", rope.amplitude},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"truncate", scaling.truncate},
+              {"original_max_position_embeddings", original}};
+    case RopeType::longrope:
+      return {{"rope_type", "longrope"},
+              {"short_factor", scaling.short_factor.value_or(NumberList{})},
+              {"long_factor", scaling.long_factor.value_or(NumberList{})},
+              {"attention_factor", rope.amplitude},
+              {"original_max_position_embeddings", original}};
+    case RopeType::alpha:
+      return {{"rope_type", "dynamic"}, {"alpha", scaling.alpha}, {"factor", 1.0}};
+    case RopeType::none: break;
+  }
+  return {{"rope_type", "default"}};
+}
+
+/// RoPE of layers with a window, and of the others, as versions from 5 on read it.
+void add_ropes_by_type(const ModelShape& model, Json& config) {
+  Json all;
+  for (const LayerKind& kind : model.kinds) {
+    if (kind.rope < 0) continue;
+    const RopeForm& rope = model.ropes[static_cast<std::size_t>(kind.rope)];
+    Json& parameters = all[kind.limits.window > 0 ? "sliding_attention" : "full_attention"];
+    parameters = rope_parameters(rope);
+    parameters["rope_theta"] = rope.base;
+  }
+  for (const char* one : {"full_attention", "sliding_attention"}) {
+    const char* other =
+        one == std::string("full_attention") ? "sliding_attention" : "full_attention";
+    if (!all.contains(one)) all[one] = all[other];
+  }
+  config["rope_parameters"] = all;
+}
+
+/// RoPE as versions before 5 read it, and as later ones do.
+void add_rope(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
+  const RopeForm rope = model.ropes.empty() ? RopeForm{} : model.ropes.front();
+  Json parameters = rope_parameters(rope);
   config["rope_theta"] = rope.base;
-  config["rope_scaling"] = nullptr;
-  if (scaling.factor > 1) {
-    parameters = {{"rope_type", "llama3"},
-                  {"factor", scaling.factor},
-                  {"low_freq_factor", scaling.low_freq_factor},
-                  {"high_freq_factor", scaling.high_freq_factor},
-                  {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
-    config["rope_scaling"] = parameters;
+  config["rope_scaling"] = parameters.size() > 1 ? parameters : Json(nullptr);
+  if (parameters.contains("original_max_position_embeddings") && rope.type == RopeType::longrope) {
+    config["original_max_position_embeddings"] = parameters["original_max_position_embeddings"];
+  }
+  if (family.partial_rotary && !model.ropes.empty()) {
+    const double part = static_cast<double>(rope.size) / static_cast<double>(model.head_dim);
+    config["partial_rotary_factor"] = parameters["partial_rotary_factor"] = part;
   }
   parameters["rope_theta"] = rope.base;
   config["rope_parameters"] = parameters;
-}
-
-std::string architecture_of(const std::string& type) {
-  const HuggingFaceFamily* family = hugging_face_family(type);
-  require(family != nullptr, ExitCode::internal, "no class of transformers for " + type);
-  return std::string(family->class_name) + "ForCausalLM";
 }
 
 void add_dots_experts(const ModelShape& model, Json& config) {
@@ -137,9 +181,52 @@ void add_rope_layers(const ModelShape& model, Json& config) {
   config["no_rope_layers"] = turns;
 }
 
+void add_window(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
+  if (family.window == HuggingFaceWindow::none) return;
+  const std::int64_t window = window_of(model);
+  if (asks_for_window(family.window)) config["use_sliding_window"] = window > 0;
+  config["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
+  if (window == 0 || slides_everywhere(family.window)) return;
+  Json words = Json::array();
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    words.push_back(model.kind(i).limits.window > 0 ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = words;
+}
+
+void add_biases(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
+  const HuggingFaceFamily::Biases& rule = family.biases;
+  const auto add = [&](std::string_view key, bool value) {
+    if (!key.empty()) config[std::string(key)] = value;
+  };
+  if (!family.has_experts || rule.out) add(rule.key, model.qkv_bias);
+  add(rule.out_key, model.out_bias);
+  add(rule.mlp_key, model.mlp_bias);
+}
+
+const char* activation_word(Activation kind) {
+  switch (kind) {
+    case Activation::gelu: return "gelu_pytorch_tanh";
+    case Activation::relu2: return "relu2";
+    case Activation::quick_gelu: return "quick_gelu";
+    case Activation::silu: break;
+  }
+  return "silu";
+}
+
+void add_multipliers(const ModelShape& model, Json& config) {
+  config["attention_multiplier"] = model.softmax_scale;
+  config["embedding_multiplier"] = model.embedding_multiplier;
+  config["residual_multiplier"] = model.residual_multiplier;
+  config["logits_scaling"] = 1 / model.logit_scale;
+}
+
+Json cap_or_null(double cap) { return cap > 0 ? Json(cap) : Json(nullptr); }
+
 Json llama_config(const ModelShape& model) {
   const std::string type = hugging_face_type(model);
-  Json config{{"architectures", {architecture_of(type)}},
+  const HuggingFaceFamily& family = *hugging_face_family(type);
+  Json config{{"architectures", {std::string(family.class_name) + "ForCausalLM"}},
               {"model_type", type},
               {"vocab_size", model.vocab},
               {"hidden_size", model.hidden},
@@ -148,18 +235,30 @@ Json llama_config(const ModelShape& model) {
               {"num_attention_heads", model.heads},
               {"num_key_value_heads", model.kind(0).kv_heads},
               {"head_dim", model.head_dim},
-              {"hidden_act", "silu"},
+              {"hidden_act", activation_word(model.activation)},
               {"max_position_embeddings", model.positions},
               {"rms_norm_eps", model.norm_epsilon},
               {"attention_dropout", model.attention_dropout}};
-  const HuggingFaceFamily& family = *hugging_face_family(type);
-  if (family.bias == HuggingFaceBias::refused) config["attention_bias"] = false;
-  if (family.mlp_bias) config["mlp_bias"] = false;
-  if (asks_for_window(family.window)) config["use_sliding_window"] = false;
-  if (family.window != HuggingFaceWindow::none) config["sliding_window"] = nullptr;
+  add_biases(model, family, config);
+  add_window(model, family, config);
+  if (family.multipliers) add_multipliers(model, config);
+  if (family.query_pre_attn_scalar > 0) {
+    config["query_pre_attn_scalar"] = 1 / (model.softmax_scale * model.softmax_scale);
+  }
+  if (family.soft_caps) {
+    config["attn_logit_softcapping"] = cap_or_null(model.attention_cap);
+    config["final_logit_softcapping"] = cap_or_null(model.logit_cap);
+  }
+  if (family.activation == "gelu_pytorch_tanh") {
+    config["hidden_activation"] = activation_word(model.activation);
+  }
   if (family.no_rope_layer_interval > 0) add_rope_layers(model, config);
   if (model.experts > 1) add_experts(model, type, config);
-  add_rope(model, config);
+  if (family.scales_full_rope_only) {
+    add_ropes_by_type(model, config);
+  } else {
+    add_rope(model, family, config);
+  }
   return config;
 }
 

@@ -1,11 +1,11 @@
 #include "weights/hugging_face_names.h"
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.h"
 #include "plan/model/form.h"
 #include "plan/tables/params.h"
+#include "weights/family_fit.h"
 #include "weights/unusual_form.h"
 
 namespace trainctl {
@@ -162,59 +162,90 @@ void list_experts(const std::string& ours, const std::string& theirs, const Mode
   list.add_all_experts(layer + ".experts.down_proj", {experts + "down.weight"});
 }
 
-void list_llama_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
-                      ExpertTensors form, Lister& list) {
-  list.add(theirs + ".input_layernorm.weight", {ours + ".norm1.weight"});
-  for (const char* part : {"q", "k", "v"}) {
-    const std::string to = theirs + ".self_attn." + part + "_proj";
-    const std::string from = ours + ".attention." + part;
-    list.add(to + ".weight", {from + ".weight"});
-    list.add_if_there(to + ".bias", from + ".bias");
-  }
-  list.add(theirs + ".self_attn.o_proj.weight", {ours + ".attention.out.weight"});
-  for (const char* norm : {"q_norm", "k_norm"}) {
-    list.add_if_there(theirs + ".self_attn." + norm + ".weight",
-                      ours + ".attention." + norm + ".weight");
-  }
-  list.add(theirs + ".post_attention_layernorm.weight", {ours + ".norm2.weight"});
-  if (list.has(ours + ".moe.router.weight")) {
-    return list_experts(ours + ".moe", theirs, model, form, list);
-  }
-  for (const char* part : matrices) {
-    list.add(theirs + ".mlp." + part + "_proj.weight", {ours + ".mlp." + part + ".weight"});
+/// Those that the model has.
+void list_norms(const std::string& ours, const std::string& theirs, HuggingFaceNorms names,
+                Lister& list) {
+  constexpr const char* mine[] = {".norm1", ".post_norm1", ".norm2", ".post_norm2"};
+  constexpr const char* usual[] = {".input_layernorm", "", ".post_attention_layernorm", ""};
+  constexpr const char* around[] = {".input_layernorm", ".post_attention_layernorm",
+                                    ".pre_feedforward_layernorm", ".post_feedforward_layernorm"};
+  constexpr const char* glm[] = {".input_layernorm", ".post_self_attn_layernorm",
+                                 ".post_attention_layernorm", ".post_mlp_layernorm"};
+  const auto& there = names == HuggingFaceNorms::usual    ? usual
+                      : names == HuggingFaceNorms::around ? around
+                                                          : glm;
+  for (std::size_t i = 0; i < std::size(mine); ++i) {
+    list.add_if_there(theirs + there[i] + ".weight", ours + mine[i] + ".weight");
   }
 }
 
-void list_llama(const ModelShape& model, ExpertTensors form, Lister& list) {
+void list_qkv(const std::string& ours, const std::string& theirs, bool fused, Lister& list) {
+  if (fused) {
+    return list.add(theirs + ".qkv_proj.weight",
+                    {ours + ".q.weight", ours + ".k.weight", ours + ".v.weight"});
+  }
+  for (const char* part : {"q", "k", "v"}) {
+    const std::string to = theirs + "." + part + "_proj";
+    const std::string from = ours + "." + part;
+    list.add(to + ".weight", {from + ".weight"});
+    list.add_if_there(to + ".bias", from + ".bias");
+  }
+}
+
+void list_mlp(const std::string& ours, const std::string& theirs, bool fused, Lister& list) {
+  if (fused) {
+    list.add(theirs + ".gate_up_proj.weight", {ours + ".gate.weight", ours + ".up.weight"});
+    return list.add(theirs + ".down_proj.weight", {ours + ".down.weight"});
+  }
+  for (const char* part : matrices) {
+    list.add_if_there(theirs + "." + part + "_proj.weight", ours + "." + part + ".weight");
+    list.add_if_there(theirs + "." + part + "_proj.bias", ours + "." + part + ".bias");
+  }
+}
+
+void list_llama_layer(const std::string& ours, const std::string& theirs, const ModelShape& model,
+                      const TensorForms& forms, Lister& list) {
+  list_norms(ours, theirs, forms.norms, list);
+  list_qkv(ours + ".attention", theirs + ".self_attn", forms.fused_qkv, list);
+  list.add(theirs + ".self_attn.o_proj.weight", {ours + ".attention.out.weight"});
+  list.add_if_there(theirs + ".self_attn.o_proj.bias", ours + ".attention.out.bias");
+  for (const auto& [name, long_name] :
+       {std::pair{"q_norm", "query_layernorm"}, std::pair{"k_norm", "key_layernorm"}}) {
+    list.add_if_there(theirs + ".self_attn." + (forms.long_qk_names ? long_name : name) + ".weight",
+                      ours + ".attention." + name + ".weight");
+  }
+  if (list.has(ours + ".moe.router.weight")) {
+    return list_experts(ours + ".moe", theirs, model, forms.experts, list);
+  }
+  list_mlp(ours + ".mlp", theirs + ".mlp", forms.fused_gate_up, list);
+}
+
+void list_llama(const ModelShape& model, const TensorForms& forms, Lister& list) {
   list.add("model.embed_tokens.weight", {"embedding.token.weight"});
   for (std::int64_t i = 0; i < model.layers; ++i) {
     list_llama_layer("layers." + std::to_string(i), "model.layers." + std::to_string(i), model,
-                     form, list);
+                     forms, list);
   }
   list.add("model.norm.weight", {"final_norm.weight"});
 }
 
-bool turns_everywhere(const ModelShape& model) {
-  return model.position_kind != PositionKind::rotary ||
-         std::ranges::all_of(model.kinds, [](const LayerKind& kind) { return kind.rope >= 0; });
-}
-
-/// Kinds of layers that no family has.
+/// Kinds of layers that no model with experts has there.
 std::string unknown_kinds(const ModelShape& model) {
   for (LayerKind kind : model.kinds) {
     kind.name = model.kind(0).name;
     kind.experts = model.kind(0).experts;
-    kind.rope = model.kind(0).rope;
-    if (kind != model.kind(0)) {
-      return "its layers have MLPs of one width, the same number of key heads and all or none q/k "
-             "norms";
-    }
+    if (kind != model.kind(0)) return "its layers differ only in whether they have experts";
   }
-  if (model.ropes.size() > 1) return "its layers with RoPE have the same base and scaling";
-  if (!turns_everywhere(model) && hugging_face_type(model) != "smollm3") {
-    return "only its SmolLM3, without q/k norms, biases and experts, has layers without RoPE";
-  }
+  if (model.ropes.empty()) return "its models with experts have RoPE in every layer";
   return "";
+}
+
+/// What of a model with experts is not as in a Llama with experts.
+std::string unknown_with_experts(const ModelShape& model) {
+  const HuggingFaceFamily& family = *hugging_face_family(hugging_face_type(model));
+  const std::vector<std::string> found = differences(model, family);
+  if (found.empty()) return "";
+  return "its " + std::string(family.class_name) + " " + found.front();
 }
 
 /// Of a model with sigmoid scores.
@@ -234,8 +265,8 @@ std::string unknown_to_dots(const ModelShape& model) {
   return "";
 }
 
-/// Why it has no model with these experts; "" if it has.
-std::string unknown_experts(const ModelShape& model) {
+/// Why it has no model with these routers; "" if it has.
+std::string unknown_routers(const ModelShape& model) {
   const std::string type = hugging_face_type(model);
   if (type == "dots1") return unknown_to_dots(model);
   if (model.topk_scaling != 1) return "its routers with softmax do not scale their weights";
@@ -259,24 +290,48 @@ std::string unknown_experts(const ModelShape& model) {
              : "";
 }
 
+/// Why it has no model with these experts; "" if it has.
+std::string unknown_experts(const ModelShape& model) {
+  for (const auto& unknown : {unknown_kinds, unknown_routers, unknown_with_experts}) {
+    if (std::string reason = unknown(model); !reason.empty()) return reason;
+  }
+  return "";
+}
+
 }  // namespace
 
+TensorForms written_forms(const ModelShape& model) {
+  const HuggingFaceFamily* family = hugging_face_family(hugging_face_type(model));
+  if (family == nullptr) return {};
+  return {.norms = family->norm_names,
+          .long_qk_names = family->long_qk_names,
+          .fused_qkv = family->fused_qkv,
+          .fused_gate_up = family->fused_gate_up};
+}
+
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
-                                                    ExpertTensors experts) {
+                                                    const TensorForms& forms) {
   require(model.experts == 1 || model.family != Family::gpt2, ExitCode::unavailable,
           "Hugging Face has no names for experts of a GPT-2");
   Lister list(model);
   if (model.family == Family::gpt2) {
     list_gpt2(model, list);
   } else {
-    list_llama(model, experts, list);
+    list_llama(model, forms, list);
   }
   if (!model.tied) list.add("lm_head.weight", {"head.weight"});
   return std::move(list).take();
 }
 
-bool is_of_all_experts(const std::string& name) {
-  return name.ends_with(".mlp.experts.gate_up_proj") || name.ends_with(".mlp.experts.down_proj");
+void note_form(const std::string& name, TensorForms& forms) {
+  if (name.ends_with(".mlp.experts.gate_up_proj") || name.ends_with(".mlp.experts.down_proj")) {
+    forms.experts = ExpertTensors::together;
+  }
+  if (name.ends_with(".self_attn.qkv_proj.weight")) forms.fused_qkv = true;
+  if (name.ends_with(".mlp.gate_up_proj.weight")) forms.fused_gate_up = true;
+  if (name.ends_with(".self_attn.query_layernorm.weight")) forms.long_qk_names = true;
+  if (name.ends_with(".post_self_attn_layernorm.weight")) forms.norms = HuggingFaceNorms::glm;
+  if (name.ends_with("_feedforward_layernorm.weight")) forms.norms = HuggingFaceNorms::around;
 }
 
 std::string hugging_face_type(const ModelShape& model) {
@@ -286,27 +341,25 @@ std::string hugging_face_type(const ModelShape& model) {
     if (model.shared_ffn > 0 || model.qkv_bias) return "qwen2_moe";
     return model.kind(0).qk_norm ? "qwen3_moe" : "mixtral";
   }
-  if (model.kind(0).qk_norm) return "qwen3";
-  if (model.qkv_bias) return "qwen2";
-  const bool turns = std::ranges::all_of(model.kinds, [](const LayerKind& kind) { return kind.rope >= 0; });
-  return turns ? "llama" : "smollm3";
+  return std::string(nearest_family(model).type);
 }
 
 std::string unknown_to_hugging_face(const ModelShape& model) {
-  if (const std::string kinds = unknown_kinds(model); !kinds.empty()) return kinds;
-  const std::string form = unusual_form(model);
-  if (!form.empty()) return "the models that are written have no model." + form;
   if (model.family == Family::gpt2) {
+    if (const std::string form = unusual_form(model); !form.empty()) {
+      return "its GPT-2 has no model." + form;
+    }
     if (model.experts > 1) return "its GPT-2 has no experts";
     if (model.kind(0).kv_heads != model.heads) return "its GPT-2 has as many key as query heads";
     if (model.q_features() != model.hidden) return "its GPT-2 has heads of hidden_size / heads";
     return "";
   }
   if (model.experts > 1) return unknown_experts(model);
-  if (model.kind(0).qk_norm && model.qkv_bias) {
-    return "it has no model with q/k norms and biases of q, k and v only";
-  }
-  return "";
+  const HuggingFaceFamily& family = nearest_family(model);
+  const std::vector<std::string> lacks = differences(model, family);
+  return lacks.empty()
+             ? ""
+             : "its nearest family, " + std::string(family.class_name) + ", " + lacks.front();
 }
 
 bool is_ignored_there(const std::string& name, const ModelShape& model) {

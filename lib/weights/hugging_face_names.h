@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "config/upstream/hugging_face_families.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
@@ -29,14 +30,25 @@ struct HuggingFaceTensor {
 /// two for all experts, gate and up in one.
 enum class ExpertTensors : std::uint8_t { each, together };
 
+/// How files hold what belongs together.
+struct TensorForms {
+  ExpertTensors experts = ExpertTensors::each;
+  HuggingFaceNorms norms = HuggingFaceNorms::usual;
+  bool long_qk_names = false;  // query_layernorm instead of q_norm
+  bool fused_qkv = false;      // one matrix of q, k and v
+  bool fused_gate_up = false;  // one of an MLP's gate and up
+};
+/// Adds what the name of a file's tensor says.
+void note_form(const std::string& name, TensorForms& forms);
+/// Those in which the model is written.
+TensorForms written_forms(const ModelShape& model);
+
 /// All tensors of a model. GPT-2's have the prefix "transformer.".
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
-                                                    ExpertTensors experts = ExpertTensors::each);
-/// Whether a tensor is one of those for all experts.
-bool is_of_all_experts(const std::string& name);
+                                                    const TensorForms& forms);
 
-/// "gpt2", "llama", "qwen2", "qwen3" or "smollm3"; with experts "dots1", "mixtral", "qwen2_moe" or
-/// "qwen3_moe".
+/// "gpt2", or a type of config/upstream/hugging_face_families.h: the one that has the model, or is
+/// nearest to it.
 std::string hugging_face_type(const ModelShape& model);
 
 /// Why transformers has no such network, one sentence without a final period; "" if it has.

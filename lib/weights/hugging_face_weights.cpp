@@ -43,11 +43,10 @@ const Found* find(const Tensors& tensors, const std::string& name, std::string& 
   return found == tensors.end() ? nullptr : &found->second;
 }
 
-ExpertTensors form_of(const Tensors& tensors) {
-  const bool together = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return is_of_all_experts(tensor.first);
-  });
-  return together ? ExpertTensors::together : ExpertTensors::each;
+TensorForms forms_of(const Tensors& tensors) {
+  TensorForms forms;
+  for (const auto& [name, tensor] : tensors) note_form(name, forms);
+  return forms;
 }
 
 std::string tensor_of(const Found& found, const std::string& name) {
@@ -132,7 +131,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory,
   const Tensors tensors = all_tensors(files_);
   std::vector<std::string> wrong;
   std::set<std::string> known;
-  for (const HuggingFaceTensor& wanted : hugging_face_tensors(model, form_of(tensors))) {
+  for (const HuggingFaceTensor& wanted : hugging_face_tensors(model, forms_of(tensors))) {
     std::string name;
     const Found* found = find(tensors, wanted.name, name);
     const bool tied = is_tied_embedding(wanted, model);

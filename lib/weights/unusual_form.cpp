@@ -9,8 +9,12 @@ std::string unusual_form(const ModelShape& model) {
   family.family = model.family;
   const ModelShape usual = model_shape(family);
   const bool gpt2 = model.family == Family::gpt2;
-  const auto any_rope = [&](const auto& differs) { return std::ranges::any_of(model.ropes, differs); };
-  const auto any_kind = [&](const auto& differs) { return std::ranges::any_of(model.kinds, differs); };
+  const auto any_rope = [&](const auto& differs) {
+    return std::ranges::any_of(model.ropes, differs);
+  };
+  const auto any_kind = [&](const auto& differs) {
+    return std::ranges::any_of(model.kinds, differs);
+  };
   const bool qk_norm = any_kind([](const LayerKind& kind) { return kind.qk_norm; });
   const struct {
     const char* key;
@@ -40,7 +44,8 @@ std::string unusual_form(const ModelShape& model) {
       {"rope_scaling.type", any_rope([](const RopeForm& r) {
          return r.type != RopeType::none && r.type != RopeType::llama3;
        })},
-      {"rope_scaling.attention_factor", any_rope([](const RopeForm& r) { return r.amplitude != 1; })},
+      {"rope_scaling.attention_factor",
+       any_rope([](const RopeForm& r) { return r.amplitude != 1; })},
   };
   for (const auto& form : forms) {
     if (form.differs) return form.key;

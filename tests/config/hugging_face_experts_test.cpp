@@ -136,8 +136,6 @@ TEST_CASE("experts that are not built here are refused by name") {
   const Case cases[] = {
       {with(mixtral(), "router_jitter_noise", 0.1), "router_jitter_noise is 0.1; noise"},
       {with(mixtral(), "num_local_experts", 1), "num_local_experts is 1; a layer of experts"},
-      {with(mixtral(), "sliding_window", 64), "sliding_window is 64; attention"},
-      {with(qwen3_moe(), "attention_bias", true), "attention_bias is true; "},
       {with(qwen3_moe(), "num_local_experts", 4), "num_experts is 16; num_local_experts says"},
       {with(qwen3_moe(), "decoder_sparse_step", 5), "mlp_only_layers is missing; no layer"},
       {with(qwen3_moe(), "mlp_only_layers", {1, 2}), "no problem"},
@@ -145,10 +143,8 @@ TEST_CASE("experts that are not built here are refused by name") {
       {with(qwen3_moe(), "mlp_only_layers", {0, 2}), "mlp_only_layers is [0,2]; after the first"},
       {with(dots1(), "norm_topk_prob", false), "norm_topk_prob is false; with sigmoid"},
       {with(with(dots1(), "n_group", 4), "topk_group", 1), "topk_group is 1; groups are compared"},
-      {with(dots1(), "attention_bias", true), "attention_bias is true; "},
       {with(dots1(), "n_shared_experts", nullptr), "n_shared_experts is missing; expected"},
       {with(dots1(), "max_window_layers", 1), "no problem"},  // a window longer than the context
-      {with(with(dots1(), "max_window_layers", 1), "sliding_window", 64), "sliding_window is 64; "},
       {with(qwen2_moe(), "shared_expert_intermediate_size", 0),
        "shared_expert_intermediate_size is 0; expected"},
       {with(qwen3_moe(), "mlp_only_layers", 1), "mlp_only_layers is 1; expected a list"},

@@ -60,7 +60,7 @@ TEST_CASE("SmolLM3 has layers without RoPE, by a list or by an interval") {
                  "expected a list of 9 numbers, 1 for a layer with RoPE and 0 for one without"));
   Json window = with(smol, "use_sliding_window", true);
   window["sliding_window"] = 16;
-  CHECK(contains(problem_of(window), "sliding_window is 16; attention here has no window"));
+  CHECK(model_of(window).layers.back().sliding_window == 16);
 }
 
 TEST_CASE("keys that config.json leaves out have the values of transformers") {
@@ -128,10 +128,10 @@ TEST_CASE("attention that sees later tokens is refused in every family") {
   }
 }
 
-TEST_CASE("layers with another attention are refused, unless their window hides nothing") {
+TEST_CASE("layers have a window as their list, their number or their class says") {
   const Json full{"full_attention", "full_attention", "full_attention"};
   const Json one{"full_attention", "sliding_attention", "full_attention"};
-  for (const Json& config : {llama(), gpt2(), mixtral(), qwen2_moe(), qwen3_moe(), dots1()}) {
+  for (const Json& config : {llama(), mixtral(), qwen2_moe(), qwen3_moe(), dots1()}) {
     INFO(config["model_type"]);
     CHECK(problem_of(with(config, "layer_types", full)) == "no problem");
     CHECK(
@@ -139,15 +139,21 @@ TEST_CASE("layers with another attention are refused, unless their window hides 
     CHECK(problem_of(with(config, "layer_types", "full_attention")).starts_with("layer_types is"));
     CHECK(problem_of(with(config, "layer_types",
                           {"full_attention", "chunked_attention", "full_attention"})) ==
-          "layer_types is \"chunked_attention\"; attention here has no window: every layer is "
-          "full_attention");
+          "layer_types is \"chunked_attention\"; attention is built as full_attention and "
+          "sliding_attention");
     const Json sliding = with(config, "layer_types", one);
     CHECK(problem_of(with(sliding, "sliding_window", nullptr)) == "no problem");
     CHECK(problem_of(with(sliding, "sliding_window", 128)) == "no problem");
-    const std::string hidden = problem_of(with(sliding, "sliding_window", 16));
-    CHECK((hidden.starts_with("layer_types is \"sliding_attention\"; ") ||
-           hidden.starts_with("sliding_window is 16; ")));
   }
+  CHECK(problem_of(with(gpt2(), "layer_types", full)) == "no problem");
+  CHECK(problem_of(with(gpt2(), "layer_types", one)).starts_with("layer_types is"));
+  CHECK(problem_of(with(with(llama(), "layer_types", one), "sliding_window", 16)) ==
+        "layer_types is \"sliding_attention\"; model_type llama has no window");
+  const ModelConfig listed =
+      model_of(with(with(dots1(), "layer_types", one), "sliding_window", 16));
+  CHECK(listed.layer_pattern == "full, sliding, full");
+  REQUIRE(listed.layers.size() == 2);
+  CHECK(listed.layers[1].sliding_window == 16);
   // These classes have the window in every layer, whatever the list says.
   for (const char* type : {"mistral", "mixtral", "qwen3_moe"}) {
     INFO(type);
@@ -158,11 +164,75 @@ TEST_CASE("layers with another attention are refused, unless their window hides 
     config["use_sliding_window"] = true;
     config["sliding_window"] = 64;
     config["layer_types"] = full;
-    CHECK(problem_of(config).starts_with("sliding_window is 64; "));
+    CHECK(model_of(config).sliding_window == 64);
     config.erase("layer_types");
     config["max_window_layers"] = 3;
-    CHECK(problem_of(config).starts_with("sliding_window is 64; "));
+    CHECK(model_of(config).sliding_window == 64);
   }
+}
+
+TEST_CASE("the families have their own rules for windows, RoPE and scales") {
+  const auto of = [](const char* type, const Json& more = Json::object()) {
+    Json config = with(with(llama(), "model_type", type), "num_hidden_layers", 8);
+    config["num_key_value_heads"] = 2;
+    config.update(more);
+    return config;
+  };
+  const auto pattern = [&](const char* type, const Json& more) {
+    return model_of(of(type, more)).layer_pattern.value_or("");
+  };
+  const Json window{{"sliding_window", 16}};
+  CHECK(pattern("gemma2", window) == "sliding, full, sliding, full, sliding, full, sliding, full");
+  CHECK(pattern("olmo3", window) == "sliding*3, full, sliding*3, full");
+  CHECK(pattern("gemma3_text", window) == "sliding*5, full, sliding*2");
+  CHECK(pattern("gemma3_text", {{"sliding_window", 16}, {"sliding_window_pattern", 2}}) ==
+        "sliding, full, sliding, full, sliding, full, sliding, full");
+  CHECK(pattern("exaone4", {{"sliding_window", 16}, {"sliding_window_pattern", "LLG"}}) ==
+        "sliding_rope*2, full_no_rope, sliding_rope*2, full_no_rope, sliding_rope*2");
+  CHECK(pattern("exaone4", {{"sliding_window", nullptr}}) == "");
+  Json smol = window;
+  smol["use_sliding_window"] = true;
+  CHECK(pattern("smollm3", smol) == "full_rope*3, sliding_no_rope, full_rope*3, sliding_no_rope");
+  CHECK(pattern("qwen2_moe", Json::object()) == "");
+  CHECK(model_of(of("ministral", window)).sliding_window == 16);
+
+  const ModelConfig gemma2 = model_of(of("gemma2", window));
+  CHECK(gemma2.attn_logit_softcapping == 50.0);
+  CHECK(gemma2.final_logit_softcapping == 30.0);
+  CHECK(gemma2.softmax_scale == 1.0 / 16);
+  CHECK(gemma2.embedding_multiplier == 8.0);
+  CHECK(gemma2.norm_placement == NormPlacement::both);
+  CHECK(gemma2.zero_centered_norm);
+  CHECK(gemma2.activation == Activation::gelu);
+  CHECK_FALSE(model_of(of("gemma2", {{"attn_logit_softcapping", nullptr}})).attn_logit_softcapping);
+  const ModelConfig gemma3 = model_of(of("gemma3_text", window));
+  CHECK(gemma3.rotary_base == 1e6);
+  REQUIRE(gemma3.layers.size() == 2);
+  CHECK(gemma3.layers[0].rotary_base == 1e4);
+  CHECK(model_of(of("gemma3_text", {{"sliding_window", 16}, {"rope_local_base_freq", 500.0}}))
+            .layers[0]
+            .rotary_base == 500.0);
+  const Json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const ModelConfig olmo3 = model_of(of("olmo3", {{"sliding_window", 16}, {"rope_scaling", yarn}}));
+  CHECK(olmo3.rope_scaling.type == RopeType::yarn);
+  CHECK(olmo3.layers[0].rope_scaling == RopeScalingConfig{});
+  CHECK(olmo3.qk_layernorm_form == QkNormForm::whole);
+  const ModelConfig granite = model_of(of("granite", {{"logits_scaling", 4.0}}));
+  CHECK(granite.logit_scale == 0.25);
+  CHECK(granite.softmax_scale == 1.0);
+  CHECK(contains(problem_of(of("granite", {{"logits_scaling", 0}})), "expected a number above 0"));
+  CHECK(model_of(of("glm")).rotary_percent == 0.5);
+  CHECK(model_of(of("glm")).add_qkv_bias == true);
+  CHECK(model_of(of("arcee")).gated_linear_unit == false);
+  CHECK(model_of(of("arcee")).activation == Activation::relu2);
+  CHECK(model_of(of("seed_oss")).add_qkv_bias == true);
+  CHECK(model_of(of("seed_oss", {{"attention_out_bias", true}})).add_out_bias == true);
+  CHECK(model_of(of("ernie4_5", {{"use_bias", true}})).add_mlp_bias == true);
+  CHECK(model_of(of("ernie4_5")).rotary_interleaved);
+  const Json alpha{{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}};
+  const ModelConfig hunyuan = model_of(of("hunyuan_v1_dense", {{"rope_scaling", alpha}}));
+  CHECK(hunyuan.rope_scaling.alpha == 1000.0);
+  CHECK(hunyuan.qk_layernorm_after_rope);
 }
 
 TEST_CASE("RoPE is read in both spellings") {
@@ -207,20 +277,16 @@ TEST_CASE("what would change the numbers is refused by name") {
   const auto qwen = [](const char* type) {
     return with(with(llama(), "model_type", type), "num_key_value_heads", 2);
   };
-  Json window = with(qwen("qwen2"), "use_sliding_window", true);
-  window["sliding_window"] = 64;
-  window["max_window_layers"] = 1;
   const Case cases[] = {
-      {with(llama(), "model_type", "gemma"), "model_type is \"gemma\"; expected dots1, gpt2"},
-      {with(llama(), "hidden_act", "gelu"), "hidden_act is \"gelu\"; the MLP"},
-      {with(llama(), "attention_bias", true), "attention_bias is true; "},
-      {with(llama(), "mlp_bias", true), "mlp_bias is true; "},
-      {with(qwen("qwen3"), "attention_bias", true), "attention_bias is true; "},
+      {with(llama(), "model_type", "mamba"), "model_type is \"mamba\"; expected arcee, dots1, "},
+      {with(llama(), "hidden_act", "gelu"), "hidden_act is \"gelu\"; activations are built as"},
+      {with(qwen("qwen2"), "attention_bias", true), "attention_bias is true; "},
+      {with(qwen("qwen3"), "mlp_bias", true), "mlp_bias is true; "},
       {with(llama(), "partial_rotary_factor", 0.5), "partial_rotary_factor is 0.5; "},
-      {with(llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
-       "rope_scaling.rope_type is \"yarn\"; RoPE is built as \"default\" and \"llama3\""},
-      {with(llama(), "rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}),
-       "rope_parameters.rope_type is \"linear\"; "},
+      {with(llama(), "rope_scaling", {{"rope_type", "ntk"}, {"factor", 2}}),
+       "rope_scaling.rope_type is \"ntk\"; RoPE is built as default, linear, dynamic, llama3"},
+      {with(llama(), "rope_parameters", {{"rope_type", "longrope"}, {"short_factor", {1.0}}}),
+       "rope_scaling.long_factor is missing; expected a list of numbers"},
       {with(llama(), "rope_parameters", {{"full_attention", Json::object()}}),
        "rope_parameters is"},
       {with(llama(), "rope_scaling", 3), "rope_scaling is 3; expected an object or null"},
@@ -234,9 +300,6 @@ TEST_CASE("what would change the numbers is refused by name") {
       {with(gpt2(), "scale_attn_weights", false), "scale_attn_weights is false; "},
       {with(gpt2(), "scale_attn_by_inverse_layer_idx", true), "scale_attn_by_inverse_layer_idx"},
       {with(gpt2(), "add_cross_attention", true), "add_cross_attention is true; "},
-      {with(qwen("mistral"), "sliding_window", 64),
-       "sliding_window is 64; attention here has no window, and max_position_embeddings is 128"},
-      {window, "sliding_window is 64; "},
   };
   for (const Case& test : cases) {
     INFO(test.config.dump());
@@ -286,8 +349,9 @@ TEST_CASE("a window that never hides a token is accepted") {
   Json mistral = with(with(llama(), "model_type", "mistral"), "num_key_value_heads", 2);
   CHECK(problem_of(with(mistral, "sliding_window", 128)) == "no problem");
   CHECK(problem_of(mistral) == "no problem");  // 4096 by default, and 128 positions
+  CHECK_FALSE(model_of(mistral).sliding_window);
   mistral["max_position_embeddings"] = 32768;
-  CHECK(contains(problem_of(mistral), "this is the value of a missing key"));
+  CHECK(model_of(mistral).sliding_window == 4096);  // the value of a missing key
   Json qwen = with(with(llama(), "model_type", "qwen2"), "num_key_value_heads", 2);
   qwen["sliding_window"] = 64;
   CHECK(problem_of(qwen) == "no problem");  // not used
@@ -295,7 +359,7 @@ TEST_CASE("a window that never hides a token is accepted") {
   qwen["max_window_layers"] = 3;
   CHECK(problem_of(qwen) == "no problem");  // in no layer
   qwen["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
-  CHECK(problem_of(qwen).starts_with("sliding_window is 64"));
+  CHECK(model_of(qwen).layer_pattern == "full, sliding, full");
 }
 
 TEST_CASE("text of another form is refused") {

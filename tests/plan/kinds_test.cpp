@@ -46,8 +46,10 @@ double least_of_all_ways(const BalanceInput& input) {
       for (std::int64_t begin = end - 1; begin >= part - 1; --begin) {
         cost += input.costs[static_cast<std::size_t>(begin)];
         double& best = least[static_cast<std::size_t>(part)][static_cast<std::size_t>(end)];
-        best = std::min(best, std::max(cost, least[static_cast<std::size_t>(part - 1)]
-                                                  [static_cast<std::size_t>(begin)]));
+        best = std::min(
+            best,
+            std::max(cost,
+                     least[static_cast<std::size_t>(part - 1)][static_cast<std::size_t>(begin)]));
       }
     }
   }
@@ -153,9 +155,12 @@ TEST_CASE("every rank agrees on the kind of each layer", "[kinds]") {
 
 TEST_CASE("presets have as many parameters as the published models", "[kinds]") {
   const std::pair<const char*, std::int64_t> published[] = {
-      {"gpt2-124m", 124'439'808},       {"llama3-8b", 8'030'261'248},
+      {"gpt2-124m", 124'439'808},         {"llama3-8b", 8'030'261'248},
       {"mistral-7b-v0.3", 7'248'023'552}, {"qwen2.5-1.5b", 1'543'714'304},
-      {"qwen3-0.6b", 596'049'920},      {"smollm3-3b", 3'075'098'624}};
+      {"qwen3-0.6b", 596'049'920},        {"smollm3-3b", 3'075'098'624},
+      {"mistral-7b-v0.1", 7'241'732'096}, {"phi3-mini", 3'821'079'552},
+      {"ernie4.5-0.3b", 360'748'032},     {"gemma2-2b", 2'614'341'888},
+      {"glm4-9b", 9'400'279'040}};
   for (const auto& [name, count] : published) {
     INFO(name);
     const ReadResult read = read_config_text(
@@ -199,11 +204,11 @@ TEST_CASE("layers are balanced as well as they can be", "[kinds]") {
 TEST_CASE("layout auto gives the dear layers to as few as possible", "[kinds]") {
   Config config = kinds_config();
   config.model.num_layers = 8;
-  config.model.layers = {{.name = "wide", .count = 2, .ffn_hidden_size = 2048},
-                         {.name = "narrow", .count = 6, .ffn_hidden_size = 64}};
+  config.model.layers = {{.name = "wide", .count = 3, .ffn_hidden_size = 2048},
+                         {.name = "narrow", .count = 5, .ffn_hidden_size = 64}};
   config.parallel.pipeline_stages = 2;
   config.parallel.pipeline.layout = "auto";
-  const Plan plan = plan_of(config, 2);
+  const Plan plan = plan_of(config, 2);  // two of the wide layers, or one with all narrow ones
   CHECK(plan.map.at(0, 0).count == 2);
   CHECK(plan.map.at(1, 0).count == 6);
   config.parallel.pipeline.layout.reset();

@@ -59,7 +59,8 @@ TEST_CASE("defaults of the model's sizes", "[model]") {
   CHECK(gpt2.head_dim == 32);
   CHECK(gpt2.positions == 64);
   CHECK(gpt2.tied);
-  CHECK(gpt2.linear_bias);
+  CHECK(gpt2.mlp_bias);
+  CHECK(gpt2.out_bias);
   CHECK(gpt2.qkv_bias);
   config.family = Family::llama;
   config.hidden_size = 4096;
@@ -68,7 +69,7 @@ TEST_CASE("defaults of the model's sizes", "[model]") {
   const ModelShape llama = model_shape(config);
   CHECK(llama.kind(0).ffn == 11008);
   CHECK_FALSE(llama.tied);
-  CHECK_FALSE(llama.linear_bias);
+  CHECK_FALSE(llama.mlp_bias);
   CHECK_FALSE(llama.qkv_bias);
   CHECK(llama.padded_vocab == 384);
   CHECK(llama.positions == 100);

@@ -15,10 +15,11 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (ArceeConfig, AutoModelForCausalLM, Dots1Config, Ernie4_5Config, GemmaConfig, GlmConfig,
-                          GPT2Config, GraniteConfig, LlamaConfig, MinistralConfig, MistralConfig, MixtralConfig,
-                          Phi3Config, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig, SeedOssConfig,
-                          SmolLM3Config)
+from transformers import (ArceeConfig, AutoModelForCausalLM, Dots1Config, Ernie4_5Config, Exaone4Config, Gemma2Config,
+                          Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GraniteConfig,
+                          HunYuanDenseV1Config, LlamaConfig, MinistralConfig, MistralConfig, MixtralConfig, Olmo2Config,
+                          Olmo3Config, Phi3Config, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig,
+                          SeedOssConfig, SmolLM3Config, VaultGemmaConfig)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
@@ -38,7 +39,7 @@ SCALED = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_fac
               original_max_position_embeddings=8)
 
 TRAINED = ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1", "llama_biases", "mistral_window", "smollm3", "arcee",
-           "ernie4_5", "granite", "glm", "phi3", "gemma")
+           "ernie4_5", "granite", "glm", "phi3", "gemma", "gemma2", "olmo2", "exaone4", "glm4", "hunyuan")
 
 # How each is saved: dtype, the largest shard, and changes to the files as older versions wrote them.
 CASES = {
@@ -90,6 +91,27 @@ CASES = {
                         rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.5],
                                              long_factor=[2.0, 4.0])), dict()),
     "gemma": (GemmaConfig(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8), dict()),
+    "gemma2": (Gemma2Config(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8, sliding_window=5,
+                            query_pre_attn_scalar=6, attn_logit_softcapping=3.0, final_logit_softcapping=4.0),
+               dict(old=True)),
+    "gemma3": (Gemma3TextConfig(**FOUR, eos_token_id=2, pad_token_id=0, head_dim=8, sliding_window=5,
+                                query_pre_attn_scalar=6, sliding_window_pattern=3,
+                                rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                                                     full_attention=dict(rope_type="linear", factor=4.0,
+                                                                         rope_theta=5000.0))), dict()),
+    "vaultgemma": (VaultGemmaConfig(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8, sliding_window=5,
+                                    query_pre_attn_scalar=6, attn_logit_softcapping=3.0, final_logit_softcapping=4.0),
+                   dict()),
+    "olmo2": (Olmo2Config(**SIZES, eos_token_id=2, pad_token_id=0), dict(old=True)),
+    "olmo3": (Olmo3Config(**FOUR, eos_token_id=2, pad_token_id=0, sliding_window=5,
+                          rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=500.0),
+                                               full_attention=dict(YARN, rope_theta=500.0))), dict()),
+    "exaone4": (Exaone4Config(**FOUR, eos_token_id=2, pad_token_id=0, head_dim=8, sliding_window=5,
+                              sliding_window_pattern=2), dict(old=True)),
+    "glm4": (Glm4Config(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8), dict()),
+    "hunyuan": (HunYuanDenseV1Config(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8,
+                                     rope_parameters=dict(rope_type="dynamic", alpha=10.0, factor=1.0,
+                                                          rope_theta=500.0)), dict()),
 }
 
 
@@ -190,6 +212,9 @@ def train(name, model, seed):
     size = (2, 16)
     tokens = torch.randint(model.config.vocab_size, size, generator=generator)
     labels = torch.randint(model.config.vocab_size, size, generator=generator)
+    padding = getattr(model.config, "pad_token_id", None)
+    if padding is not None:  # whose embedding gets no gradient there
+        tokens[tokens == padding] = padding + 1
     params = [value for value in model.parameters()]
     moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in params]
     losses = []

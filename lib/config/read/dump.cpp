@@ -84,8 +84,8 @@ class Writer {
 
   std::string& out_;
   const SourceMap* sources_;
-  std::string path_;    // "" or ends in "."
-  std::string indent_;  // of this section's keys
+  std::string path_;      // "" or ends in "."
+  std::string indent_;    // of this section's keys
   bool of_list_ = false;  // one of several: keys that are not given go without saying
 };
 

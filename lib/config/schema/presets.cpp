@@ -9,6 +9,23 @@ namespace {
 // Sizes as in the models' published configuration files. Dropout stays at our default: those files
 // state what fine-tuning used, not what the network is.
 constexpr Preset table[] = {
+    {"ernie4.5-0.3b",
+     "{family: llama, num_layers: 18, hidden_size: 1024, num_attention_heads: 16, "
+     "num_query_groups: 2, kv_channels: 128, ffn_hidden_size: 3072, seq_length: 131072, "
+     "vocab_size: 103424, rotary_base: 500000, rotary_interleaved: true, "
+     "tie_word_embeddings: true}"},
+    {"gemma2-2b",
+     "{family: llama, num_layers: 26, hidden_size: 2304, num_attention_heads: 8, "
+     "num_query_groups: 4, kv_channels: 256, ffn_hidden_size: 9216, seq_length: 8192, "
+     "vocab_size: 256000, layers: [{name: sliding, sliding_window: 4096}, {name: full}], "
+     "layer_pattern: \"sliding, full\", norm_epsilon: 1.0e-6, zero_centered_norm: true, "
+     "norm_placement: both, activation: gelu, softmax_scale: 0.0625, embedding_multiplier: 48, "
+     "attn_logit_softcapping: 50, final_logit_softcapping: 30, tie_word_embeddings: true}"},
+    {"glm4-9b",
+     "{family: llama, num_layers: 40, hidden_size: 4096, num_attention_heads: 32, "
+     "num_query_groups: 2, kv_channels: 128, ffn_hidden_size: 13696, seq_length: 32768, "
+     "vocab_size: 151552, rotary_percent: 0.5, rotary_interleaved: true, add_qkv_bias: true, "
+     "norm_placement: both, norm_epsilon: 1.5625e-7, tie_word_embeddings: false}"},
     {"gpt2-1.5b",
      "{family: gpt2, num_layers: 48, hidden_size: 1600, num_attention_heads: 25, "
      "seq_length: 1024, vocab_size: 50257, tie_word_embeddings: true}"},
@@ -45,6 +62,10 @@ constexpr Preset table[] = {
      "max_position_embeddings: 131072, vocab_size: 128256, rotary_base: 500000, "
      "rope_scaling: {factor: 32, low_freq_factor: 1, high_freq_factor: 4, "
      "original_max_position_embeddings: 8192}, tie_word_embeddings: true}"},
+    {"mistral-7b-v0.1",
+     "{family: llama, num_layers: 32, hidden_size: 4096, num_attention_heads: 32, "
+     "num_query_groups: 8, ffn_hidden_size: 14336, seq_length: 32768, vocab_size: 32000, "
+     "sliding_window: 4096, tie_word_embeddings: false}"},
     {"mistral-7b-v0.3",
      "{family: llama, num_layers: 32, hidden_size: 4096, "
      "num_attention_heads: 32, num_query_groups: 8, ffn_hidden_size: 14336, "
@@ -60,6 +81,10 @@ constexpr Preset table[] = {
      "num_query_groups: 8, ffn_hidden_size: 14336, seq_length: 32768, vocab_size: 32000, "
      "rotary_base: 1000000, tie_word_embeddings: false}",
      "{num_experts: 8, router_topk: 2}"},
+    {"phi3-mini",
+     "{family: llama, num_layers: 32, hidden_size: 3072, num_attention_heads: 32, "
+     "ffn_hidden_size: 8192, seq_length: 4096, vocab_size: 32064, sliding_window: 2047, "
+     "tie_word_embeddings: false}"},
     {"qwen2-0.5b",
      "{family: llama, num_layers: 24, hidden_size: 896, num_attention_heads: 14, "
      "num_query_groups: 2, ffn_hidden_size: 4864, seq_length: 32768, "

@@ -1,6 +1,7 @@
 #include "config/upstream/hugging_face.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,12 +9,12 @@
 #include <utility>
 
 #include "config/schema/values.h"
+#include "config/schema/words.h"
 #include "config/upstream/hugging_face_reader.h"
 
 namespace trainctl {
 namespace {
 
-constexpr std::int64_t usual_window = 4096;  // transformers' default of a missing key
 constexpr int most_depth = 32;
 
 /// Switches that none of the families has here.
@@ -22,17 +23,15 @@ void refuse_changes(HuggingFaceReader& reader) {
   reader.only("is_causal", {true}, "attention here never sees later tokens");
   reader.only("is_encoder_decoder", {false}, "only decoders are built");
   reader.only("add_cross_attention", {false}, "cross attention is not built");
-  reader.only("attn_logit_softcapping", {}, "soft caps on attention scores are not built");
-  reader.only("final_logit_softcapping", {}, "soft caps on logits are not built");
   reader.only("pruned_heads", {HuggingFaceJson::object()}, "pruned heads are not built");
 }
 
 /// Architectures name the same class as model_type: LlamaForCausalLM for llama.
-void refuse_other_class(HuggingFaceReader& reader, const std::string& type) {
+void refuse_other_class(HuggingFaceReader& reader, const std::string& type,
+                        const HuggingFaceFamily* family) {
   const HuggingFaceJson& names = reader.at("architectures");
   if (!names.is_array()) return;
-  std::string wanted = type;
-  std::erase(wanted, '_');
+  const std::string wanted = lower_case(family != nullptr ? std::string(family->class_name) : type);
   for (const HuggingFaceJson& name : names) {
     const std::string given = name.is_string() ? lower_case(name.get<std::string>()) : "";
     const auto is = [&](const char* end) { return given == wanted + end; };
@@ -56,14 +55,26 @@ void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
                           "parallel_attn", "multi_query", "multi_latent_attention"}) {
     reader.only(key, {false}, "the families here have none of it");
   }
-  for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling",
-                          "logit_scale", "scale_emb"}) {
+  for (const char* key : {"logit_scale", "scale_emb"}) {
     reader.only(key, {1}, "nothing is scaled here");
   }
-  for (const char* key : {"attention_multiplier", "kv_lora_rank", "clip_qkv",
-                          "attention_chunk_size", "query_pre_attn_scalar"}) {
+  if (family == nullptr) {
+    reader.only("attn_logit_softcapping", {}, "a GPT-2 has no soft caps");
+    reader.only("final_logit_softcapping", {}, "a GPT-2 has no soft caps");
+  }
+  if (family == nullptr || !family->multipliers) {
+    for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling"}) {
+      reader.only(key, {1}, "model_type " + type + " scales nothing");
+    }
+    reader.only("attention_multiplier", {}, "model_type " + type + " scales nothing");
+  }
+  for (const char* key : {"kv_lora_rank", "clip_qkv", "attention_chunk_size"}) {
     reader.only(key, {}, "attention here has nothing of the kind");
   }
+  if (family == nullptr || family->query_pre_attn_scalar == 0) {
+    reader.only("query_pre_attn_scalar", {}, "model_type " + type + " divides by another number");
+  }
+  reader.only("use_bidirectional_attention", {false}, "attention here never sees later tokens");
   const bool normed = family != nullptr && family->qk_norms;
   for (const char* key : {"qk_norm", "use_qk_norm", "qk_layernorm"}) {
     reader.only(key, {normed}, "model_type says it");
@@ -74,21 +85,16 @@ void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
   }
 }
 
-/// Words for the attention of each layer. A window hides nothing where the file has none that is
-/// shorter than `positions`.
-void read_layer_types(HuggingFaceReader& reader, std::int64_t layers, std::int64_t positions) {
-  const HuggingFaceJson& kinds = reader.at("layer_types");
-  if (kinds.is_null()) return;
-  if (!kinds.is_array() || std::ssize(kinds) != layers) {
-    return reader.problem("layer_types",
-                          "expected a list of " + std::to_string(layers) + " words, one a layer");
-  }
-  const HuggingFaceJson& window = reader.at("sliding_window");
-  const bool hides = window.is_number() && window < positions;
-  for (const HuggingFaceJson& kind : kinds) {
-    if (kind == "full_attention" || (kind == "sliding_attention" && !hides)) continue;
-    return reader.problem("layer_types", kind,
-                          "attention here has no window: every layer is full_attention");
+/// GPT-2 sees all tokens in every layer.
+void refuse_layer_types(HuggingFaceReader& reader, std::int64_t layers) {
+  const HuggingFaceJson& words = reader.at("layer_types");
+  if (words.is_null()) return;
+  const bool full = words.is_array() && std::ssize(words) == layers &&
+                    std::ranges::all_of(words, [](const HuggingFaceJson& word) {
+                      return word == "full_attention";
+                    });
+  if (!full) {
+    reader.problem("layer_types", "every layer of a GPT-2 is full_attention, one word a layer");
   }
 }
 
@@ -124,136 +130,7 @@ void read_gpt2(HuggingFaceReader& reader) {
   reader.only("scale_attn_weights", {true}, "attention scores are divided by sqrt(head size)");
   reader.only("scale_attn_by_inverse_layer_idx", {false},
               "attention scores are scaled the same in every layer");
-  read_layer_types(reader, layers, positions);
-}
-
-/// One value that two places may give.
-struct Twice {
-  std::string key;
-  HuggingFaceJson value;
-};
-
-/// The rope settings of either spelling; both may be there if they say the same.
-Twice rope_setting(HuggingFaceReader& reader, const std::string& name, const std::string& old_key,
-                   const HuggingFaceJson& old_value) {
-  const HuggingFaceJson& parameters = reader.at("rope_parameters");
-  const bool is_new = parameters.is_object() && parameters.contains(name);
-  if (!is_new) return {old_key, old_value};
-  const std::string key = "rope_parameters." + name;
-  if (!old_value.is_null() && old_value != parameters[name]) {
-    reader.problem(key, parameters[name], old_key + " says otherwise: " + shown(old_value.dump()));
-  }
-  return {key, parameters[name]};
-}
-
-/// Fills rope_scaling from the settings of rope_type llama3.
-void read_llama3_rope(HuggingFaceReader& reader, const HuggingFaceJson& scaling,
-                      std::int64_t positions) {
-  std::string text;
-  const auto take = [&](const char* name, std::optional<HuggingFaceJson> otherwise = {}) {
-    const auto& old = scaling.contains(name) ? scaling[name] : HuggingFaceJson();
-    Twice given = rope_setting(reader, name, std::string("rope_scaling.") + name, old);
-    if (given.value.is_null() && otherwise) given.value = *otherwise;
-    if (!given.value.is_number()) reader.problem(given.key, given.value, "expected a number");
-    return given.value;
-  };
-  for (const char* name : {"factor", "low_freq_factor", "high_freq_factor"}) {
-    const HuggingFaceJson value = take(name);
-    if (value.is_number()) {
-      text += std::string(name) + ": " + write_value(value.get<double>()) + ", ";
-    }
-  }
-  const HuggingFaceJson& top = reader.at("original_max_position_embeddings");
-  const HuggingFaceJson original = top.is_null() ? take("original_max_position_embeddings",
-                                                        static_cast<std::uint64_t>(positions))
-                                                 : top;
-  if (!original.is_number_unsigned()) {
-    return reader.problem("original_max_position_embeddings", original, "expected a whole number");
-  }
-  text += "original_max_position_embeddings: " + std::to_string(original.get<std::uint64_t>());
-  reader.give_text("rope_scaling", "{" + text + "}");
-}
-
-/// `rope_type` decides; older files call it `type`.
-HuggingFaceJson old_rope_type(const HuggingFaceJson& scaling) {
-  for (const char* name : {"rope_type", "type"}) {
-    if (scaling.contains(name)) return scaling[name];
-  }
-  return {};
-}
-
-void read_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t positions) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const HuggingFaceJson& value = reader.at(key);
-    if (!value.is_null() && !value.is_object()) {
-      return reader.problem(key, "expected an object or null");
-    }
-  }
-  for (const char* layers : {"full_attention", "sliding_attention"}) {
-    if (reader.at("rope_parameters").contains(layers)) {
-      return reader.problem("rope_parameters", "all layers have the same RoPE here");
-    }
-  }
-  const HuggingFaceJson scaling =
-      reader.at("rope_scaling").is_object() ? reader.at("rope_scaling") : HuggingFaceJson::object();
-  const Twice theta = rope_setting(reader, "rope_theta", "rope_theta", reader.at("rope_theta"));
-  reader.give("rotary_base", reader.number(theta.key, theta.value, family.rope_theta));
-  const Twice partial = rope_setting(reader, "partial_rotary_factor", "partial_rotary_factor",
-                                     reader.at("partial_rotary_factor"));
-  if (!partial.value.is_null() && partial.value != 1.0) {
-    reader.problem(partial.key, partial.value, "RoPE turns whole heads here");
-  }
-  const Twice kind =
-      rope_setting(reader, "rope_type", "rope_scaling.rope_type", old_rope_type(scaling));
-  if (kind.value == "llama3") return read_llama3_rope(reader, scaling, positions);
-  if (!kind.value.is_null() && kind.value != "default") {
-    return reader.problem(kind.key, kind.value, "RoPE is built as \"default\" and \"llama3\"");
-  }
-  if (kind.value.is_null() && !scaling.empty()) {
-    return reader.problem("rope_scaling", "it needs a rope_type");
-  }
-  reader.give_text("rope_scaling", "{factor: 1}");
-}
-
-/// Whether a layer has the window that the file names: a list may say it for each layer, or a number
-/// of first layers.
-bool some_layer_slides(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                       std::int64_t layers) {
-  if (family.window == HuggingFaceWindow::all || family.window == HuggingFaceWindow::all_if_given ||
-      family.window == HuggingFaceWindow::if_asked_all) {
-    return true;
-  }
-  const HuggingFaceJson& kinds = reader.at("layer_types");
-  if (kinds.is_array()) {
-    return std::find(kinds.begin(), kinds.end(), "sliding_attention") != kinds.end();
-  }
-  if (family.window == HuggingFaceWindow::if_asked_last ||
-      family.window == HuggingFaceWindow::without_rope) {
-    return true;
-  }
-  return reader.size("max_window_layers", family.max_window_layers) < layers;
-}
-
-/// A window that is shorter than the context hides tokens, which attention here does not: whether
-/// there is one.
-bool refuse_window(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t layers,
-                   std::int64_t positions) {
-  const HuggingFaceWindow rule = family.window;
-  if (rule == HuggingFaceWindow::none) return false;
-  if (asks_for_window(rule) && !reader.flag("use_sliding_window", false)) return false;
-  const bool by_default = !reader.has("sliding_window");
-  if (by_default && (rule == HuggingFaceWindow::all_if_given ||
-                     rule == HuggingFaceWindow::without_rope)) {
-    return false;
-  }
-  if (!by_default && reader.at("sliding_window").is_null()) return false;
-  const std::int64_t window = reader.size("sliding_window", usual_window);
-  if (window >= positions || !some_layer_slides(reader, family, layers)) return false;
-  const std::string limit = std::to_string(positions);
-  reader.problem("sliding_window", window,
-                 std::string(by_default ? "this is the value of a missing key; " : "") +
-                     "attention here has no window, and max_position_embeddings is " + limit);
-  return true;
+  refuse_layer_types(reader, layers);
 }
 
 void read_head_size(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t width,
@@ -268,15 +145,99 @@ void read_head_size(HuggingFaceReader& reader, const HuggingFaceFamily& family, 
 }
 
 void read_biases(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
-  const HuggingFaceBias bias = family.bias;
+  const HuggingFaceFamily::Biases& rule = family.biases;
+  const auto flag = [&](std::string_view key, bool missing) {
+    return !key.empty() && reader.flag(std::string(key), missing);
+  };
+  const bool asked = flag(rule.key, rule.usual);
   reader.give("add_bias_linear", false);
-  reader.give("add_qkv_bias",
-              bias == HuggingFaceBias::always ||
-                  (bias == HuggingFaceBias::by_key && reader.flag("qkv_bias", true)));
-  if (bias == HuggingFaceBias::refused) {
-    reader.only("attention_bias", {false}, "the attention's output has no bias here");
+  reader.give("add_qkv_bias", rule.always || asked);
+  if ((rule.out && asked) || flag(rule.out_key, false)) reader.give("add_out_bias", true);
+  if ((rule.mlp && asked) || flag(rule.mlp_key, false)) reader.give("add_mlp_bias", true);
+  for (const char* key : {"attention_bias", "attention_out_bias", "mlp_bias", "use_bias"}) {
+    if (rule.key == key || rule.out_key == key || rule.mlp_key == key) continue;
+    reader.only(key, {false}, "model_type " + std::string(family.type) + " has no such biases");
   }
-  if (family.mlp_bias) reader.only("mlp_bias", {false}, "these MLPs have no biases here");
+}
+
+void read_norms(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
+  reader.give("qk_layernorm", family.qk_norms);
+  if (family.qk_norm_form == QkNormForm::whole) {
+    reader.give("qk_layernorm_form", std::string("whole"));
+  }
+  if (family.qk_norm_after_rope) reader.give("qk_layernorm_after_rope", true);
+  if (family.norm_placement != NormPlacement::pre) {
+    reader.give("norm_placement", std::string(word_of(family.norm_placement)));
+  }
+}
+
+/// Our word for an activation; "" for one that is not built.
+std::string activation_of(const HuggingFaceJson& word) {
+  constexpr std::pair<const char*, const char*> words[] = {{"silu", "silu"},
+                                                           {"swish", "silu"},
+                                                           {"gelu_pytorch_tanh", "gelu"},
+                                                           {"gelu_new", "gelu"},
+                                                           {"gelu_fast", "gelu"},
+                                                           {"relu2", "relu2"},
+                                                           {"quick_gelu", "quick_gelu"}};
+  for (const auto& [theirs, ours] : words) {
+    if (word == theirs) return ours;
+  }
+  return "";
+}
+
+void read_mlp(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
+  const HuggingFaceJson& newer = reader.at("hidden_activation");
+  const char* key = newer.is_null() ? "hidden_act" : "hidden_activation";
+  HuggingFaceJson word = reader.at(key);
+  if (word.is_null()) word = std::string(family.activation);
+  const std::string ours = activation_of(word);
+  if (ours.empty()) {
+    reader.problem(key, "activations are built as silu, gelu_pytorch_tanh, relu2 and quick_gelu");
+  } else if (ours != "silu") {
+    reader.give("activation", ours);
+  }
+  if (!family.gated) reader.give("gated_linear_unit", false);
+}
+
+/// Null means without.
+void read_caps(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
+  for (const auto& [key, missing] :
+       {std::pair{"attn_logit_softcapping", 50.0}, std::pair{"final_logit_softcapping", 30.0}}) {
+    const HuggingFaceJson& given = reader.at(key);
+    if (!family.soft_caps) {
+      reader.only(key, {}, "model_type " + std::string(family.type) + " has no soft caps here");
+    } else if (!reader.has(key)) {
+      reader.give(key, missing);
+    } else if (!given.is_null()) {
+      reader.give(key, reader.number(key, missing));
+    }
+  }
+}
+
+/// Scores, the embedding, what branches add, and logits, which the file divides.
+void read_multipliers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                      std::int64_t width) {
+  if (family.zero_centered_norms) {
+    reader.give("zero_centered_norm", true);
+    reader.give("embedding_multiplier", std::sqrt(static_cast<double>(width)));
+  }
+  if (family.query_pre_attn_scalar > 0) {
+    const double scalar = reader.number("query_pre_attn_scalar", family.query_pre_attn_scalar);
+    if (scalar <= 0) reader.problem("query_pre_attn_scalar", "expected a number above 0");
+    reader.give("softmax_scale", 1 / std::sqrt(scalar > 0 ? scalar : 1.0));
+  }
+  read_caps(reader, family);
+  if (!family.multipliers) return;
+  const auto factor = [&](const char* key) {
+    const double value = reader.number(key, 1.0);
+    if (value <= 0) reader.problem(key, "expected a number above 0");
+    return value > 0 ? value : 1.0;
+  };
+  reader.give("softmax_scale", factor("attention_multiplier"));
+  reader.give("embedding_multiplier", factor("embedding_multiplier"));
+  reader.give("residual_multiplier", factor("residual_multiplier"));
+  reader.give("logit_scale", 1 / factor("logits_scaling"));
 }
 
 void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
@@ -299,14 +260,14 @@ void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   reader.give("max_position_embeddings", positions);
   reader.give("seq_length", positions);
   reader.give("norm_epsilon", reader.number("rms_norm_eps", family.rms_norm_eps));
-  reader.give("tie_word_embeddings", reader.flag("tie_word_embeddings", family.tie_word_embeddings));
+  reader.give("tie_word_embeddings",
+              reader.flag("tie_word_embeddings", family.tie_word_embeddings));
   read_biases(reader, family);
-  reader.give("qk_layernorm", family.qk_norms);
-  reader.only("hidden_act", {"silu", "swish"}, "the MLP of these families has SiLU");
-  const bool refused = refuse_window(reader, family, layers, positions);
-  read_layer_types(reader, layers, refused ? 0 : positions);
-  read_rope(reader, family, positions);
-  read_hugging_face_layers(reader, family, layers);
+  read_norms(reader, family);
+  read_mlp(reader, family);
+  read_multipliers(reader, family, width);
+  const std::string local_rope = read_hugging_face_rope(reader, family, positions);
+  read_hugging_face_layers(reader, family, layers, positions, local_rope);
   if (family.has_experts) read_hugging_face_experts(reader, family, layers);
 }
 
@@ -363,7 +324,7 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   } else {
     read_rotary(reader, *rotary);
   }
-  refuse_other_class(reader, type);
+  refuse_other_class(reader, type, rotary);
   refuse_other_models(reader, type, rotary);
   reader.give("init_method_std", reader.number("initializer_range", 0.02));
   result.model = "{" + result.model + "}";

@@ -8,36 +8,44 @@
 #include <span>
 #include <string_view>
 
+#include "config/schema/choices.h"
+
 namespace trainctl {
 
-/// Which biases of q, k and v there are.
-enum class HuggingFaceBias : std::uint8_t {
-  none,     // and no key says otherwise
-  refused,  // attention_bias asks for all four, which are not built
-  always,
-  by_key,  // qkv_bias, true where it is missing
-};
-
-/// Which layers have the window that a config.json names.
+/// Which layers have the window that a config.json names. layer_types says it instead where it is
+/// there and the rule is not of all layers.
 enum class HuggingFaceWindow : std::uint8_t {
   none,           // of the family
   all,            // every layer; a missing key is a window
   all_if_given,   // the same; a missing key is none
-  later_layers,   // those from max_window_layers on, or as layer_types says
+  later_layers,   // those from max_window_layers on
   if_asked,       // with use_sliding_window: later_layers
   if_asked_all,   // with use_sliding_window: every layer
-  if_asked_last,  // with use_sliding_window: some of them, whichever max_window_layers names
+  if_asked_even,  // with use_sliding_window: layers 0, 2, 4 ... before max_window_layers
   without_rope,   // with use_sliding_window: those without RoPE
+  but_each_nth,   // all but each sliding_window_pattern-th
+};
+
+/// What files call the norms before and after attention, and before and after the MLP.
+enum class HuggingFaceNorms : std::uint8_t {
+  usual,   // input_layernorm, -, post_attention_layernorm, -
+  around,  // input_layernorm, post_attention_layernorm, pre_ and post_feedforward_layernorm
+  glm,  // input_layernorm, post_self_attn_layernorm, post_attention_layernorm, post_mlp_layernorm
 };
 
 /// Whether the family has the window only with use_sliding_window.
 constexpr bool asks_for_window(HuggingFaceWindow rule) {
-  return rule != HuggingFaceWindow::none && rule != HuggingFaceWindow::all &&
-         rule != HuggingFaceWindow::all_if_given && rule != HuggingFaceWindow::later_layers;
+  return rule == HuggingFaceWindow::if_asked || rule == HuggingFaceWindow::if_asked_all ||
+         rule == HuggingFaceWindow::if_asked_even || rule == HuggingFaceWindow::without_rope;
+}
+/// Whether every layer has it or none.
+constexpr bool slides_everywhere(HuggingFaceWindow rule) {
+  return rule == HuggingFaceWindow::all || rule == HuggingFaceWindow::all_if_given ||
+         rule == HuggingFaceWindow::if_asked_all;
 }
 
 struct HuggingFaceFamily {
-  std::string_view type;   // of model_type
+  std::string_view type;        // of model_type
   std::string_view class_name;  // LlamaForCausalLM is that of Llama
   struct Sizes {
     std::int64_t vocab_size, hidden_size, intermediate_size;
@@ -49,11 +57,36 @@ struct HuggingFaceFamily {
   double rope_theta = 10'000;
   bool tie_word_embeddings = false;
   std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
-  HuggingFaceBias bias = HuggingFaceBias::none;
-  bool mlp_bias = false;  // a key of this name asks for biases, which are not built
+  struct Biases {
+    bool always = false;            // of q, k and v
+    std::string_view key{};         // that asks for them
+    bool usual = false;             // its value where it is missing
+    bool out = false, mlp = false;  // it asks for those of the attention's output, of the MLP, too
+    std::string_view out_key{}, mlp_key{};  // keys of their own; false where they are missing
+  } biases{};
   bool qk_norms = false;
+  QkNormForm qk_norm_form = QkNormForm::head;
+  bool qk_norm_after_rope = false;
+  bool long_qk_names = false;  // query_layernorm instead of q_norm
+  NormPlacement norm_placement = NormPlacement::pre;
+  HuggingFaceNorms norm_names = HuggingFaceNorms::usual;
+  std::string_view activation = "silu";  // where hidden_act is missing
+  bool gated = true;
+  bool interleaved = false;          // RoPE turns pairs of neighbours
+  bool partial_rotary = false;       // it may turn a part of each head
+  double partial_rotary_factor = 1;  // where it is missing
+  bool zero_centered_norms = false;  // with a token embedding times sqrt(hidden_size)
+  bool multipliers = false;          // keys that scale scores, embedding, branches and logits
+  double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: no such key
+  bool soft_caps = false;            // keys of scores (50 where it is missing) and logits (30)
+  bool fused_qkv = false;            // one matrix of q, k and v in files
+  bool fused_gate_up = false;        // one matrix of gate and up
   HuggingFaceWindow window = HuggingFaceWindow::none;
   std::int64_t max_window_layers = 28;
+  std::int64_t window_pattern = 0;     // of but_each_nth, where it is missing
+  bool scales_full_rope_only = false;  // layers with a window have RoPE without scaling
+  double local_theta = 0;              // and this base, where it is missing; 0: that of all
+  bool turns_with_window = false;      // where some layers have a window, the others have no RoPE
   std::int64_t no_rope_layer_interval = 0;  // each so many-th layer has no RoPE; 0: all have it
   bool has_experts = false;
   // Of experts; nothing: the key must be there.
@@ -61,6 +94,7 @@ struct HuggingFaceFamily {
       shared_expert_intermediate_size{};
 };
 
+/// Those without experts in the order in which a model is written as one of them.
 std::span<const HuggingFaceFamily> hugging_face_families();
 /// Null for another type.
 const HuggingFaceFamily* hugging_face_family(std::string_view type);

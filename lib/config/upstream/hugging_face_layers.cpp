@@ -1,5 +1,6 @@
-// Layers of a config.json that differ from each other, as kinds of model.layers.
+// Which layers of a config.json have a window and which have RoPE, as kinds of model.layers.
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "config/upstream/hugging_face_reader.h"
@@ -7,52 +8,192 @@
 namespace trainctl {
 namespace {
 
-constexpr std::int64_t most_layers = 10'000;  // that num_layers may be
+constexpr std::int64_t longest_model = 10'000;  // that num_layers may be
+constexpr std::int64_t usual_window = 4096;     // transformers' default of a missing key
 
-/// "rope*3, no_rope": a word for each layer, of `words`.
-std::string pattern_of(const std::vector<bool>& layers, const char* yes, const char* no) {
-  std::string text;
-  for (std::size_t first = 0; first < layers.size();) {
-    std::size_t end = first;
-    while (end < layers.size() && layers[end] == layers[first]) ++end;
-    text += (text.empty() ? "" : ", ") + std::string(layers[first] ? yes : no);
-    if (end - first > 1) text += "*" + std::to_string(end - first);
-    first = end;
+/// Whether layer_types says that a layer slides; empty without a list, or where it is wrong.
+std::vector<bool> listed_windows(HuggingFaceReader& reader, std::int64_t layers) {
+  std::vector<bool> slides;
+  const HuggingFaceJson& words = reader.at("layer_types");
+  if (words.is_null()) return slides;
+  if (!words.is_array() || std::ssize(words) != layers) {
+    reader.problem("layer_types",
+                   "expected a list of " + std::to_string(layers) + " words, one a layer");
+    return slides;
   }
-  return text;
+  for (const HuggingFaceJson& word : words) {
+    if (word != "full_attention" && word != "sliding_attention") {
+      reader.problem("layer_types", word,
+                     "attention is built as full_attention and sliding_attention");
+      return {};
+    }
+    slides.push_back(word == "sliding_attention");
+  }
+  return slides;
+}
+
+/// Keys that a query of a layer with the window sees; 0: the file asks for no window, or for one
+/// that hides nothing.
+std::int64_t window_of(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                       std::int64_t positions) {
+  const HuggingFaceWindow rule = family.window;
+  if (rule == HuggingFaceWindow::none) return 0;
+  if (asks_for_window(rule) && !reader.flag("use_sliding_window", false)) return 0;
+  const bool missing_is_none =
+      rule == HuggingFaceWindow::all_if_given || rule == HuggingFaceWindow::without_rope;
+  if (!reader.has("sliding_window") && missing_is_none) return 0;
+  if (reader.has("sliding_window") && reader.at("sliding_window").is_null()) return 0;
+  const std::int64_t window = reader.size("sliding_window", usual_window);
+  return window < positions ? window : 0;
+}
+
+/// Each so many-th layer has no window. A text has a letter for each layer of the pattern, which
+/// ends with the one without: "LLLG".
+std::int64_t window_pattern(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
+  const char* key =
+      reader.has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
+  const HuggingFaceJson& given = reader.at(key);
+  if (!given.is_string()) return reader.size(key, family.window_pattern);
+  const auto text = given.get<std::string>();
+  const bool plain = !text.empty() && text.find('G') == text.size() - 1 &&
+                     text.find_first_not_of('L') == text.size() - 1;
+  if (!plain) reader.problem(key, "expected L for each layer with a window and one G at the end");
+  return plain ? std::ssize(text) : family.window_pattern;
+}
+
+/// Whether each layer has the window.
+std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                                 const std::vector<bool>& turns, std::int64_t positions) {
+  const auto layers = std::ssize(turns);
+  const std::vector<bool> listed = listed_windows(reader, layers);
+  const HuggingFaceJson& window = reader.at("sliding_window");
+  const bool hides = window.is_number() && window < positions;
+  if (family.window == HuggingFaceWindow::none && hides &&
+      std::ranges::find(listed, true) != listed.end()) {
+    reader.problem("layer_types", "sliding_attention",
+                   "model_type " + std::string(family.type) + " has no window");
+  }
+  if (slides_everywhere(family.window)) return std::vector<bool>(turns.size(), true);
+  if (family.window == HuggingFaceWindow::none) return std::vector<bool>(turns.size(), false);
+  if (!listed.empty()) return listed;
+  std::vector<bool> slides;
+  if (family.window == HuggingFaceWindow::but_each_nth) {
+    const std::int64_t every = window_pattern(reader, family);
+    for (std::int64_t layer = 1; layer <= layers; ++layer) slides.push_back(layer % every != 0);
+    return slides;
+  }
+  const std::int64_t first = family.window == HuggingFaceWindow::without_rope
+                                 ? 0
+                                 : reader.size("max_window_layers", family.max_window_layers);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const bool turned = turns[static_cast<std::size_t>(layer)];
+    slides.push_back(family.window == HuggingFaceWindow::without_rope ? !turned
+                     : family.window == HuggingFaceWindow::if_asked_even
+                         ? layer % 2 == 0 && layer < first
+                         : layer >= first);
+  }
+  return slides;
 }
 
 /// Whether each layer has RoPE: 1 in the list no_rope_layers, or all but every n-th layer.
-std::vector<bool> layers_with_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                                   std::int64_t layers) {
-  std::vector<bool> turns;
+std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                                 std::int64_t layers) {
+  std::vector<bool> turns(static_cast<std::size_t>(layers), true);
+  if (family.no_rope_layer_interval == 0) return turns;
   const HuggingFaceJson& list = reader.at("no_rope_layers");
   if (list.is_null()) {
     const std::int64_t every = reader.size("no_rope_layer_interval", family.no_rope_layer_interval);
-    for (std::int64_t layer = 1; layer <= layers; ++layer) turns.push_back(layer % every != 0);
+    for (std::int64_t layer = every; layer <= layers; layer += every) {
+      turns[static_cast<std::size_t>(layer) - 1] = false;
+    }
     return turns;
   }
   const auto is_mark = [](const HuggingFaceJson& one) { return one == 0 || one == 1; };
   if (!list.is_array() || std::ssize(list) != layers || !std::ranges::all_of(list, is_mark)) {
     reader.problem("no_rope_layers", "expected a list of " + std::to_string(layers) +
                                          " numbers, 1 for a layer with RoPE and 0 for one without");
-    return std::vector<bool>(static_cast<std::size_t>(layers), true);
+    return turns;
   }
-  for (const HuggingFaceJson& one : list) turns.push_back(one == 1);
+  for (std::size_t layer = 0; layer < turns.size(); ++layer) turns[layer] = list[layer] == 1;
   return turns;
+}
+
+/// What of a layer the file says by itself.
+struct LayerKeys {
+  bool turns = true;
+  std::int64_t window = 0;  // 0: none
+  bool local = false;       // RoPE of layers with a window
+  bool operator==(const LayerKeys&) const = default;
+};
+
+bool differ(const std::vector<LayerKeys>& layers, const auto LayerKeys::*part) {
+  return std::ranges::any_of(
+      layers, [&](const LayerKeys& one) { return one.*part != layers.front().*part; });
+}
+
+/// A name for a kind of these layers, of the parts in which they differ: "sliding", "no_rope".
+std::string name_of(const LayerKeys& one, const std::vector<LayerKeys>& layers) {
+  std::string name;
+  if (differ(layers, &LayerKeys::window) || differ(layers, &LayerKeys::local)) {
+    name = one.window > 0 || one.local ? "sliding" : "full";
+  }
+  if (!differ(layers, &LayerKeys::turns)) return name.empty() ? "all" : name;
+  return name + (name.empty() ? "" : "_") + (one.turns ? "rope" : "no_rope");
+}
+
+/// "rope*3, no_rope"
+std::string pattern_of(const std::vector<LayerKeys>& layers) {
+  std::string text;
+  for (auto first = layers.begin(); first != layers.end();) {
+    const auto end =
+        std::find_if(first, layers.end(), [&](const LayerKeys& one) { return one != *first; });
+    text += (text.empty() ? "" : ", ") + name_of(*first, layers);
+    if (end - first > 1) text += "*" + std::to_string(end - first);
+    first = end;
+  }
+  return text;
+}
+
+/// `local_rope`: keys of the layers with RoPE of their own.
+void give_kinds(HuggingFaceReader& reader, const std::vector<LayerKeys>& layers,
+                const std::string& local_rope) {
+  std::vector<LayerKeys> kinds;
+  std::string text;
+  for (const LayerKeys& one : layers) {
+    if (std::ranges::find(kinds, one) != kinds.end()) continue;
+    kinds.push_back(one);
+    text += (text.empty() ? "{name: " : ", {name: ") + name_of(one, layers);
+    if (!one.turns) text += ", use_rope: false";
+    if (one.window > 0) text += ", sliding_window: " + std::to_string(one.window);
+    if (one.local) text += local_rope;
+    text += "}";
+  }
+  reader.give_text("layers", "[" + text + "]");
+  reader.give("layer_pattern", pattern_of(layers));
 }
 
 }  // namespace
 
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                              std::int64_t layers) {
-  if (family.no_rope_layer_interval == 0 || layers > most_layers) return;  // num_layers says so
-  const std::vector<bool> turns = layers_with_rope(reader, family, layers);
-  const auto first_without = std::ranges::find(turns, false);
-  if (first_without == turns.end()) return;
-  if (std::ranges::find(turns, true) == turns.end()) return reader.give("use_rope", false);
-  reader.give_text("layers", "[{name: rope, use_rope: true}, {name: no_rope, use_rope: false}]");
-  reader.give("layer_pattern", pattern_of(turns, "rope", "no_rope"));
+                              std::int64_t layers, std::int64_t positions,
+                              const std::string& local_rope) {
+  if (layers > longest_model) return;  // num_layers says so
+  const std::vector<bool> turns = turning_layers(reader, family, layers);
+  const std::vector<bool> slides = sliding_layers(reader, family, turns, positions);
+  const std::int64_t window = window_of(reader, family, positions);
+  std::vector<LayerKeys> keys;
+  const bool has_window = !reader.has("sliding_window") || !reader.at("sliding_window").is_null();
+  for (std::size_t layer = 0; layer < turns.size(); ++layer) {
+    const bool turned = turns[layer] && (!family.turns_with_window || !has_window || slides[layer]);
+    keys.push_back(
+        {turned, slides[layer] ? window : 0, !local_rope.empty() && has_window && slides[layer]});
+  }
+  if (differ(keys, &LayerKeys::turns) || differ(keys, &LayerKeys::window) ||
+      differ(keys, &LayerKeys::local) || keys.front().local) {
+    return give_kinds(reader, keys, local_rope);
+  }
+  if (!keys.front().turns) reader.give("use_rope", false);
+  if (keys.front().window > 0) reader.give("sliding_window", keys.front().window);
 }
 
 }  // namespace trainctl

@@ -1,4 +1,5 @@
-// The typed values of one config.json, with their problems; internal to the files hugging_face*.cpp.
+// The typed values of one config.json, with their problems; internal to the files
+// hugging_face*.cpp.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +76,10 @@ class HuggingFaceReader {
     problem(key, rule);
   }
 
+  /// The same file with other values of some keys; problems are added to the same list.
+  HuggingFaceReader with(const HuggingFaceJson& root) const { return {root, result_}; }
+  const HuggingFaceJson& root() const { return root_; }
+
   /// Adds a key of our model section.
   template <class Value>
   void give(const std::string& key, const Value& value) {
@@ -100,8 +105,13 @@ class HuggingFaceReader {
 /// model types with experts; `layers` of the model.
 void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                                std::int64_t layers);
-/// The part that says which layers have RoPE.
+/// The part that says which layers have a window and which have RoPE.
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                              std::int64_t layers);
+                              std::int64_t layers, std::int64_t positions,
+                              const std::string& local_rope);
+/// The part that says how RoPE turns, in both spellings. Returns the keys in which layers with a
+/// window differ from the others, as ", rotary_base: 10000.0"; "" where they do not.
+std::string read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                                   std::int64_t positions);
 
 }  // namespace trainctl

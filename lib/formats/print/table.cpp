@@ -21,8 +21,8 @@ std::string print_table(const PrintInput& input) {
   check_rank(input);
   const Plan& plan = input.plan;
   const Timeline timeline = make_timeline(plan);
-  std::string text = mesh_section(plan) + "\n" + kinds_section(plan) + search_section(input) + groups_section(input) +
-                     "\n" + stages_section(plan, timeline) + "\n" +
+  std::string text = mesh_section(plan) + "\n" + kinds_section(plan) + search_section(input) +
+                     groups_section(input) + "\n" + stages_section(plan, timeline) + "\n" +
                      schedule_section(input, timeline) + "\n" + parameters_section(input) + "\n" +
                      memory_section(input) + "\n" +
                      (input.config == nullptr ? "" : recompute_section(input) + "\n") +

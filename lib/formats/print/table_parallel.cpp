@@ -160,8 +160,9 @@ std::string mesh_section(const Plan& plan) {
 
 std::string kinds_section(const Plan& plan) {
   if (!plan.model.names_kinds()) return "";
-  std::string text = "kinds of layers  (of one layer: parameters; work of a step over all ranks; "
-                     "what a rank keeps of a micro-batch)\n";
+  std::string text =
+      "kinds of layers  (of one layer: parameters; work of a step over all ranks; "
+      "what a rank keeps of a micro-batch)\n";
   for (const KindCost& cost : kind_costs(plan)) {
     const LayerKind& kind = cost.kind;
     const std::vector<int> layers(cost.layers.begin(), cost.layers.end());
@@ -173,8 +174,7 @@ std::string kinds_section(const Plan& plan) {
     text += labelled(kind.name, grouped_count(std::ssize(layers), "layer") + " (" +
                                     fold_ranks(layers) + "): " + form + "; " +
                                     format_count(static_cast<double>(cost.parameters)) + ", " +
-                                    operations_text(cost.flops) + ", " +
-                                    format_bytes(cost.kept));
+                                    operations_text(cost.flops) + ", " + format_bytes(cost.kept));
   }
   return text + "\n";
 }

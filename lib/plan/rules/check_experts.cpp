@@ -110,10 +110,8 @@ void check_expert_groups(const Facts& facts, Check& check) {
 void check_shared_experts(const Facts& facts, Check& check) {
   const char* path = "moe.shared_expert_intermediate_size";
   const std::int64_t width = facts.model.shared_ffn;
-  const std::string biases =
-      facts.config.model.add_mlp_bias ? "add_mlp_bias" : "add_bias_linear";
-  if (width > 0 && facts.model.mlp_bias &&
-      check.clean({path, "model." + biases, "model.family"})) {
+  const std::string biases = facts.config.model.add_mlp_bias ? "add_mlp_bias" : "add_bias_linear";
+  if (width > 0 && facts.model.mlp_bias && check.clean({path, "model." + biases, "model.family"})) {
     check.error("expert-bias", path,
                 named("shared_expert_intermediate_size", width) +
                     " must not be given when linear layers have biases (" + biases +
@@ -263,8 +261,8 @@ void check_learning(const Facts& facts, Check& check) {
 }
 
 bool says_experts(const ModelConfig& model) {
-  return std::ranges::any_of(
-      model.layers, [](const LayerEntry& entry) { return entry.experts.has_value(); });
+  return std::ranges::any_of(model.layers,
+                             [](const LayerEntry& entry) { return entry.experts.has_value(); });
 }
 
 /// Entries of model.layers that say whether their layers have experts.

@@ -174,11 +174,10 @@ void check_names(const ModelConfig& model, Check& check) {
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const std::string& name = model.layers[i].name;
     const std::string path = "model.layers." + std::to_string(i) + ".name";
-    const bool plain = std::ranges::all_of(
-        name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    const bool plain =
+        std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     if (!plain) {
-      check.error("layer-kinds", path,
-                  "a name has letters, digits and _, found \"" + name + "\"",
+      check.error("layer-kinds", path, "a name has letters, digits and _, found \"" + name + "\"",
                   "write a name like local or full_1");
     }
     const auto same = std::ranges::find(model.layers, name, &LayerEntry::name);

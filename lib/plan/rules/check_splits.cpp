@@ -371,8 +371,7 @@ void check_whole_norm(const Facts& facts, const ModelShape& shape, Check& check)
   if (!whole || !facts.mesh_is_clean(check) || !check.clean({path})) return;
   if (facts.mesh.tp == 1 || !facts.operators.any_attention(SplitBy::features)) return;
   check.error("whole-norm-split", path,
-              "qk_layernorm_form is whole, but " +
-                  named("tensor_parallel", facts.mesh.tp) +
+              "qk_layernorm_form is whole, but " + named("tensor_parallel", facts.mesh.tp) +
                   " ranks divide the heads that the norm is over",
               "set tensor_parallel to 1 and use other axes, or split attention by tokens with "
               "parallel.operator_splits");

@@ -148,8 +148,8 @@ class ParameterTable {
       case Place::vocabulary: return over(Axis::tp, 0);
       case Place::row: return over(Axis::tp, 1);
       case Place::key_value:
-        row.tp_copies =
-            std::max<std::int64_t>(1, mesh.tp / std::max<std::int64_t>(1, model_.kind(unit_ - 1).kv_heads));
+        row.tp_copies = std::max<std::int64_t>(
+            1, mesh.tp / std::max<std::int64_t>(1, model_.kind(unit_ - 1).kv_heads));
         row.shape[0] *= row.tp_copies;  // first: there may be fewer rows than ranks
         return over(Axis::tp, 0);
       case Place::expert_column: over(Axis::ep, 0); return over(Axis::etp, 1);

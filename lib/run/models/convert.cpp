@@ -47,7 +47,7 @@ Source open_source(const ConvertRequest& request) {
 
 std::int64_t parameters_of(const ModelShape& model) {
   std::int64_t count = 0;
-  for (const HuggingFaceTensor& tensor : hugging_face_tensors(model)) {
+  for (const HuggingFaceTensor& tensor : hugging_face_tensors(model, written_forms(model))) {
     if (!tensor.pieces.empty()) count += tensor.shape.numel();
   }
   return count;
