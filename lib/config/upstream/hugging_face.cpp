@@ -267,8 +267,9 @@ void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   read_mlp(reader, family);
   read_multipliers(reader, family, width);
   const std::string local_rope = read_hugging_face_rope(reader, family, positions);
-  read_hugging_face_layers(reader, family, layers, positions, local_rope);
-  if (family.has_experts) read_hugging_face_experts(reader, family, layers);
+  std::set<std::int64_t> routed;
+  if (family.has_experts) routed = read_hugging_face_experts(reader, family, layers);
+  read_hugging_face_layers(reader, family, layers, positions, local_rope, routed);
 }
 
 /// "dots1, gpt2, llama or qwen2"

@@ -44,23 +44,23 @@ bool give_layers(HuggingFaceReader& reader, const std::set<std::int64_t>& wanted
 }
 
 /// Layer i has experts if decoder_sparse_step divides i + 1, unless mlp_only_layers names it.
-void read_qwen_layers(HuggingFaceReader& reader, std::int64_t layers) {
-  if (layers > most_layers) return;  // num_layers says so
+/// Returns them where no keys of section moe say it.
+std::set<std::int64_t> read_qwen_layers(HuggingFaceReader& reader, std::int64_t layers) {
+  if (layers > most_layers) return {};  // num_layers says so
   const std::int64_t step = reader.size("decoder_sparse_step", 1);
   const HuggingFaceJson& plain = reader.at("mlp_only_layers");
   if (!plain.is_null() && !plain.is_array()) {
-    return reader.problem("mlp_only_layers", "expected a list of layers");
+    reader.problem("mlp_only_layers", "expected a list of layers");
+    return {};
   }
   std::set<std::int64_t> wanted;
   for (std::int64_t i = 0; i < layers; ++i) {
     const bool is_plain = std::find(plain.begin(), plain.end(), i) != plain.end();
     if (!is_plain && (i + 1) % step == 0) wanted.insert(i);
   }
-  if (wanted.empty()) return reader.problem("mlp_only_layers", "no layer has experts");
-  if (give_layers(reader, wanted, layers)) return;
-  reader.problem(step > 1 ? "decoder_sparse_step" : "mlp_only_layers",
-                 "after the first layers, every n-th layer of the model counted from 0 has experts "
-                 "here");
+  if (wanted.empty()) reader.problem("mlp_only_layers", "no layer has experts");
+  if (wanted.empty() || give_layers(reader, wanted, layers)) return {};
+  return wanted;
 }
 
 /// Before a rule about a key that may be missing.
@@ -115,8 +115,9 @@ void read_mixtral(HuggingFaceReader& reader) {
 
 }  // namespace
 
-void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceFamily& defaults,
-                               std::int64_t layers) {
+std::set<std::int64_t> read_hugging_face_experts(HuggingFaceReader& reader,
+                                                 const HuggingFaceFamily& defaults,
+                                                 std::int64_t layers) {
   const std::string_view type = defaults.type;
   const bool is_mixtral = type == "mixtral";
   const bool is_dots = type == "dots1";
@@ -130,16 +131,22 @@ void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceFamil
   reader.give_moe("router_score_function", std::string(is_dots ? "sigmoid" : "softmax"));
   reader.give_moe("router_topk_scaling_factor",
                   is_dots ? reader.number("routed_scaling_factor", 1.0) : 1.0);
-  if (is_dots) return read_dots(reader, defaults, topk);
+  if (is_dots) {
+    read_dots(reader, defaults, topk);
+    return {};
+  }
   reader.give_moe("router_pre_softmax", !is_mixtral && !reader.flag("norm_topk_prob", false));
-  if (is_mixtral) return read_mixtral(reader);
+  if (is_mixtral) {
+    read_mixtral(reader);
+    return {};
+  }
   if (type == "qwen2_moe") {
     reader.give_moe("shared_expert_intermediate_size",
                     reader.size_or("shared_expert_intermediate_size",
                                    defaults.shared_expert_intermediate_size));
     reader.give_moe("shared_expert_gate", true);
   }
-  read_qwen_layers(reader, layers);
+  return read_qwen_layers(reader, layers);
 }
 
 }  // namespace trainctl

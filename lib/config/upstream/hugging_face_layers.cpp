@@ -1,6 +1,6 @@
 // Which layers of a config.json have a window and which have RoPE, as kinds of model.layers.
 #include <algorithm>
-#include <map>
+#include <set>
 #include <vector>
 
 #include "config/upstream/hugging_face_reader.h"
@@ -123,6 +123,7 @@ struct LayerKeys {
   bool turns = true;
   std::int64_t window = 0;  // 0: none
   bool local = false;       // RoPE of layers with a window
+  bool routed = false;      // experts, where the file says it of each layer
   bool operator==(const LayerKeys&) const = default;
 };
 
@@ -137,8 +138,10 @@ std::string name_of(const LayerKeys& one, const std::vector<LayerKeys>& layers) 
   if (differ(layers, &LayerKeys::window) || differ(layers, &LayerKeys::local)) {
     name = one.window > 0 || one.local ? "sliding" : "full";
   }
-  if (!differ(layers, &LayerKeys::turns)) return name.empty() ? "all" : name;
-  return name + (name.empty() ? "" : "_") + (one.turns ? "rope" : "no_rope");
+  const auto add = [&](const char* part) { name += (name.empty() ? "" : "_") + std::string(part); };
+  if (differ(layers, &LayerKeys::turns)) add(one.turns ? "rope" : "no_rope");
+  if (differ(layers, &LayerKeys::routed)) add(one.routed ? "experts" : "dense");
+  return name.empty() ? "all" : name;
 }
 
 /// "rope*3, no_rope"
@@ -166,6 +169,9 @@ void give_kinds(HuggingFaceReader& reader, const std::vector<LayerKeys>& layers,
     if (!one.turns) text += ", use_rope: false";
     if (one.window > 0) text += ", sliding_window: " + std::to_string(one.window);
     if (one.local) text += local_rope;
+    if (differ(layers, &LayerKeys::routed)) {
+      text += std::string(", experts: ") + (one.routed ? "true" : "false");
+    }
     text += "}";
   }
   reader.give_text("layers", "[" + text + "]");
@@ -176,7 +182,7 @@ void give_kinds(HuggingFaceReader& reader, const std::vector<LayerKeys>& layers,
 
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                               std::int64_t layers, std::int64_t positions,
-                              const std::string& local_rope) {
+                              const std::string& local_rope, const std::set<std::int64_t>& routed) {
   if (layers > longest_model) return;  // num_layers says so
   const std::vector<bool> turns = turning_layers(reader, family, layers);
   const std::vector<bool> slides = sliding_layers(reader, family, turns, positions);
@@ -185,11 +191,12 @@ void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily
   const bool has_window = !reader.has("sliding_window") || !reader.at("sliding_window").is_null();
   for (std::size_t layer = 0; layer < turns.size(); ++layer) {
     const bool turned = turns[layer] && (!family.turns_with_window || !has_window || slides[layer]);
-    keys.push_back(
-        {turned, slides[layer] ? window : 0, !local_rope.empty() && has_window && slides[layer]});
+    keys.push_back({turned, slides[layer] ? window : 0,
+                    !local_rope.empty() && has_window && slides[layer],
+                    routed.contains(static_cast<std::int64_t>(layer))});
   }
   if (differ(keys, &LayerKeys::turns) || differ(keys, &LayerKeys::window) ||
-      differ(keys, &LayerKeys::local) || keys.front().local) {
+      differ(keys, &LayerKeys::local) || differ(keys, &LayerKeys::routed) || keys.front().local) {
     return give_kinds(reader, keys, local_rope);
   }
   if (!keys.front().turns) reader.give("use_rope", false);

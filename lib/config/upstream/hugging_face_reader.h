@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,13 +103,16 @@ class HuggingFaceReader {
 };
 
 /// The part of a config.json that says where the experts are and how they are chosen, for the
-/// model types with experts; `layers` of the model.
-void read_hugging_face_experts(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                               std::int64_t layers);
-/// The part that says which layers have a window and which have RoPE.
+/// model types with experts; `layers` of the model. Returns the layers with experts where no key of
+/// section moe says which they are.
+std::set<std::int64_t> read_hugging_face_experts(HuggingFaceReader& reader,
+                                                 const HuggingFaceFamily& family,
+                                                 std::int64_t layers);
+/// The part that says which layers have a window and which have RoPE. `local_rope`: keys of RoPE of
+/// those with a window; `routed`: the layers with experts, where kinds of layers must say it.
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                               std::int64_t layers, std::int64_t positions,
-                              const std::string& local_rope);
+                              const std::string& local_rope, const std::set<std::int64_t>& routed);
 /// The part that says how RoPE turns, in both spellings. Returns the keys in which layers with a
 /// window differ from the others, as ", rotary_base: 10000.0"; "" where they do not.
 std::string read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
