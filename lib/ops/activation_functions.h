@@ -1,5 +1,5 @@
 // The functions of activations, shared by all back ends. Math is what a back end has: its real
-// type, exp, tanh and sigmoid, and whether it takes GELU by the logistic function (one exponential,
+// type, exp, tanh, sigmoid and fma, and whether it takes GELU by the logistic function (one exponential,
 // no cancellation far below zero) or by tanh. A function has its value, a factor times the value,
 // and a factor times the slope, each in an order that keeps its bits. A new one is a struct and a
 // case of with_activation.
@@ -71,7 +71,7 @@ struct Silu {
   static constexpr Real times_value(Real factor, Real x) { return factor * x * Math::sigmoid(x); }
   static constexpr Real times_slope(Real factor, Real x) {
     const Real sigmoid = Math::sigmoid(x);
-    return factor * sigmoid * (1 + x * (1 - sigmoid));
+    return factor * sigmoid * Math::fma(x, 1 - sigmoid, Real{1});
   }
 };
 
@@ -87,7 +87,7 @@ struct QuickGelu {
   static constexpr Real times_value(Real factor, Real x) { return factor * value(x); }
   static constexpr Real times_slope(Real factor, Real x) {
     const Real sigmoid = Math::sigmoid(alpha * x);
-    return factor * sigmoid * (1 + alpha * x * (1 - sigmoid));
+    return factor * sigmoid * Math::fma(alpha * x, 1 - sigmoid, Real{1});
   }
 };
 

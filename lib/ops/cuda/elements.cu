@@ -46,6 +46,7 @@ struct DeviceMath {
   static constexpr bool by_sigmoid = false;
   __host__ __device__ static float exp(float x) { return expf(x); }
   __host__ __device__ static float tanh(float x) { return tanhf(x); }
+  __host__ __device__ static float fma(float a, float b, float c) { return fmaf(a, b, c); }
   __host__ __device__ static float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 };
 

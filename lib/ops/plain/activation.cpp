@@ -15,6 +15,7 @@ struct PlainMath {
   static constexpr bool by_sigmoid = false;
   static double exp(double x) { return std::exp(x); }
   static double tanh(double x) { return std::tanh(x); }
+  static double fma(double a, double b, double c) { return std::fma(a, b, c); }
   static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 };
 
