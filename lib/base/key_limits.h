@@ -6,8 +6,8 @@
 
 namespace trainctl {
 
-/// The last `window` keys up to its own, or those of its chunk of `chunk` tokens of the document. 0:
-/// all of them. At most one of the two is given.
+/// The last `window` keys up to its own, or those of its chunk of `chunk` tokens of the document.
+/// 0: all of them. At most one of the two is given.
 struct KeyLimits {
   std::int64_t window = 0, chunk = 0;
 

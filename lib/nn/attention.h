@@ -34,9 +34,9 @@ struct Attention {
   Norm q_norm, k_norm;      // empty without q/k norm
   bool whole_norm = false;  // over all heads at once
   bool norm_after_rope = false;
-  Tensor rope_table;    // [positions, RopeForm::size] fp32; empty without RoPE
+  Tensor rope_table;      // [positions, RopeForm::size] fp32; empty without RoPE
   bool adjacent = false;  // RopeForm::interleaved
-  float dropout = 0;    // of the probabilities
+  float dropout = 0;      // of the probabilities
   std::int64_t dropout_site = 0;
   std::int64_t first_head = 0;  // that attention works on
   std::int64_t heads = 0;       // of all ranks

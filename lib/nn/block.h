@@ -1,4 +1,5 @@
-// A transformer block: attention and a feed-forward layer, with norms before or after these branches.
+// A transformer block: attention and a feed-forward layer, with norms before or after these
+// branches.
 #pragma once
 
 #include <variant>
@@ -44,8 +45,8 @@ struct Block {
   Norm post_norm1, post_norm2;  // empty without norms after them
   Attention attention;
   FeedForward mlp;
-  Group* group = nullptr;  // of the ranks that share a sliced input
-  float dropout = 0;       // of both branches
+  Group* group = nullptr;   // of the ranks that share a sliced input
+  float dropout = 0;        // of both branches
   float branch_factor = 1;  // of both, where they are added to the stream
   std::int64_t attention_site = 0;
   std::int64_t mlp_site = 0;

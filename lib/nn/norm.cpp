@@ -56,8 +56,8 @@ Norm make_norm(const WeightSource& weights, const std::string& name, NormKind ki
                const ModelShape& model) {
   const bool has_bias = kind == NormKind::layer_norm;
   return {weights(name + ".weight"), has_bias ? weights(name + ".bias") : Weight{},
-          static_cast<float>(model.norm_epsilon),
-          static_cast<float>(model.residual_multiplier), model.zero_centered_norm};
+          static_cast<float>(model.norm_epsilon), static_cast<float>(model.residual_multiplier),
+          model.zero_centered_norm};
 }
 
 }  // namespace trainctl

@@ -87,8 +87,7 @@ class DecoderStage final : public Stage {
     if (unit == 0) {
       embedding_ = make_embedding(input.weights, input.model, input.tp, input.splits.embedding);
     } else if (unit == head_unit_) {
-      final_norm_ =
-          make_norm(input.weights, "final_norm", input.model.norm_kind, input.model);
+      final_norm_ = make_norm(input.weights, "final_norm", input.model.norm_kind, input.model);
       head_ = make_vocab_head(input.weights, input.model, input.tp, input.splits.head, *alone_);
     } else {
       block_at_.resize(static_cast<std::size_t>(unit) + 1);

@@ -1,8 +1,8 @@
 // The functions of activations, shared by all back ends. Math is what a back end has: its real
-// type, exp, tanh, sigmoid and fma, and whether it takes GELU by the logistic function (one exponential,
-// no cancellation far below zero) or by tanh. A function has its value, a factor times the value,
-// and a factor times the slope, each in an order that keeps its bits. A new one is a struct and a
-// case of with_activation.
+// type, exp, tanh, sigmoid and fma, and whether it takes GELU by the logistic function (one
+// exponential, no cancellation far below zero) or by tanh. A function has its value, a factor times
+// the value, and a factor times the slope, each in an order that keeps its bits. A new one is a
+// struct and a case of with_activation.
 #pragma once
 
 #include <string_view>

@@ -5,8 +5,7 @@
 namespace trainctl {
 
 void add(const OpContext& context, const Add& args) {
-  check(args.a.empty() || is_float(args.a), "add", "a must be fp32, bf16 or fp16",
-        {{"a", args.a}});
+  check(args.a.empty() || is_float(args.a), "add", "a must be fp32, bf16 or fp16", {{"a", args.a}});
   const bool adds = !args.y.empty() && is_float(args.y) && !args.b.empty() &&
                     args.b.shape == args.y.shape &&
                     (args.b.dtype == args.y.dtype || args.b.dtype == DType::f32);

@@ -23,7 +23,8 @@ void rope(const OpContext& context, const Rope& args) {
         {{"x", args.x}, {"position", args.position}});
   check(!args.table.empty() && args.table.dtype == DType::f32 && args.table.shape.rank() == 2 &&
             args.table.columns() % 2 == 0 && args.table.columns() <= args.head_dim,
-        op, "table must be fp32 with an even number of columns, at most head_dim", {{"x", args.x}, {"table", args.table}});
+        op, "table must be fp32 with an even number of columns, at most head_dim",
+        {{"x", args.x}, {"table", args.table}});
   dispatch(context, &Kernels::rope, args, op);
 }
 
@@ -75,8 +76,7 @@ double frequency_of(std::int64_t pair, double size, const RopeScaling& scaling) 
     case RopeType::linear: return frequency / scaling.factor;
     case RopeType::llama3: return llama3_frequency(frequency, scaling);
     case RopeType::yarn: return yarn_frequency(frequency, at, size, scaling);
-    case RopeType::longrope:
-      return frequency / scaling.pair_factor[static_cast<std::size_t>(pair)];
+    case RopeType::longrope: return frequency / scaling.pair_factor[static_cast<std::size_t>(pair)];
     case RopeType::none:
     case RopeType::alpha: break;
   }

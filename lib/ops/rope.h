@@ -26,8 +26,8 @@ void rope(const OpContext& context, const Rope& args);
 struct RopeScaling {
   RopeType type = RopeType::none;
   double theta = 10000.0;
-  double factor = 1.0;               // of linear, llama3 and yarn
-  double original_positions = 8192;  // of llama3, yarn and longrope
+  double factor = 1.0;                                             // of linear, llama3 and yarn
+  double original_positions = 8192;                                // of llama3, yarn and longrope
   double low_frequency_factor = 1.0, high_frequency_factor = 4.0;  // of llama3
   double beta_fast = 32, beta_slow = 1;                            // of yarn: turns
   bool truncate = true;             // of yarn: its bounds are whole pairs

@@ -665,9 +665,8 @@ TEST_CASE("a factor of Megatron's RoPE scaling belongs to its switch") {
   CHECK(contains(with("--use-rope-scaling --rope-scaling-factor 32").text, "factor: 32"));
   CHECK(contains(with("--use-rope-scaling").text, "factor: 8"));
   CHECK_FALSE(contains(with("--rope-scaling-factor 32").text, "factor: 32"));
-  for (const char* other :
-       {"--multi-latent-attention", "--mtp-num-layers 1", "--window-size 128 1",
-        "--softmax-type learnable"}) {
+  for (const char* other : {"--multi-latent-attention", "--mtp-num-layers 1", "--window-size 128 1",
+                            "--softmax-type learnable"}) {
     CAPTURE(other);
     CHECK_FALSE(with(other).ok);
   }

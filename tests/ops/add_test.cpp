@@ -51,8 +51,7 @@ TEST_CASE("add takes b times a factor, with a or alone, also in place") {
     for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
       Values got(Shape{count}, type);
       const Host host(*kernels);
-      add(host.context(),
-          {.a = a.tensor(), .b = b.tensor(), .y = got.tensor(), .factor = 0.22F});
+      add(host.context(), {.a = a.tensor(), .b = b.tensor(), .y = got.tensor(), .factor = 0.22F});
       CHECK(difference(got, sum) < tolerance(type));
       Values alone = b;
       add(host.context(), {.a = {}, .b = alone.tensor(), .y = alone.tensor(), .factor = 0.22F});

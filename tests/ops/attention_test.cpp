@@ -190,9 +190,9 @@ TEST_CASE("attention keeps to documents") {
 
 TEST_CASE("attention of a window or of chunks agrees with the plain kernel") {
   for (const DType dtype : float_types) {
-    for (const KeyLimits limits : {KeyLimits{1, 0}, KeyLimits{3, 0}, KeyLimits{64, 0},
-                                   KeyLimits{130, 0}, KeyLimits{500, 0}, KeyLimits{0, 1},
-                                   KeyLimits{0, 48}, KeyLimits{0, 200}}) {
+    for (const KeyLimits limits :
+         {KeyLimits{1, 0}, KeyLimits{3, 0}, KeyLimits{64, 0}, KeyLimits{130, 0}, KeyLimits{500, 0},
+          KeyLimits{0, 1}, KeyLimits{0, 48}, KeyLimits{0, 200}}) {
       INFO("window " << limits.window << " chunk " << limits.chunk);
       Problem problem = square(2, 330, 2, 1, 20, dtype);
       problem.shape.limits = limits;

@@ -37,9 +37,8 @@ Values run(const Kernels& kernels, const Problem& problem, Values x, int threads
   const Host host(kernels, threads);
   Values table = table_of(200, problem.size > 0 ? problem.size : problem.head_dim);
   Values position = positions_of(problem.tokens);
-  rope(host.context(),
-       {x.tensor(), position.tensor(), table.tensor(), problem.head_dim, problem.inverse,
-        problem.adjacent});
+  rope(host.context(), {x.tensor(), position.tensor(), table.tensor(), problem.head_dim,
+                        problem.inverse, problem.adjacent});
   return x;
 }
 
@@ -67,8 +66,8 @@ TEST_CASE("rope of a part of each head, and of neighbours, agrees with the plain
                                      Problem{33, 2, 64, dtype, true, 32, adjacent},
                                      Problem{9, 2, 20, dtype, false, 16, adjacent},
                                      Problem{64, 2, 128, dtype, false, 0, adjacent}}) {
-        INFO("head_dim " << problem.head_dim << " size " << problem.size << " adjacent "
-                         << adjacent << " " << name_of(dtype));
+        INFO("head_dim " << problem.head_dim << " size " << problem.size << " adjacent " << adjacent
+                         << " " << name_of(dtype));
         const Values got = run(tested_kernels(), problem, inputs(problem));
         CHECK(difference(got, run(plain_kernels, problem, inputs(problem))) < tolerance(dtype));
         CHECK(run(tested_kernels(), problem, inputs(problem), 1) == got);
@@ -86,8 +85,7 @@ TEST_CASE("rope turns the first features of each head, halves or neighbours") {
     for (const bool adjacent : {false, true}) {
       Values x = Values::of<float>({1, 2, 3, 4, 5, 6});
       Tensor row = x.tensor().view({1, 6});
-      rope(Host(*kernels).context(),
-           {row, position.tensor(), table.tensor(), 6, false, adjacent});
+      rope(Host(*kernels).context(), {row, position.tensor(), table.tensor(), 6, false, adjacent});
       const double partner = adjacent ? 2 : 3;
       CHECK(x.at(0) == Approx(cosine - partner * sine).epsilon(1e-6));
       CHECK(x.at(adjacent ? 1 : 2) == Approx(partner * cosine + sine).epsilon(1e-6));
@@ -170,9 +168,9 @@ TEST_CASE("the rope table scales frequencies by each type's rule") {
                .pair_factor = {},
                .amplitude = 0.1 * std::log(32) + 1},
               {0.190028476, 0.204477352, 0.001844067, 0.000016563});
-  check_sines({.type = RopeType::longrope, .pair_factor = {1, 2, 4, 8}, .amplitude = 2},
-              {2 * std::sin(3.0), 2 * std::sin(0.15), 2 * std::sin(0.0075),
-               2 * std::sin(0.003 / 8)});
+  check_sines(
+      {.type = RopeType::longrope, .pair_factor = {1, 2, 4, 8}, .amplitude = 2},
+      {2 * std::sin(3.0), 2 * std::sin(0.15), 2 * std::sin(0.0075), 2 * std::sin(0.003 / 8)});
 }
 
 TEST_CASE("rope refuses what does not fit") {
@@ -189,13 +187,16 @@ TEST_CASE("rope refuses what does not fit") {
   CHECK(failure([](Rope& args) { args.head_dim = 3; }) ==
         "[rope] head_dim 3 must be even and divide the columns of x: x [4, 12] fp32");
   CHECK(failure([](Rope& args) { args.head_dim = 4; }) ==
-        "[rope] table must be fp32 with an even number of columns, at most head_dim: x [4, 12] fp32, table [30, 6] fp32");
+        "[rope] table must be fp32 with an even number of columns, at most head_dim: x [4, 12] "
+        "fp32, table [30, 6] fp32");
   CHECK(failure([](Rope& args) { args.position = Tensor{}; }) ==
         "[rope] position must be an i32 vector with one element per row of x: x [4, 12] fp32, "
         "position (none)");
-  CHECK(starts_with(
-      failure_of([&] { fill_rope_table({.type = RopeType::longrope, .pair_factor = {}}, table.tensor()); }),
-      "[fill_rope_table] longrope needs a factor for each pair of the table"));
+  CHECK(starts_with(failure_of([&] {
+                      fill_rope_table({.type = RopeType::longrope, .pair_factor = {}},
+                                      table.tensor());
+                    }),
+                    "[fill_rope_table] longrope needs a factor for each pair of the table"));
   CHECK(starts_with(failure_of([&] { fill_rope_table({}, position.tensor()); }),
                     "[fill_rope_table] table must be"));
 }

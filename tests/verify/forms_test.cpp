@@ -47,17 +47,18 @@ const Options chunked{"model.family=llama",
                       "data.reset_position_ids=true"};
 
 /// No gate, some biases, a window as long as a piece of a sequence over two ranks, and one more.
-const Options ungated{"model.family=llama",
-                      "model.num_layers=4",
-                      "model.num_attention_heads=8",
-                      "model.gated_linear_unit=false",
-                      "model.activation=relu2",
-                      "model.add_out_bias=true",
-                      "model.sliding_window=17",
-                      "model.hidden_dropout=0.1",
-                      "model.residual_multiplier=0.5",
-                      "model.rope_scaling={type: yarn, factor: 8, original_max_position_embeddings: "
-                      "16}"};
+const Options ungated{
+    "model.family=llama",
+    "model.num_layers=4",
+    "model.num_attention_heads=8",
+    "model.gated_linear_unit=false",
+    "model.activation=relu2",
+    "model.add_out_bias=true",
+    "model.sliding_window=17",
+    "model.hidden_dropout=0.1",
+    "model.residual_multiplier=0.5",
+    "model.rope_scaling={type: yarn, factor: 8, original_max_position_embeddings: "
+    "16}"};
 
 /// Experts with biases of both factors of a limited gate.
 const Options of_experts = with(chunked, {"moe.num_experts=4", "moe.router_topk=2",

@@ -14,12 +14,18 @@ using namespace trainctl;
 
 namespace {
 
-const char* const case_names[] = {"gpt2_tied",      "gpt2_untied_no_bias",
-                                  "llama_gqa",      "llama_qk_norm_scaled_rope",
-                                  "qwen2_qkv_bias", "gpt2_documents",
-                                  "window_caps_multipliers", "chunks_biases_offset_limit",
-                                  "yarn_relu2_out_bias", "longrope_mlp_bias",
-                                  "post_norms_whole_qk", "both_norms_after_rope",
+const char* const case_names[] = {"gpt2_tied",
+                                  "gpt2_untied_no_bias",
+                                  "llama_gqa",
+                                  "llama_qk_norm_scaled_rope",
+                                  "qwen2_qkv_bias",
+                                  "gpt2_documents",
+                                  "window_caps_multipliers",
+                                  "chunks_biases_offset_limit",
+                                  "yarn_relu2_out_bias",
+                                  "longrope_mlp_bias",
+                                  "post_norms_whole_qk",
+                                  "both_norms_after_rope",
                                   "gpt2_post_norms"};
 
 std::string reference(const std::string& file) {

@@ -135,8 +135,11 @@ void add_positions(OpBench& bench) {
   const bool adjacent = turns && model.ropes.front().interleaved;
   const Tensor table = bench.values("rope.table", {length, size}, DType::f32);
   bench.add("rope", "", 2 * bytes_of({turned}), 0, [=, head_dim = model.head_dim] {
-    rope(*ops, {.x = turned, .position = position, .table = table, .head_dim = head_dim,
-               .adjacent = adjacent});
+    rope(*ops, {.x = turned,
+                .position = position,
+                .table = table,
+                .head_dim = head_dim,
+                .adjacent = adjacent});
   });
   const Tensor moved = bench.values("moved", turned.shape);
   bench.add("swap_blocks", "", bytes_of({turned, moved}), 0,

@@ -45,7 +45,8 @@ constexpr CodeNote training_notes[] = {
     {"model-twice", "model.preset and model.from are both given", "Each of them gives every size.",
      "model: {preset: gpt2-124m, from: models/gpt2}", "model: {from: models/gpt2}"},
     {"layer-kinds", "A kind of layers in model.layers is wrong",
-     "Each kind has a name of its own, of letters, digits and _; experts needs moe.num_experts, and "
+     "Each kind has a name of its own, of letters, digits and _; experts needs moe.num_experts, "
+     "and "
      "does not go with moe.first_dense_layers or moe.layer_frequency.",
      "model: {layers: [{name: a-b}]}", "model: {layers: [{name: a_b}]}"},
     {"layer-pattern", "model.layer_pattern cannot be read, or does not go with model.layers",

@@ -15,9 +15,9 @@ namespace trainctl {
 
 /// The list types of this header.
 template <class Value>
-concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, NumberList> || std::same_as<Value, DatasetSplit> ||
-    std::same_as<Value, FusionValue> || std::same_as<Value, CpCommTypes> ||
-    std::same_as<Value, NetworkLevels>;
+concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, NumberList> ||
+    std::same_as<Value, DatasetSplit> || std::same_as<Value, FusionValue> ||
+    std::same_as<Value, CpCommTypes> || std::same_as<Value, NetworkLevels>;
 
 /// Each stores the value and returns nothing, or leaves it unchanged and returns the problem. The
 /// field's range applies to each number of a list; a list must not be empty.

@@ -12,8 +12,8 @@ namespace trainctl {
 
 using NumberList = std::vector<double>;
 
-struct RopeScalingConfig {         // for contexts longer than the original
-  std::optional<RopeType> type;    // default: llama3 where factor is above 1, else none
+struct RopeScalingConfig {       // for contexts longer than the original
+  std::optional<RopeType> type;  // default: llama3 where factor is above 1, else none
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
@@ -34,7 +34,7 @@ constexpr std::int64_t most_kinds = 64;  // entries of model.layers
 /// One kind of layers in `model.layers`: the keys that it has of its own. What it leaves out is the
 /// model's.
 struct LayerEntry {
-  std::string name{};       // of letters, digits and _
+  std::string name{};      // of letters, digits and _
   std::int64_t count = 1;  // neighbouring layers; 1 with a pattern
   std::optional<std::int64_t> ffn_hidden_size{};
   std::optional<std::int64_t> num_query_groups{};
@@ -75,20 +75,20 @@ struct ModelConfig {
   double rotary_percent = 1.0;  // of each head, from its first feature on
   bool rotary_interleaved = false;
   RopeScalingConfig rope_scaling;
-  std::optional<double> softmax_scale;                    // default: 1 / sqrt(kv_channels)
-  std::optional<std::int64_t> sliding_window;             // keys that a query sees, its own among them
-  std::optional<std::int64_t> attention_chunk_size;       // a query sees those of its chunk
-  std::optional<double> attn_logit_softcapping;           // of scores
-  std::optional<double> final_logit_softcapping;          // of logits
-  std::optional<bool> add_out_bias, add_mlp_bias;         // default: add_bias_linear
-  std::optional<Activation> activation;                   // default: gelu (gpt2), silu (llama)
-  std::optional<bool> gated_linear_unit;                  // default: false (gpt2), true (llama)
+  std::optional<double> softmax_scale;               // default: 1 / sqrt(kv_channels)
+  std::optional<std::int64_t> sliding_window;        // keys that a query sees, its own among them
+  std::optional<std::int64_t> attention_chunk_size;  // a query sees those of its chunk
+  std::optional<double> attn_logit_softcapping;      // of scores
+  std::optional<double> final_logit_softcapping;     // of logits
+  std::optional<bool> add_out_bias, add_mlp_bias;    // default: add_bias_linear
+  std::optional<Activation> activation;              // default: gelu (gpt2), silu (llama)
+  std::optional<bool> gated_linear_unit;             // default: false (gpt2), true (llama)
   double glu_linear_offset = 0.0;
-  std::optional<double> activation_func_clamp_value;      // of both factors of a gated unit
+  std::optional<double> activation_func_clamp_value;  // of both factors of a gated unit
   NormPlacement norm_placement = NormPlacement::pre;
   QkNormForm qk_layernorm_form = QkNormForm::head;
   bool qk_layernorm_after_rope = false;
-  bool zero_centered_norm = false;                        // norms multiply by 1 + weight
+  bool zero_centered_norm = false;  // norms multiply by 1 + weight
   double embedding_multiplier = 1.0;
   double residual_multiplier = 1.0;
   double logit_scale = 1.0;

@@ -6,12 +6,9 @@
 
 #include "config/schema/field.h"
 #include "config/schema/model_config.h"
+#include "config/schema/model_form_fields.h"
 
 namespace trainctl {
-
-/// `Section`, const or not.
-template <class Given, class Section>
-concept Is = std::same_as<std::remove_const_t<Given>, Section>;
 
 template <class Visitor>
 void fields(Visitor& visit, Is<RopeScalingConfig> auto& rope) {
@@ -37,97 +34,41 @@ void fields(Visitor& visit, Is<RopeScalingConfig> auto& rope) {
         field("beta_fast", "yarn: pairs with more turns over the original context stay").above(0));
   visit(rope.beta_slow,
         field("beta_slow", "yarn: pairs with fewer turns are scaled fully").above(0));
-  visit(rope.mscale,
-        field("mscale", "yarn, with mscale_all_dim: cos and sin are multiplied by the ratio of "
-                        "0.1 mscale ln(factor) + 1 for both; 0: as if not given")
-            .from(0));
+  visit(rope.mscale, field("mscale",
+                           "yarn, with mscale_all_dim: cos and sin are multiplied by the ratio of "
+                           "0.1 mscale ln(factor) + 1 for both; 0: as if not given")
+                         .from(0));
   visit(rope.mscale_all_dim, field("mscale_all_dim", "yarn: see mscale").from(0));
   visit(rope.truncate, field("truncate", "yarn: its bounds are whole pairs"));
-  visit(rope.alpha, field("alpha", "alpha: the base is multiplied by alpha^(d / (d - 2)), d rotary "
-                                   "features of a head")
+  visit(rope.alpha, field("alpha",
+                          "alpha: the base is multiplied by alpha^(d / (d - 2)), d rotary "
+                          "features of a head")
                         .above(0));
-  visit(rope.short_factor,
-        field("short_factor", "longrope: what each pair's frequency is divided by, up to the "
-                              "original context")
-            .above(0)
-            .unset("required with longrope"));
+  visit(rope.short_factor, field("short_factor",
+                                 "longrope: what each pair's frequency is divided by, up to the "
+                                 "original context")
+                               .above(0)
+                               .unset("required with longrope"));
   visit(rope.long_factor, field("long_factor", "longrope: the same for longer sequences")
                               .above(0)
                               .unset("required with longrope"));
 }
 
-/// How attention sees and scores keys.
-template <class Visitor>
-void attention_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
-  visit(model.softmax_scale, field("softmax_scale", "Factor of the products of queries and keys")
-                                 .above(0)
-                                 .unset("1 / sqrt(kv_channels)"));
-  visit(model.qk_layernorm_form,
-        field("qk_layernorm_form", "head: q/k norms over each head; whole: over all heads at once"));
-  visit(model.qk_layernorm_after_rope,
-        field("qk_layernorm_after_rope", "q/k norms come after RoPE, not before it"));
-  visit(model.sliding_window,
-        field("sliding_window", "Keys that a query sees, up to its own and with it")
-            .from(1)
-            .to(1 << 24)
-            .unset("all"));
-  visit(model.attention_chunk_size,
-        field("attention_chunk_size", "A query sees the keys of its chunk of so many tokens")
-            .from(1)
-            .to(1 << 24)
-            .unset("all"));
-  visit(model.attn_logit_softcapping,
-        field("attn_logit_softcapping", "Scores s become c tanh(s / c)").above(0).unset("no cap"));
-}
-
-/// The forms of the feed-forward layers, of norms and of the ends.
-template <class Visitor>
-void layer_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
-  visit(model.add_out_bias,
-        field("add_out_bias", "A bias in the output projection of attention").unset("add_bias_linear"));
-  visit(model.add_mlp_bias, field("add_mlp_bias", "Biases in the MLP's layers, and in those of experts")
-                                .unset("add_bias_linear"));
-  visit(model.activation,
-        field("activation", "Between the MLP's layers: gelu (tanh form), silu, relu2 (squared ReLU) "
-                            "or quick_gelu (x sigmoid(1.702 x))")
-            .unset("gelu (gpt2), silu (llama)"));
-  visit(model.gated_linear_unit,
-        field("gated_linear_unit", "The MLP is activation(gate) * up instead of activation(up)")
-            .unset("false (gpt2), true (llama)"));
-  visit(model.glu_linear_offset,
-        field("glu_linear_offset", "Added to up in a gated MLP").from(-1000).to(1000));
-  visit(model.activation_func_clamp_value,
-        field("activation_func_clamp_value",
-              "In a gated MLP the gate is at most this, up between this and its negative")
-            .above(0)
-            .unset("no limit"));
-  visit(model.norm_placement,
-        field("norm_placement", "Norms before attention and MLP, on what they add to the residual "
-                                "stream, or both"));
-  visit(model.zero_centered_norm,
-        field("zero_centered_norm", "Norms multiply by 1 + weight, and weights start at 0"));
-  visit(model.embedding_multiplier,
-        field("embedding_multiplier", "Factor of the token embedding").above(0));
-  visit(model.residual_multiplier,
-        field("residual_multiplier", "Factor of what attention and MLP add to the residual stream")
-            .above(0));
-  visit(model.logit_scale, field("logit_scale", "Factor of the logits").above(0));
-  visit(model.final_logit_softcapping,
-        field("final_logit_softcapping", "Logits z become c tanh(z / c)").above(0).unset("no cap"));
-}
-
 template <class Visitor>
 void fields(Visitor& visit, Is<LayerEntry> auto& entry) {
-  visit(entry.name,
-        field("name", "Of letters, digits and _, for layer_pattern and messages").from(1).required());
-  visit(entry.count,
-        field("count", "Neighbouring layers of this kind; not with layer_pattern").from(1).to(10'000));
+  visit(
+      entry.name,
+      field("name", "Of letters, digits and _, for layer_pattern and messages").from(1).required());
+  visit(entry.count, field("count", "Neighbouring layers of this kind; not with layer_pattern")
+                         .from(1)
+                         .to(10'000));
   visit(entry.ffn_hidden_size,
         field("ffn_hidden_size", "As the model's").from(1).to(1 << 22).unset("the model's"));
   visit(entry.num_query_groups,
         field("num_query_groups", "As the model's").from(1).to(65'536).unset("the model's"));
-  visit(entry.experts, field("experts", "Experts instead of a plain MLP; not beside "
-                                        "moe.first_dense_layers and moe.layer_frequency")
+  visit(entry.experts, field("experts",
+                             "Experts instead of a plain MLP; not beside "
+                             "moe.first_dense_layers and moe.layer_frequency")
                            .unset("as moe.first_dense_layers and moe.layer_frequency say"));
   visit(entry.qk_layernorm, field("qk_layernorm", "As the model's").unset("the model's"));
   visit(entry.use_rope, field("use_rope", "As the model's").unset("the model's"));
@@ -154,13 +95,14 @@ void model_shape_fields(Visitor& visit, Is<ModelConfig> auto& model) {
                               .to(2'147'483'647)
                               .required());
   visit(model.layers,
-        field("layers", "Kinds of layers, each with keys of its own; they follow each other, `count` "
-                        "times each, and again from the first until there are num_layers"));
-  visit(model.layer_pattern,
-        field("layer_pattern", "Names of `layers` in the order of the layers, as in `local*5, "
-                               "global`, repeated until there are num_layers")
-            .from(1)
-            .unset("the entries of `layers` in their order"));
+        field("layers",
+              "Kinds of layers, each with keys of its own; they follow each other, `count` "
+              "times each, and again from the first until there are num_layers"));
+  visit(model.layer_pattern, field("layer_pattern",
+                                   "Names of `layers` in the order of the layers, as in `local*5, "
+                                   "global`, repeated until there are num_layers")
+                                 .from(1)
+                                 .unset("the entries of `layers` in their order"));
   visit(model.ffn_hidden_size,
         field("ffn_hidden_size", "Width inside the MLP")
             .from(1)

@@ -39,8 +39,7 @@ void rotate(const Rope& args) {
   const float sign = args.inverse ? -1.0F : 1.0F;
   parallel_for(args.x.rows(), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      const float* table =
-          args.table.as<float>() + args.position.as<std::int32_t>()[row] * size;
+      const float* table = args.table.as<float>() + args.position.as<std::int32_t>()[row] * size;
       T* x = args.x.as<T>() + row * columns;
       for (std::int64_t at = 0; at < columns; at += args.head_dim) {
         args.adjacent ? rotate_neighbours(x + at, table, table + pairs, sign, pairs)

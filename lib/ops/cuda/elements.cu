@@ -143,9 +143,9 @@ void activate(const OpContext& context, const ActivationForward& args) {
   if (args.up.empty()) {
     for_elements<vector_width<T>>(context, args.x.numel(), wide, ActivationWork<Function, T>{x, y});
   } else {
-    for_elements<vector_width<T>>(context, args.x.numel(), wide,
-                                  GatedWork<Function, T>{x, args.up.elements<T>(), y,
-                                                         limited<Function>(args.form)});
+    for_elements<vector_width<T>>(
+        context, args.x.numel(), wide,
+        GatedWork<Function, T>{x, args.up.elements<T>(), y, limited<Function>(args.form)});
   }
 }
 

@@ -88,8 +88,12 @@ void rope(const OpContext& context, const Rope& args) {
     const bool wide = whole_packs<T>(size / 2, {args.x.data, args.table.data}) &&
                       whole_packs<T>(args.head_dim, {args.x.data});
     const std::int64_t pairs = args.x.rows() * heads * (size / 2);
-    const RopeWork<T> work{args.x.elements<T>(), args.position.elements<std::int32_t>(),
-                           args.table.elements<float>(), heads, args.head_dim, size,
+    const RopeWork<T> work{args.x.elements<T>(),
+                           args.position.elements<std::int32_t>(),
+                           args.table.elements<float>(),
+                           heads,
+                           args.head_dim,
+                           size,
                            args.inverse ? -1.0F : 1.0F};
     if (args.adjacent) {
       for_elements<vector_width<T>>(context, pairs, wide, NeighbourWork<T>{work});

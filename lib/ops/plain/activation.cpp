@@ -38,8 +38,7 @@ void forward(const ActivationForward& args) {
   const LimitedGate<Function> gated = limited<Function>(args.form);
   for (std::int64_t i = 0; i < args.x.numel(); ++i) {
     const double x = real<T>(args.x, i);
-    put<T>(args.y, i,
-           args.up.empty() ? Function::value(x) : gated.value(x, real<T>(args.up, i)));
+    put<T>(args.y, i, args.up.empty() ? Function::value(x) : gated.value(x, real<T>(args.up, i)));
   }
 }
 

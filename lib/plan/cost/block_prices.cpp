@@ -105,8 +105,9 @@ class BlockPricer {
  private:
   PricedAttention attended(const Product& one) const {
     const std::int64_t dim = std::max<std::int64_t>(1, plan_.model.head_dim);
-    return {one.rows, one.out / dim, dim, one.keys, one.keys / plan_.context.of_unit(unit_).ring,
-            one.met_keys()};
+    return {
+        one.rows,      one.out / dim, dim, one.keys, one.keys / plan_.context.of_unit(unit_).ring,
+        one.met_keys()};
   }
 
   const PriceList& list_;

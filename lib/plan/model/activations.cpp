@@ -132,9 +132,9 @@ bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
   return share.stream == Layout::tokens && form.experts().needs_all(share.exchange.by_stream);
 }
 
-/// The gradient of a branch's output on its way to the branch's last product: masked with dropout, or times a factor,
-/// gathered with sequence parallelism. W reads the last of them, unless it `reads_copies`. Returns
-/// the first, which is the gradient of the residual stream from `start` on.
+/// The gradient of a branch's output on its way to the branch's last product: masked with dropout,
+/// or times a factor, gathered with sequence parallelism. W reads the last of them, unless it
+/// `reads_copies`. Returns the first, which is the gradient of the residual stream from `start` on.
 RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
                                const std::string& first, Moment start, const std::string& branch,
                                bool gathered, bool reads_copies, BranchCopies& copies) {
@@ -195,8 +195,8 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   }
   block.attention = maker.add(attention, attention_rows(form, share, maker.form));
   if (norms_after(form.norms)) {
-    block.post_norm1 = maker.add(prefix + "post_norm1.",
-                                 post_norm_rows(form, share, BlockPart::projection));
+    block.post_norm1 =
+        maker.add(prefix + "post_norm1.", post_norm_rows(form, share, BlockPart::projection));
   }
   block.middle = maker.add(prefix + "middle", stream(before ? life::for_backward : life::for_weight,
                                                      BlockPart::projection));

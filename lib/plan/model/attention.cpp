@@ -126,8 +126,7 @@ Products attention_products(const LayerForm& form, const LocalShape& local) {
   return {{BlockPart::qkv, rows, form.hidden, local.q},
           {BlockPart::qkv, rows, form.hidden, local.kv},
           {BlockPart::qkv, rows, form.hidden, local.kv},
-          {BlockPart::attention, rows, 0, local.q, 0, form.keys,
-           form.attention.limits},
+          {BlockPart::attention, rows, 0, local.q, 0, form.keys, form.attention.limits},
           {BlockPart::projection, rows, local.q, form.hidden, local.stream_rows}};
 }
 

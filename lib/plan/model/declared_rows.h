@@ -28,7 +28,7 @@ struct BlockRows {
   RowKind kind = RowKind::all;
   RowCopies input;        // [S, H]; where F has only a slice later, or the host has it, made again
   RowCopies input_slice;  // [S H / tp] from F to R
-  NormRows<RowCopies> norm1, norm2;           // none without norms before the branches
+  NormRows<RowCopies> norm1, norm2;                // none without norms before the branches
   PostNormRows<RowCopies> post_norm1, post_norm2;  // none without norms after them
   AttentionRows<RowCopies> attention;
   AttentionGradients<RowCopies> d_attention;

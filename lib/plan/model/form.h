@@ -13,7 +13,7 @@ struct AttentionForm {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   bool qk_norm = false;
-  int rope = -1;  // of ModelShape::ropes; -1: queries and keys do not turn
+  int rope = -1;               // of ModelShape::ropes; -1: queries and keys do not turn
   bool whole_qk_norm = false;  // over all heads at once
   KeyLimits limits{};
 
@@ -61,8 +61,8 @@ struct LayerForm {
   const ExpertsForm& experts() const { return std::get<ExpertsForm>(feed_forward); }
 };
 
-/// Of layer `layer` (from 0) of the model. Only here a layer's form is made of what the model says of
-/// all layers and of its kind.
+/// Of layer `layer` (from 0) of the model. Only here a layer's form is made of what the model says
+/// of all layers and of its kind.
 LayerForm layer_form(const ModelShape& model, std::int64_t layer);
 
 /// The first unit of the model (plan/tables/unit_range.h) that is a block with experts, or one

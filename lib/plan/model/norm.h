@@ -25,7 +25,7 @@ struct NormRows {
 /// Of a norm on what a branch adds: its input, which is kept, and its statistics.
 template <class T>
 struct PostNormRows {
-  T x{};            // [S, H]
+  T x{};             // [S, H]
   T mean{}, rstd{};  // [S] fp32; mean: of LayerNorm
 
   static void visit(const auto& visit, auto&... rows) {

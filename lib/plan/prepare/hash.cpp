@@ -95,8 +95,8 @@ void add_model(Digest& digest, const ModelShape& m, const Config& config) {
   if (!config.model.layers.empty()) add_kinds(digest, m);
 }
 
-/// What has a digest only where it is not as in the family's models without such keys, whose digests
-/// stay.
+/// What has a digest only where it is not as in the family's models without such keys, whose
+/// digests stay.
 void add_forms(Digest& digest, const ModelShape& m) {
   ModelConfig family;
   family.family = m.family;
@@ -210,7 +210,7 @@ void add_stage(Digest& digest, const StagePlan& stage) {
 struct Exception {
   // given: whether it is there; changed: where it is not the default; word: up to the first ':'
   enum class Hashed { nothing, given, changed, word };
-  std::string_view path;                       // of a key, or of a section with all of its keys
+  std::string_view path;  // of a key, or of a section with all of its keys
   Hashed hashed = Hashed::nothing;
   std::string_view reason;
 };

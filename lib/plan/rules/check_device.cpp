@@ -45,7 +45,8 @@ std::string why_not_cudnn(const Facts& facts) {
   if (facts.model.attention_dropout > 0) return "attention_dropout is above 0";
   if (facts.model.attention_cap > 0) return "attn_logit_softcapping caps scores";
   const auto limited = [](const LayerKind& kind) { return kind.limits.any(); };
-  if (std::ranges::any_of(facts.model.kinds, limited)) return "queries see only a window or a chunk of the keys";
+  if (std::ranges::any_of(facts.model.kinds, limited))
+    return "queries see only a window or a chunk of the keys";
   if (config.data.reset_attention_mask) return "reset_attention_mask keeps documents apart";
   if (facts.mesh.cp > 1) return "context-parallel ranks share sequences";
   if (facts.operators.any_attention(SplitBy::tokens) || !alike_in_all_blocks(facts.operators)) {

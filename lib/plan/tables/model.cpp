@@ -146,7 +146,8 @@ LayerOrder layer_order(const ModelConfig& config) {
   if (!config.layer_pattern || !order.error.empty()) {
     once.clear();
     for (std::size_t entry = 0; entry < config.layers.size(); ++entry) {
-      const std::int64_t count = std::clamp<std::int64_t>(config.layers[entry].count, 1, most_layers);
+      const std::int64_t count =
+          std::clamp<std::int64_t>(config.layers[entry].count, 1, most_layers);
       once.insert(once.end(), static_cast<std::size_t>(count), static_cast<std::uint8_t>(entry));
     }
   }

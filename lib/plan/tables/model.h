@@ -70,8 +70,8 @@ struct ModelShape {
   double norm_epsilon = 1e-5;
   double softmax_scale = 1;  // of products of queries and keys
   double attention_cap = 0;  // c of scores c tanh(s / c); 0: none
-  double gate_offset = 0;  // added to up in a gated MLP
-  double gate_limit = 0;   // of gate and up; 0: none
+  double gate_offset = 0;    // added to up in a gated MLP
+  double gate_limit = 0;     // of gate and up; 0: none
   NormPlacement norm_placement = NormPlacement::pre;
   QkNormForm qk_norm_form = QkNormForm::head;  // with qk_norm
   bool qk_norm_after_rope = false;
@@ -82,10 +82,10 @@ struct ModelShape {
   double logit_cap = 0;  // as attention_cap
   double hidden_dropout = 0, attention_dropout = 0, embedding_dropout = 0;
   double init_std = 0.02;
-  bool whole_logits = false;     // the head computes all logits of a micro-batch at once
-  std::int64_t experts = 1;      // 1: a plain MLP in every block
-  std::int64_t topk = 1;         // experts of each token
-  std::int64_t expert_ffn = 0;   // width inside one expert
+  bool whole_logits = false;    // the head computes all logits of a micro-batch at once
+  std::int64_t experts = 1;     // 1: a plain MLP in every block
+  std::int64_t topk = 1;        // experts of each token
+  std::int64_t expert_ffn = 0;  // width inside one expert
   bool rounds = false;          // the experts of a token are chosen in rounds
   bool sigmoid_scores = false;  // of each expert by itself
   bool pre_softmax = true;      // groups of experts are compared by the softmax, not by logits
