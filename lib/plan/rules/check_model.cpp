@@ -8,14 +8,14 @@ namespace trainctl {
 namespace {
 
 // Far above any model, far below where a product of two of them leaves 64 bits.
-constexpr std::int64_t most_layers = 10'000;
+constexpr std::int64_t largest_depth = 10'000;
 constexpr std::int64_t most_width = std::int64_t{1} << 24;
 constexpr std::int64_t most_heads = std::int64_t{1} << 16;
 constexpr std::int64_t most_vocabulary = (std::int64_t{1} << 31) - 1;  // token ids are 32-bit
 constexpr std::int64_t most_head_size = 256;  // the limit of the attention kernels
 
 void check_ranges(const ModelConfig& model, Check& check) {
-  check.range("model.num_layers", model.num_layers, 1, most_layers);
+  check.range("model.num_layers", model.num_layers, 1, largest_depth);
   check.range("model.hidden_size", model.hidden_size, 1, most_width);
   check.range("model.num_attention_heads", model.num_attention_heads, 1, most_heads);
   check.range("model.seq_length", model.seq_length, 1, most_width);
