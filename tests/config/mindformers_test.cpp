@@ -97,7 +97,6 @@ TEST_CASE("no file is valid as another model") {
       "type: LlamaConfig, kv_lora_rank: 512",
       "type: LlamaConfig, sliding_window: 128",
       "type: LlamaConfig, mtp_num_layers: 1",
-      "type: LlamaConfig, rotary_percent: 0.5",
       "type: LlamaConfig, extend_method: YARN, scaling_factor: {factor: 4}",
       "type: LlamaConfig, attn_proj_has_bias: True",
       "type: LlamaConfig, attention_bias: True",
