@@ -694,7 +694,7 @@ TEST_CASE("Megatron's forms of layers are carried") {
   CHECK(squared.sliding_window == 128);
   const ModelConfig quick = model(
       "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7.0 "
-      "--window-size (63, 0)");
+      "--window-size 63 0");
   CHECK(quick.activation == Activation::quick_gelu);
   CHECK_FALSE(quick.gated_linear_unit);
   CHECK(quick.glu_linear_offset == 1);

@@ -120,6 +120,7 @@ TEST_CASE("no file is valid as another model") {
   }
   CHECK(errors_in(file_with("type: LlamaConfig, offset: [[1, 0], [0, 1]]")) ==
         List{"wrong-type parallel.pipeline.offset"});
+  CHECK(file_with("type: LlamaConfig, rotary_percent: 0.5").config.model.rotary_percent == 0.5);
   // Two marks without a name, and none against them.
   CHECK(file_with("rms_norm_eps: 1.0e-6, hidden_act: silu").config.model.family == Family::llama);
 }

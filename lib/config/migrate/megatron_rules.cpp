@@ -99,7 +99,7 @@ void settle_megatron_window(Migration& m) {
   if (sides.size() != 2 || sides[1] != 0 || sides[0] < 0) {
     return m.refuse("model.sliding_window",
                     "--window-size must be the keys before a query and 0, as in 127,0",
-                    "a query sees no key after it");
+                    "a query sees no key after it", "not-built");
   }
   m.put("model.sliding_window", sides[0] + 1, "window-size and the query itself");
 }
