@@ -93,6 +93,10 @@ int explain(const Planned& planned, const std::string& path) {
     return static_cast<int>(ExitCode::config);
   }
   print(*text);
+  if (path == "optimizer.groups" && planned.ok()) {
+    print(print_optimizer_groups(planned.plan, planned.read.config.optimizer) +
+          print_matrices(planned.plan));
+  }
   return 0;
 }
 

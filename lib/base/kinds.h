@@ -8,7 +8,11 @@ namespace trainctl {
 
 /// The update rule of a parameter. Its row is in config/schema/optimizers.h, its formula in
 /// ops/update_rules.h.
-enum class OptimizerType : std::uint8_t { adamw, sgd, lion };
+enum class OptimizerType : std::uint8_t { adamw, sgd, lion, muon };
+
+/// What an update does with each element. An optimizer whose step needs whole matrices has one
+/// before they are worked on and one after.
+enum class UpdateRule : std::uint8_t { adamw, sgd, lion, muon_direction, muon_step };
 
 /// The function between the products of a feed-forward layer. Its formulas are in
 /// ops/activation_functions.h.

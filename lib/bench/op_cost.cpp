@@ -82,6 +82,10 @@ OpCost cost_of(const ActivationBackward& args) {
   return moves({args.x, args.up, args.dy, args.dx, args.dup});
 }
 OpCost cost_of(const Add& args) { return moves({args.a, args.b, args.y}); }
+OpCost cost_of(const ScaledSum& args) { return moves({args.x, args.y, args.z}); }
+OpCost cost_of(const CopyRows& args) {
+  return {.bytes = 2.0 * static_cast<double>(args.rows * args.length * size_of(args.x.dtype))};
+}
 OpCost cost_of(const Cast& args) { return moves({args.x, args.y}); }
 OpCost cost_of(const BiasGradient& args) { return {.bytes = bytes_of({args.dy}) + twice(args.db)}; }
 OpCost cost_of(const Dropout& args) { return {.bytes = twice(args.x)}; }

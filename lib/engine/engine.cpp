@@ -77,6 +77,7 @@ Engine::Engine(const EngineInput& input, World& world)
               .ownership = make_ownership(plan_, world.rank())}),
       state_(plan_.device),
       optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank(), compute_),
+      matrices_(input.optimizer.muon, plan_, store_, state_.of_kernels(), devices_, compute_),
       everyone_(devices_.everyone(group_name(TrafficPurpose::scalars, world_group))),
       tp_(devices_.group(group_name(TrafficPurpose::layers, tensor_group),
                          plan_.mesh.group(world.rank(), Axis::tp))),
@@ -326,6 +327,7 @@ void Engine::optimizer_step() {
   }
   grad_norm_.run(ops_);
   optimizer_.step(ops_);
+  matrices_.step(ops_);
   param_sync_.expire();
 }
 

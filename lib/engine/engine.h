@@ -15,6 +15,7 @@
 #include "engine/groups/expert_ranks.h"
 #include "engine/memory/shared_state.h"
 #include "engine/parameters/grad_norm.h"
+#include "engine/parameters/matrix_update.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
 #include "engine/parameters/replicas.h"
@@ -122,6 +123,7 @@ class Engine {
   ParamStore store_;
   SharedState state_;
   Optimizer optimizer_;
+  MatrixUpdate matrices_;
   std::unique_ptr<Group> everyone_;
   std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
   std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is

@@ -155,7 +155,7 @@ MemoryEstimate Engine::memory() const {
   MemoryEstimate memory;
   memory.parameters = store_.bytes("weights") + store_.bytes("masters");
   memory.gradients = store_.bytes("gradients") + store_.bytes("sums");
-  memory.optimizer = store_.bytes("state0") + store_.bytes("state1");
+  memory.optimizer = store_.bytes("state0") + store_.bytes("state1") + matrices_.bytes();
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();
   memory.data += executor_.feed_bytes();

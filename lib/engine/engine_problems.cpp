@@ -17,6 +17,9 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
     unused.insert(unused.end(), names.begin(), names.end());
   };
   if (model.ropes.empty()) leave_out({"rope"});
+  const bool matrices = std::ranges::any_of(
+      plan.stages, [](const StagePlan& stage) { return !stage.matrices.empty(); });
+  if (!matrices) leave_out({"scaled_sum", "copy_rows"});
   if (plan.context.most(&ContextSplit::ring) == 1) leave_out({"attention_merge"});
   if (plan.context.most(&ContextSplit::heads) == 1) leave_out({"swap_blocks"});
   if (model.experts == 1) {

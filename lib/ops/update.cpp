@@ -36,7 +36,7 @@ void check_call(const Update& args) {
 
 void update(const OpContext& context, const Calls<Update>& calls) {
   if (calls.list().empty()) return;
-  const OptimizerType rule = calls.list().front().rule;
+  const UpdateRule rule = calls.list().front().rule;
   with_rule<float, false>(rule, [&]<class Rule>() {
     for (const Update& args : calls.list()) {
       check(args.rule == rule, Rule::name, "all calls of a list must have one rule", {});

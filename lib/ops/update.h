@@ -18,11 +18,14 @@ namespace trainctl {
 struct UpdateConstants {
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   float momentum = 0;
-  bool coupled = false;  // decay is added to the gradient
+  bool nesterov = false;
+  bool coupled = false;                     // decay is added to the gradient
+  float scale = 1;                          // times the learning rate, not the decay
+  float rate_factor = 1, decay_factor = 1;  // times the learning rate and the decay of the step
 };
 
 struct Update {
-  OptimizerType rule = OptimizerType::adamw;
+  UpdateRule rule = UpdateRule::adamw;
   Tensor parameter;  // [n] fp32 or bf16, updated
   Tensor gradient;   // [n] fp32 or bf16
   /// Each [n], updated: as many as the rule keeps, fp32 or as it allows bf16.

@@ -12,6 +12,14 @@
 
 namespace trainctl {
 
+/// Of the parameter: the step's, times its factor.
+constexpr float rate_of(const Update& args) {
+  return args.state->learning_rate * args.constants.rate_factor;
+}
+constexpr float decay_of(const Update& args) {
+  return args.decay ? args.state->weight_decay * args.constants.decay_factor : 0.0F;
+}
+
 /// AdamW (Loshchilov and Hutter 2019, algorithm 2):
 ///   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 ///   p -= lr ( (m / bias_correction1) / (sqrt(v / bias_correction2) + eps) + weight_decay p )
@@ -20,6 +28,7 @@ struct AdamWRule {
   static constexpr std::string_view name = "adamw";
   static constexpr int states = 2;
   static constexpr bool narrow_states = true;  // they may be bf16
+  static constexpr bool clipped = true;        // its gradient is
   static constexpr bool keeps(const UpdateConstants&) { return true; }
 
   Real beta1, beta2, epsilon, correction1, correction2, rate, decay;
@@ -30,8 +39,8 @@ struct AdamWRule {
         epsilon(args.constants.epsilon),
         correction1(args.state->bias_correction1),
         correction2(args.state->bias_correction2),
-        rate(args.state->learning_rate),
-        decay(args.decay ? args.state->weight_decay : 0.0F) {
+        rate(rate_of(args)),
+        decay(decay_of(args)) {
     if constexpr (by_reciprocals) {
       correction1 = 1 / correction1;
       correction2 = 1 / std::sqrt(correction2);  // multiplies the root
@@ -60,15 +69,16 @@ struct SgdRule {
   static constexpr std::string_view name = "sgd";
   static constexpr int states = 1;
   static constexpr bool narrow_states = false;
+  static constexpr bool clipped = true;
   static constexpr bool keeps(const UpdateConstants& constants) { return constants.momentum != 0; }
 
   Real momentum, rate, decay, coupled;
 
   constexpr explicit SgdRule(const Update& args)
       : momentum(args.constants.momentum),
-        rate(args.state->learning_rate),
-        decay(args.decay && !args.constants.coupled ? args.state->weight_decay : 0.0F),
-        coupled(args.decay && args.constants.coupled ? args.state->weight_decay : 0.0F) {}
+        rate(rate_of(args)),
+        decay(args.constants.coupled ? 0.0F : decay_of(args)),
+        coupled(args.constants.coupled ? decay_of(args) : 0.0F) {}
 
   constexpr Real next(Real before, Real g, Real& b, Real&) const {
     b = momentum * b + (g + coupled * before);
@@ -83,6 +93,7 @@ struct LionRule {
   static constexpr std::string_view name = "lion";
   static constexpr int states = 1;
   static constexpr bool narrow_states = true;
+  static constexpr bool clipped = true;
   static constexpr bool keeps(const UpdateConstants&) { return true; }
 
   Real beta1, beta2, rate, decay;
@@ -90,8 +101,8 @@ struct LionRule {
   constexpr explicit LionRule(const Update& args)
       : beta1(args.constants.beta1),
         beta2(args.constants.beta2),
-        rate(args.state->learning_rate),
-        decay(args.decay ? args.state->weight_decay : 0.0F) {}
+        rate(rate_of(args)),
+        decay(decay_of(args)) {}
 
   constexpr Real next(Real before, Real g, Real& m, Real&) const {
     const Real c = beta1 * m + (1 - beta1) * g;
@@ -101,20 +112,67 @@ struct LionRule {
   }
 };
 
+/// The direction of Muon (Jordan 2024), of which a matrix is made orthogonal; b is 0 at the start:
+///   b = momentum b + (1 - momentum) g;  p = nesterov ? momentum b + (1 - momentum) g : b
+template <class Real, bool by_reciprocals>
+struct MuonDirectionRule {
+  static constexpr std::string_view name = "muon_direction";
+  static constexpr int states = 1;
+  static constexpr bool narrow_states = false;
+  static constexpr bool clipped = true;
+  static constexpr bool keeps(const UpdateConstants&) { return true; }
+
+  Real momentum;
+  bool nesterov;
+
+  constexpr explicit MuonDirectionRule(const Update& args)
+      : momentum(args.constants.momentum), nesterov(args.constants.nesterov) {}
+
+  constexpr Real next(Real, Real g, Real& b, Real&) const {
+    b = momentum * b + (1 - momentum) * g;
+    return nesterov ? momentum * b + (1 - momentum) * g : b;
+  }
+};
+
+/// The step of Muon along the orthogonal matrix, which is given as the gradient:
+///   p = p (1 - lr weight_decay) - lr scale g
+template <class Real, bool by_reciprocals>
+struct MuonStepRule {
+  static constexpr std::string_view name = "muon_step";
+  static constexpr int states = 0;
+  static constexpr bool narrow_states = false;
+  static constexpr bool clipped = false;
+  static constexpr bool keeps(const UpdateConstants&) { return false; }
+
+  Real step, left;
+
+  constexpr explicit MuonStepRule(const Update& args)
+      : step(static_cast<Real>(rate_of(args)) * static_cast<Real>(args.constants.scale)),
+        left(1 - static_cast<Real>(rate_of(args)) * static_cast<Real>(decay_of(args))) {}
+
+  constexpr Real next(Real before, Real g, Real&, Real&) const { return before * left - step * g; }
+};
+
 /// visit.operator()<Rule>() with the rule of `type`.
 template <class Real, bool by_reciprocals, class Visit>
-constexpr decltype(auto) with_rule(OptimizerType type, const Visit& visit) {
-  switch (type) {
-    case OptimizerType::lion: return visit.template operator()<LionRule<Real, by_reciprocals>>();
-    case OptimizerType::sgd: return visit.template operator()<SgdRule<Real, by_reciprocals>>();
-    case OptimizerType::adamw: break;
+constexpr decltype(auto) with_rule(UpdateRule rule, const Visit& visit) {
+  switch (rule) {
+    case UpdateRule::lion: return visit.template operator()<LionRule<Real, by_reciprocals>>();
+    case UpdateRule::sgd: return visit.template operator()<SgdRule<Real, by_reciprocals>>();
+    case UpdateRule::muon_direction:
+      return visit.template operator()<MuonDirectionRule<Real, by_reciprocals>>();
+    case UpdateRule::muon_step:
+      return visit.template operator()<MuonStepRule<Real, by_reciprocals>>();
+    case UpdateRule::adamw: break;
   }
   return visit.template operator()<AdamWRule<Real, by_reciprocals>>();
 }
+inline constexpr UpdateRule update_rules[] = {UpdateRule::adamw, UpdateRule::sgd, UpdateRule::lion,
+                                              UpdateRule::muon_direction, UpdateRule::muon_step};
 
 /// "adamw": what messages and benchmarks call an update.
-constexpr std::string_view name_of(OptimizerType type) {
-  return with_rule<float, false>(type, [&]<class Rule>() { return Rule::name; });
+constexpr std::string_view name_of(UpdateRule rule) {
+  return with_rule<float, false>(rule, [&]<class Rule>() { return Rule::name; });
 }
 
 }  // namespace trainctl

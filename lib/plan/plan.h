@@ -16,6 +16,7 @@
 #include "plan/costs.h"
 #include "plan/gradients/gathers.h"
 #include "plan/gradients/gradient_rule.h"
+#include "plan/gradients/matrix_work.h"
 #include "plan/gradients/optimizer_shard.h"
 #include "plan/model/activations.h"
 #include "plan/model/share.h"
@@ -43,6 +44,7 @@ struct StagePlan {
   StageForms forms;              // what of them is made again before B
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
+  std::vector<MatrixWork> matrices;    // whose updates need them whole
   FlatLayout flat;
   std::vector<BucketSum> sums;  // per bucket
   Ring gradient_ring;           // elements, of buckets that are summed repeatedly
@@ -85,6 +87,7 @@ struct Plan {
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
   GradientRule gradient;
+  DType matrix_products = DType::f32;  // in which updates of whole matrices are made
   OptimizerLevel optimizer_level = OptimizerLevel::level1;  // what the parallel optimizer divides
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step, of the full batch

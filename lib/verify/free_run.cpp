@@ -182,10 +182,9 @@ class FreeRun {
   /// A step cannot be taken with another number of micro-batches.
   void compare_count(std::int64_t step, std::int64_t microbatches) {
     const Plan& now = given_.truth.after(step - 1);
-    findings_.compare({.phase = Phase::batch, .step = step},
-                      static_cast<double>(now.tokens_per_step()),
-                      static_cast<double>(record_.plan.after(step - 1).tokens_per_step()),
-                      "positions in all");
+    findings_.compare(
+        {.phase = Phase::batch, .step = step}, static_cast<double>(now.tokens_per_step()),
+        static_cast<double>(record_.plan.after(step - 1).tokens_per_step()), "positions in all");
     const std::int64_t expected = now.microbatches;
     findings_.compare({.phase = Phase::batch, .step = step, .beside = "the plan has"},
                       static_cast<double>(microbatches), static_cast<double>(expected),
@@ -486,10 +485,7 @@ class FreeRun {
     return all;
   }
 
-  int kinds() const {
-    return 1 + static_cast<int>(
-                   kept_states(given_.config.optimizer.type, given_.config.optimizer).size());
-  }
+  int kinds() const { return 1 + most_states(given_.config.optimizer); }
 
   void compare_figures(const StepReport& found, const StepReport& expected) {
     const auto compare = [&](const char* what, double one, double other) {

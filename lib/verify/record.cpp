@@ -74,6 +74,7 @@ HeldPart whole_part(const Tensor& shard) { return {shard, {0, shard.numel()}}; }
 
 HeldPart held_part(const ParamStore& store, int parameter, int kind) {
   const Tensor values = kind == 0 ? store.master(parameter) : store.state(parameter, kind - 1);
+  if (values.empty()) return {{nullptr, {0}, DType::f32, DeviceKind::cpu}, {0, 0}};
   return {values, store.owned(parameter)};
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "plan/tables/shard.h"
+#include "verify/own/muon.h"
 #include "verify/own/update.h"
 #include "verify/verify.h"
 
@@ -46,6 +47,8 @@ class UpdateCheck {
         record_(record),
         step_(at(record.steps, step - 1)),
         states_(at(record.states, step - 1)),
+        config_(config),
+        head_dim_(model_shape(config.model).head_dim),
         update_(config.optimizer, step_.numbers),
         mesh_(mesh),
         rank_(rank) {
@@ -58,11 +61,16 @@ class UpdateCheck {
     const HeldPart held = held_part(store, parameter, 0);
     subject_.row = parameter;
     if (held.part.length() == 0) return;
-    const Updated updated = update(spec, held.part);
+    store_ = &store;
+    const bool is_muon = own::choice_of(spec.name, config_.optimizer).type == OptimizerType::muon;
+    const Updated updated = update(spec, held.part, is_muon);
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
       const HeldPart found = held_part(store, parameter, kind);
+      if (found.part.length() == 0) continue;  // another optimizer keeps it
+      // Products in bf16 are compared between layouts only.
+      if (is_muon && kind == 0 && config_.optimizer.muon.ns_dtype == MuonProducts::bf16) continue;
       if (found.values.dtype == DType::f32) {
-        compare_exact(spec, found, updated, kind);
+        compare_exact(spec, found, updated, {kind, is_muon});
       } else {
         compare_rounded(spec, found, updated, kind);
       }
@@ -70,24 +78,60 @@ class UpdateCheck {
   }
 
  private:
-  Updated update(const ParamSpec& spec, const Slice& part) const {
+  /// The element of a whole parameter, before the step.
+  own::Element before(const std::string& name, std::size_t whole) const {
+    std::array<double, 3> values{};
+    for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+      const std::vector<float>& recorded = at(states_.kinds, kind).at(name);
+      if (!recorded.empty()) at(values, kind) = double{recorded[whole]};
+    }
+    return {values[0], values[1], values[2]};
+  }
+
+  /// What muon makes orthogonal of a parameter; nothing of those that others update.
+  own::Direction direction_of(const std::string& name) const {
+    const auto gradients = step_.gradients.find(name);
+    const own::Choice choice = own::choice_of(name, config_.optimizer);
+    if (gradients == step_.gradients.end() || choice.type != OptimizerType::muon) return {};
+    own::Direction direction;
+    for (const ParamSpec& spec : store_->table()) {
+      if (spec.name == name) direction.shape = spec.global_shape;
+    }
+    for (std::size_t i = 0; i < gradients->second.size(); ++i) {
+      direction.values.push_back(
+          update_.of(before(name, i), double{gradients->second[i]}, choice).second);
+    }
+    return direction;
+  }
+
+  /// Of all elements of a parameter, what muon takes from them; empty in a skipped step.
+  Values muon_steps(const std::string& name, const own::Choice& choice) const {
+    if (!update_.finite()) return {};
+    Values steps =
+        own::muon_steps_of(name, config_.optimizer.muon, head_dim_,
+                           [&](const std::string& other) { return direction_of(other); });
+    for (double& step : steps) step *= choice.rate * update_.learning_rate();
+    return steps;
+  }
+
+  Updated update(const ParamSpec& spec, const Slice& part, bool is_muon) const {
     Updated updated;
     for (Values& values : updated.before) values.resize(static_cast<std::size_t>(part.length()));
     updated.after = updated.before;
     const auto moved = step_.bias_steps.find(spec.name);
-    const bool decays = own::decays(spec.name);
+    const own::Choice choice = own::choice_of(spec.name, config_.optimizer);
     const std::vector<float>& gradients = step_.gradients.at(spec.name);
+    const Values steps = is_muon ? muon_steps(spec.name, choice) : Values{};
     for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, part)) {
       for (std::int64_t i = 0; i < piece.length; ++i) {
         const auto whole = static_cast<std::size_t>(piece.global + i);
         const auto here = static_cast<std::size_t>(piece.local + i);
-        for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
-          at(updated.before, kind)[here] = double{at(states_.kinds, kind).at(spec.name)[whole]};
-        }
-        const own::Element after =
-            update_.of({updated.before[0][here], updated.before[1][here], updated.before[2][here]},
-                       double{gradients[whole]}, decays);
-        updated.after[0][here] = after.value;
+        const own::Element first = before(spec.name, whole);
+        const own::Element after = update_.of(first, double{gradients[whole]}, choice);
+        updated.before[0][here] = first.value;
+        updated.before[1][here] = first.first;
+        updated.before[2][here] = first.second;
+        updated.after[0][here] = after.value - (steps.empty() ? 0 : steps[whole]);
         if (after.loose > 0) updated.loose[here] = after.loose;
         updated.after[1][here] = after.first;
         updated.after[2][here] = after.second;
@@ -98,13 +142,20 @@ class UpdateCheck {
   }
 
   /// A master by its change, beyond what fp32 rounds; the optimizer's values by themselves.
+  struct Compared {
+    int kind;
+    bool is_muon;
+  };
   void compare_exact(const ParamSpec& spec, const HeldPart& found, const Updated& updated,
-                     int kind) {
+                     const Compared& compared) {
+    const int kind = compared.kind;
     const double largest = largest_of(at(updated.after, kind));
-    subject_.bound = kind == 0 ? update_bound : fp32_bound;
+    subject_.bound = kind > 0           ? fp32_bound
+                     : compared.is_muon ? own::muon_bound(config_.optimizer.muon)
+                                        : update_bound;
     double scale = std::max(largest, least_value);
     if (kind == 0) {
-      scale = std::max(updated.largest_change(kind), 0x1p-22 * scale / update_bound);
+      scale = std::max(updated.largest_change(kind), 0x1p-22 * scale / subject_.bound);
     }
     Values expected = at(updated.after, kind);
     if (kind == 0 && !updated.loose.empty()) {
@@ -143,7 +194,10 @@ class UpdateCheck {
   const Record& record_;
   const RecordedStep& step_;
   const RecordedState& states_;
+  const Config& config_;
+  std::int64_t head_dim_;
   own::Update update_;
+  const ParamStore* store_ = nullptr;
   const Mesh& mesh_;
   std::int64_t rank_;
   Findings::Subject subject_;

@@ -114,6 +114,10 @@ void VerifiedRank::compare_values(Phase phase, std::int64_t step, const Recorded
   for (subject.row = 0; const ParamSpec& spec : table()) {
     const std::vector<float>& values = whole.at(spec.name);
     const HeldPart held = get(static_cast<int>(subject.row));
+    if (held.part.length() == 0) {  // of another rank, or another optimizer keeps it
+      ++subject.row;
+      continue;
+    }
     const DType type =
         kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
     if (type == DType::f32) {

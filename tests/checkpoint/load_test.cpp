@@ -187,6 +187,31 @@ TEST_CASE("lion goes on in another layout", "[load][threads]") {
   }
 }
 
+TEST_CASE("groups of several optimizers go on in another layout", "[load][threads]") {
+  const TempFolder temp;
+  const Options groups{
+      "optimizer.momentum=0.8",
+      "optimizer.groups=[{match: \"*norm*\", type: sgd, lr_mult: 0.5, wd_mult: 1}, "
+      "{match: [\"*.mlp.*\", \"embedding.*\"], type: lion, lr_mult: 0.1}]"};
+  Cut cut{.run = temp.path(),
+          .first = {4, with(sharded, with(groups, {"parallel.tensor_parallel=2"}))},
+          .then = {4, with(sharded, with(groups, {"parallel.tensor_parallel=2"}))}};
+  run_and_save(cut);
+  const auto expected = load_and_run(cut, 3);
+  const Manifest manifest = read_manifest(CheckpointFolder(cut.run).of(cut.at));
+  CHECK(manifest.find("layers.0.norm1.weight", "momentum") != nullptr);
+  CHECK(manifest.find("layers.0.norm1.weight", "exp_avg") == nullptr);
+  CHECK(manifest.find("layers.0.mlp.up.weight", "exp_avg") != nullptr);
+  CHECK(manifest.find("layers.0.mlp.up.weight", "exp_avg_sq") == nullptr);
+  CHECK(manifest.find("layers.0.attention.q.weight", "exp_avg_sq") != nullptr);
+  cut.then = {2, with(groups, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"})};
+  const auto found = load_and_run(cut, 3);
+  for (std::size_t step = 0; step < 3; ++step) {
+    CHECK(found[step].loss == Approx(expected[step].loss).epsilon(1e-5));
+    CHECK(found[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
+  }
+}
+
 TEST_CASE("moments are saved in their types and load into others", "[load][threads]") {
   const TempFolder temp;
   const Setup narrow{4, with(narrow_moments, {"parallel.tensor_parallel=2"})};

@@ -80,6 +80,8 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   config.train.micro_batch_size = 1;
   config.train.rampup_batch_size =
       IntList{config.train.global_batch_size / 2, config.train.global_batch_size / 2, 100};
+  config.optimizer.groups.list = {{.match = {"*norm*"}, .wd_mult = 1}};
+  config.optimizer.type = OptimizerType::muon;
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.stages.size() == 2);
   Diagnostics found;
@@ -107,9 +109,9 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   const Plan priced_plan = plan_of(priced, 8);
   seen["time"].merge(
       keys_of(Json::parse(print_json({.plan = priced_plan, .config = &priced}))["time"]));
-  for (const char* name :
-       {"stages", "parameters", "buckets", "activations", "memory", "recompute_layers",
-        "recompute_forms", "communication", "ramp", "rates", "lr", "memory_models"}) {
+  for (const char* name : {"stages", "parameters", "buckets", "activations", "memory",
+                           "recompute_layers", "recompute_forms", "communication", "ramp", "rates",
+                           "lr", "memory_models", "optimizer_groups", "matrices"}) {
     seen[name] = keys_of_rows(json[name]);
   }
   seen["chunks"] = keys_of_rows(json["stages"][0]["chunks"]);

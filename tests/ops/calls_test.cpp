@@ -85,7 +85,7 @@ TEST_CASE("sgd of many tensors is that of each") {
   std::vector<Operand> together = operands();
   std::vector<Operand> alone = operands();
   const auto sgd_of = [&state](Operand& x) {
-    return Update{.rule = OptimizerType::sgd,
+    return Update{.rule = UpdateRule::sgd,
                   .parameter = x.of(x.parameter),
                   .gradient = x.of(x.gradient),
                   .states = {x.m.tensor().dtype == DType::f32 ? x.of(x.m) : Tensor{}},

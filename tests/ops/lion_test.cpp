@@ -30,7 +30,7 @@ struct Operands {
   }
   /// Of elements [begin, end): every third one does not decay.
   Update args(std::int64_t begin, std::int64_t end, const StepState& state) {
-    return {.rule = OptimizerType::lion,
+    return {.rule = UpdateRule::lion,
             .parameter = parameter.tensor().slice(begin, end),
             .gradient = gradient.tensor().slice(begin, end),
             .states = {momentum.tensor().slice(begin, end)},
@@ -92,7 +92,7 @@ TEST_CASE("lion makes the plain update, with momentum in bf16 too") {
   const auto updated = [&](const Kernels& kernels, Values& momentum) {
     Values parameter = Values::random(Shape{length}, weight, 1);
     momentum = Values::random(Shape{length}, type, 3);
-    update(Host(kernels).context(), one<Update>({.rule = OptimizerType::lion,
+    update(Host(kernels).context(), one<Update>({.rule = UpdateRule::lion,
                                                  .parameter = parameter.tensor(),
                                                  .gradient = gradient.tensor(),
                                                  .states = {momentum.tensor()},

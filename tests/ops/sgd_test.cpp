@@ -30,7 +30,7 @@ TEST_CASE("sgd makes the plain update") {
   const auto run = [&](const Kernels& kernels, Values& parameter, Values& momentum,
                        Values& compute) {
     update(Host(kernels).context(),
-           one<Update>({.rule = OptimizerType::sgd,
+           one<Update>({.rule = UpdateRule::sgd,
                         .parameter = parameter.tensor(),
                         .gradient = gradient.tensor(),
                         .states = {with_momentum ? momentum.tensor() : Tensor{}},
@@ -53,6 +53,32 @@ TEST_CASE("sgd makes the plain update") {
   CHECK((compute.at(0) != 0) == with_compute);
 }
 
+TEST_CASE("a parameter's factors multiply the rate and the decay of the step") {
+  StepState state = step_state();
+  state.clip_coefficient = 1;
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
+    for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd, UpdateRule::lion}) {
+      Values parameter = Values::of<float>({2});
+      Values gradient = Values::of<float>({1});
+      Values first = Values::of<float>({0});
+      Values second = Values::of<float>({0});
+      state.bias_correction1 = 0.1F;
+      state.bias_correction2 = 0.001F;
+      update(Host(*kernels).context(),
+             one<Update>({.rule = rule,
+                          .parameter = parameter.tensor(),
+                          .gradient = gradient.tensor(),
+                          .states = {first.tensor(),
+                                     rule == UpdateRule::adamw ? second.tensor() : Tensor{}},
+                          .constants = {.momentum = 0.9F, .rate_factor = 0.5F, .decay_factor = 4},
+                          .decay = true,
+                          .state = &state}));
+      const double moved = 1 + 4.0 * double{state.weight_decay} * 2;
+      CHECK(parameter.at(0) == Approx(2 - 0.5 * double{state.learning_rate} * moved).epsilon(1e-6));
+    }
+  }
+}
+
 TEST_CASE("coupled decay goes through the momentum, decoupled decay past it") {
   StepState state = step_state();
   state.clip_coefficient = 1;
@@ -62,7 +88,7 @@ TEST_CASE("coupled decay goes through the momentum, decoupled decay past it") {
     Values momentum = Values::of<float>({0});
     for (int step = 0; step < 2; ++step) {
       update(Host(tested_kernels()).context(),
-             one<Update>({.rule = OptimizerType::sgd,
+             one<Update>({.rule = UpdateRule::sgd,
                           .parameter = parameter.tensor(),
                           .gradient = gradient.tensor(),
                           .states = {momentum.tensor()},
@@ -89,7 +115,7 @@ TEST_CASE("sgd rounds a parameter in bf16 as the plain update does") {
     Values g = gradient;
     Values momentum = Values::random(Shape{count}, DType::f32, 3);
     update(Host(kernels).context(),
-           one<Update>({.rule = OptimizerType::sgd,
+           one<Update>({.rule = UpdateRule::sgd,
                         .parameter = parameter.tensor(),
                         .gradient = g.tensor(),
                         .states = {with_momentum ? momentum.tensor() : Tensor{}},
@@ -119,7 +145,7 @@ TEST_CASE("sgd follows its formula") {
     Values parameter = Values::of<float>({8});
     Values gradient = Values::of<float>({1});
     Values momentum = Values::of<float>({4});
-    update(Host(*kernels).context(), one<Update>({.rule = OptimizerType::sgd,
+    update(Host(*kernels).context(), one<Update>({.rule = UpdateRule::sgd,
                                                   .parameter = parameter.tensor(),
                                                   .gradient = gradient.tensor(),
                                                   .states = {momentum.tensor()},
@@ -137,7 +163,7 @@ TEST_CASE("sgd names what does not fit") {
   Values x(Shape{4}, DType::f32);
   Values y(Shape{3}, DType::f32);
   CHECK(failure_of([&] {
-          update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+          update(host.context(), one<Update>({.rule = UpdateRule::sgd,
                                               .parameter = x.tensor(),
                                               .gradient = y.tensor(),
                                               .state = &state}));
@@ -145,7 +171,7 @@ TEST_CASE("sgd names what does not fit") {
         "[sgd] parameter and gradient must be fp32 or bf16 vectors of one length: "
         "parameter [4] fp32, gradient [3] fp32");
   CHECK(starts_with(failure_of([&] {
-                      update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+                      update(host.context(), one<Update>({.rule = UpdateRule::sgd,
                                                           .parameter = x.tensor(),
                                                           .gradient = x.tensor(),
                                                           .constants = {.momentum = 0.5F},
@@ -153,9 +179,9 @@ TEST_CASE("sgd names what does not fit") {
                     }),
                     "[sgd] as many states as it keeps must be fp32 vectors as long as parameter"));
   CHECK(failure_of([&] {
-          update(host.context(), one<Update>({.rule = OptimizerType::sgd,
-                                              .parameter = x.tensor(),
-                                              .gradient = x.tensor()}));
+          update(host.context(),
+                 one<Update>(
+                     {.rule = UpdateRule::sgd, .parameter = x.tensor(), .gradient = x.tensor()}));
         }) == "[sgd] state must be given");
 }
 

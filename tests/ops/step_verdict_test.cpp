@@ -112,7 +112,7 @@ TEST_CASE("optimizers write nothing in a step that found an infinity") {
                                         .states = {m.tensor(), v.tensor()},
                                         .compute = compute.tensor(),
                                         .state = &state}));
-    update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+    update(host.context(), one<Update>({.rule = UpdateRule::sgd,
                                         .parameter = parameter.tensor(),
                                         .gradient = gradient.tensor(),
                                         .states = {m.tensor()},
@@ -124,7 +124,7 @@ TEST_CASE("optimizers write nothing in a step that found an infinity") {
     CHECK(v == Values::of<float>({6, 7}));
     CHECK(compute == Values({2}, DType::f16));
     state.found_inf = false;
-    update(host.context(), one<Update>({.rule = OptimizerType::sgd,
+    update(host.context(), one<Update>({.rule = UpdateRule::sgd,
                                         .parameter = parameter.tensor(),
                                         .gradient = gradient.tensor(),
                                         .state = &state}));

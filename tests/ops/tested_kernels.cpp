@@ -175,6 +175,14 @@ template <class Place>
 void visit(SwapBlocks& a, const Place& place) {
   place(a.x), place(a.y);
 }
+template <class Place>
+void visit(ScaledSum& a, const Place& place) {
+  place(a.x), place(a.y), place(a.z), place(a.squares);
+}
+template <class Place>
+void visit(CopyRows& a, const Place& place) {
+  place(a.x), place(a.y);
+}
 
 template <class Args, class Place>
 void visit(std::vector<Args>& calls, const Place& place) {

@@ -68,6 +68,10 @@ TEST_CASE("what changes the estimate", "[memory]") {
   config.optimizer.exp_avg_dtype = ComputeType::fp32;
   CHECK(memory_of(config).optimizer == 497'903'616);
   config.optimizer.exp_avg_dtype = ComputeType::bf16;
+  // Matrices keep one value, in bf16, and all others two, in bf16 as well: 121,344 elements.
+  config.optimizer.groups.list = {{.match = {"*norm*", "*.bias"}, .type = OptimizerType::adamw}};
+  CHECK(memory_of(config).optimizer == 497'903'616 / 2 + 121'344 * 2);
+  config.optimizer.groups = {};
 
   config.train.micro_batch_size = 1;
   config.precision.compute = ComputeType::fp32;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "catch.h"
+#include "plan/tables/optimizer_groups.h"
 #include "sample.h"
 
 using namespace trainctl;
@@ -370,4 +371,44 @@ TEST_CASE("stages hold every parameter once, a tied embedding twice", "[params]"
     CHECK(held == expected);
     for (const ParamSpec& row : parameters_of(config)) CHECK_FALSE(row.two_homes);
   }
+}
+
+TEST_CASE("patterns take whole names") {
+  CHECK(matches("head.weight", "head.weight"));
+  CHECK_FALSE(matches("head", "head.weight"));
+  CHECK(matches("*", ""));
+  CHECK_FALSE(matches("?", ""));
+  CHECK(matches("layers.*.mlp.*.weight", "layers.12.mlp.up.weight"));
+  CHECK_FALSE(matches("layers.?.mlp.*", "layers.12.mlp.up.weight"));
+  CHECK(matches("*a*b", "aaxabxb"));
+  CHECK_FALSE(matches("*a*b", "aaxabx"));
+  CHECK(matches("**", "x"));
+}
+
+TEST_CASE("the first entry of groups decides over a parameter") {
+  Config config = gpt2_124m();
+  config.optimizer.groups.list = {{.match = {"layers.0.*"}, .lr_mult = 0},
+                                  {.match = {"*norm*", "layers.*.bias"},
+                                   .type = OptimizerType::sgd,
+                                   .lr_mult = 2,
+                                   .wd_mult = 0.5}};
+  const Plan plan = plan_of(config);
+  const std::vector<ParamSpec>& rows = plan.stages[0].parameters;
+  const auto is = [&](const char* name, int group, OptimizerType type, double rate, double decay) {
+    CAPTURE(name);
+    const ParamSpec& row = find(rows, name);
+    CHECK(row.group == group);
+    CHECK(row.update == type);
+    CHECK(row.rate_factor == rate);
+    CHECK((row.decay ? row.decay_factor : 0) == decay);
+  };
+  is("embedding.token.weight", -1, OptimizerType::adamw, 1, 1);
+  is("layers.0.norm1.weight", 0, OptimizerType::adamw, 0, 0);
+  is("layers.0.mlp.up.weight", 0, OptimizerType::adamw, 0, 1);
+  is("layers.1.norm1.weight", 1, OptimizerType::sgd, 2, 0.5);
+  is("layers.1.mlp.up.bias", 1, OptimizerType::sgd, 2, 0.5);
+  is("layers.1.mlp.up.weight", -1, OptimizerType::adamw, 1, 1);
+  const std::uint64_t with_groups = plan.hash;
+  config.optimizer.groups.list[0].lr_mult = 0.5;
+  CHECK(plan_of(config).hash != with_groups);
 }

@@ -39,6 +39,15 @@ TEST_CASE("layouts with matrices in bf16 equal a single rank") {
   check_equal(with(with(small_gpt, narrow), experts), expert_layouts);
 }
 
+TEST_CASE("layouts with groups of several optimizers equal a single rank") {
+  const Options groups{
+      "optimizer.groups=[{match: \"layers.1.*\", lr_mult: 0}, "
+      "{match: [\"*norm*\", \"*.bias\"], type: sgd, lr_mult: 0.5, wd_mult: 1}, "
+      "{match: \"embedding.*\", type: lion, lr_mult: 0.1, wd_mult: 0.5}]"};
+  check_equal(with(small_gpt, groups), layouts);
+  check_free(with(small_gpt, groups), layouts);
+}
+
 TEST_CASE("layouts with sums of gradients in bf16 equal a single rank") {
   const Options narrow{"optimizer.main_grads_dtype=bf16"};
   const Options plain{"optimizer.main_grads_dtype=bf16", "optimizer.type=sgd",

@@ -109,23 +109,51 @@ TEST_CASE("an update in double has known values") {
                                  .weight_decay = 0.5,
                                  .bias_correction1 = 0.1,
                                  .bias_correction2 = 0.001};
-  const own::Element first = own::Update(optimizer, numbers).of({2, 0, 0}, 3, true);
+  const auto updated = [&](const own::Element& before, double gradient, double decay,
+                           double rate = 1) {
+    return own::Update(optimizer, numbers).of(before, gradient, {optimizer.type, rate, decay});
+  };
+  const own::Element first = updated({2, 0, 0}, 3, 1);
   CHECK(first.value == Approx(2 - 0.1 * (1 + 0.5 * 2)).epsilon(1e-4));
   CHECK(first.first == Approx(0.3));
   CHECK(first.second == Approx(0.009).epsilon(1e-4));
   optimizer.type = OptimizerType::sgd;
-  CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, 3, false).value == Approx(2 - 0.1 * 3.9));
+  CHECK(updated({2, 1, 0}, 3, 0).value == Approx(2 - 0.1 * 3.9));
   optimizer.weight_decay_form = WeightDecayForm::coupled;
-  CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, 3, true).first == Approx(4.9));
+  CHECK(updated({2, 1, 0}, 3, 1).first == Approx(4.9));
   optimizer.type = OptimizerType::lion;
   optimizer.beta2 = 0.99;
-  const own::Element lion = own::Update(optimizer, numbers).of({2, 1, 0}, -8, true);
+  const own::Element lion = updated({2, 1, 0}, -8, 1);
   CHECK(lion.value == Approx(2 - 0.1 * (1 + 0.5 * 2)));  // the sign of 0.9 - 0.1 * 8
   CHECK(lion.first == Approx(0.99 - 0.08));
   CHECK(lion.loose == 0);
   // 0.9 - 0.1 * 9 is what the betas' rounding to fp32 leaves of nothing: either sign is right.
-  CHECK(own::Update(optimizer, numbers).of({2, 1, 0}, -9, false).loose == Approx(0.2));
-  CHECK(own::Update(optimizer, numbers).of({2, 0, 0}, 0, true).value == Approx(2 - 0.1));
+  CHECK(updated({2, 1, 0}, -9, 0).loose == Approx(0.2));
+  CHECK(updated({2, 0, 0}, 0, 1).value == Approx(2 - 0.1));
+  optimizer.type = OptimizerType::sgd;
+  optimizer.weight_decay_form = WeightDecayForm::decoupled;
+  CHECK(updated({2, 1, 0}, 3, 3, 0.25).value == Approx(2 - 0.025 * (3.9 + 1.5 * 2)));
+}
+
+TEST_CASE("the first entry of groups decides over a parameter, by arithmetic of its own") {
+  OptimizerConfig optimizer;
+  optimizer.groups.list = {{.match = {"head.*", "*.q.weigh?"}, .lr_mult = 0.5},
+                           {.match = {"*norm*"}, .type = OptimizerType::sgd, .wd_mult = 2},
+                           {.match = {"*"}, .wd_mult = 1}};
+  const auto is = [&](const char* name, OptimizerType type, double rate, double decay) {
+    CAPTURE(name);
+    const own::Choice choice = own::choice_of(name, optimizer);
+    CHECK(choice.type == type);
+    CHECK(choice.rate == rate);
+    CHECK(choice.decay == decay);
+  };
+  is("head.weight", OptimizerType::adamw, 0.5, 1);
+  is("layers.3.attention.q.weight", OptimizerType::adamw, 0.5, 1);
+  is("layers.3.norm1.bias", OptimizerType::sgd, 1, 2);
+  is("layers.3.mlp.up.bias", OptimizerType::adamw, 1, 1);
+  is("layers.3.moe.expert_bias", OptimizerType::adamw, 1, 0);
+  optimizer.groups = {};
+  is("layers.3.mlp.up.bias", OptimizerType::adamw, 1, 0);
 }
 
 TEST_CASE("a router's choices and losses have known values") {

@@ -5,6 +5,7 @@
 #include "ops/add.h"
 #include "ops/bias_gradient.h"
 #include "ops/cast.h"
+#include "ops/copy_rows.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/norm.h"
@@ -145,6 +146,15 @@ void add_positions(OpBench& bench) {
   bench.add("swap_blocks", "", bytes_of({turned, moved}), 0,
             [=, rows = bench.sizes().tokens, columns = model.heads] {
               swap_blocks(*ops, {.x = turned, .y = moved, .rows = rows, .columns = columns});
+            });
+  bench.add("copy_rows", "", bytes_of({turned}), 0,
+            [=, rows = bench.sizes().tokens, step = model.q_features()] {
+              copy_rows(*ops, {.x = turned,
+                               .y = moved,
+                               .rows = rows,
+                               .length = step / 2,
+                               .x_step = step,
+                               .y_step = step});
             });
 }
 

@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "bench/ops/op_bench.h"
-#include "config/schema/optimizers.h"
 #include "ops/cross_entropy.h"
 #include "ops/normal_fill.h"
+#include "ops/scaled_sum.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
 #include "ops/update_rules.h"
@@ -69,8 +69,8 @@ void add_optimizers(OpBench& bench) {
   const Tensor rounded = compute == DType::f32 ? Tensor{} : bench.zeros("rounded", shape, compute);
   const double rounded_bytes = rounded.empty() ? 0 : bytes_of({rounded});
   StepState* state = bench.state("optimizer.state");
-  for (const OptimizerRow& row : optimizer_rows) {
-    Update one{.rule = row.type,
+  for (const UpdateRule rule : update_rules) {
+    Update one{.rule = rule,
                .parameter = parameter,
                .gradient = gradient,
                .compute = rounded,
@@ -79,15 +79,20 @@ void add_optimizers(OpBench& bench) {
                .state = state};
     // All are read and written, except the gradient, which is read.
     double bytes = bytes_of({gradient}) + 2 * bytes_of({parameter}) + rounded_bytes;
-    for (std::size_t i = 0; i < kept_states(row.type, {}).size(); ++i) {
-      one.states[i] = states[i];
-      bytes += 2 * bytes_of({states[i]});
+    const int kept = with_rule<float, false>(rule, []<class Rule>() { return Rule::states; });
+    for (int i = 0; i < kept; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      one.states[k] = states[k];
+      bytes += 2 * bytes_of({states[k]});
     }
     bench.add({.kernel = "update",
-               .name = std::string(name_of(row.type)),
+               .name = std::string(name_of(rule)),
                .bytes = bytes,
                .run = calling(update, ops, one)});
   }
+  bench.add("scaled_sum", "", 2 * bytes_of({gradient}) + bytes_of({parameter}), 0, [=] {
+    scaled_sum(*ops, {.x = gradient, .y = parameter, .z = gradient, .alpha = 0.5F, .beta = 0.5F});
+  });
   bench.add("square_sum", "", bytes_of({gradient}), 0,
             calling(square_sum, ops, SquareSum{.x = gradient, .result = state->square_sums}));
   const Tensor sums = bench.filled<double>("square_sums", {1, 2}, [](std::int64_t) { return 1.0; });

@@ -58,6 +58,27 @@ Json with_units(Json number, Unit unit) {
 
 Json whole_from(std::int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
 
+/// A word as YAML reads it: 0 is a number, and true is not a string.
+Json json_word(std::string_view word) {
+  if (word == "true" || word == "false") return word == "true";
+  const bool digits = word.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits ? Json(std::stoi(std::string(word))) : Json(word);
+}
+
+/// The words of a choice and their types: where words are whole numbers, 0.0 is none of them.
+Json word_schema(std::span<const Word> words) {
+  Json types = Json::array();
+  Json all = Json::array();
+  for (const Word& word : words) {
+    const Json value = json_word(word.text);
+    const char* type = value.is_boolean() ? "boolean" : value.is_number() ? "integer" : "string";
+    if (std::ranges::find(types, type) == types.end()) types.push_back(type);
+    all.push_back(value);
+  }
+  if (types.size() == 1) return {{"enum", std::move(all)}};
+  return {{"type", std::move(types)}, {"enum", std::move(all)}};
+}
+
 Json levels_schema() {
   const Json level = {{"type", "object"},
                       {"additionalProperties", false},
@@ -70,6 +91,20 @@ Json levels_schema() {
                         {"oversubscription", {{"type", "number"}, {"minimum", 1}}},
                         {"links", whole_from(1)}}}};
   return {{"type", "array"}, {"items", level}};
+}
+
+Json groups_schema() {
+  const Json pattern = {{"type", "string"}, {"minLength", 1}};
+  const Json factor = {{"type", "number"}, {"minimum", 0}};
+  const Json entry = {{"type", "object"},
+                      {"additionalProperties", false},
+                      {"required", {"match"}},
+                      {"properties",
+                       {{"match", {{"anyOf", {pattern, list_of(pattern)}}}},
+                        {"type", word_schema(words_of<OptimizerType>)},
+                        {"lr_mult", factor},
+                        {"wd_mult", factor}}}};
+  return {{"type", "array"}, {"items", entry}, {"maxItems", most_optimizer_groups}};
 }
 
 template <class Value>
@@ -103,31 +138,20 @@ Json list_schema(const Field& field) {
     return {{"anyOf", {text(entry + "( *, *" + entry + ")*,?"), list_of(text(entry))}}};
   } else if constexpr (std::is_same_v<Value, NetworkLevels>) {
     return levels_schema();
+  } else if constexpr (std::is_same_v<Value, OptimizerGroups>) {
+    return groups_schema();
+  } else if constexpr (std::is_same_v<Value, MuonCoefficients>) {
+    Json triple = list_of({{"type", "number"}});
+    triple["minItems"] = triple["maxItems"] = 3;
+    Json list = list_of(std::move(triple));
+    list["maxItems"] = 100;
+    return {{"anyOf", {word_schema(words_of<MuonSet>), std::move(list)}}};
+  } else if constexpr (std::is_same_v<Value, MuonItems>) {
+    return {{"type", "array"}, {"uniqueItems", true}, {"items", word_schema(words_of<MuonItem>)}};
   } else {
     const Json nothing = {{"type", "null"}};
     return {{"anyOf", {nothing, whole_from(1), list_of(whole_from(0))}}};
   }
-}
-
-/// A word as YAML reads it: 0 is a number, and true is not a string.
-Json json_word(std::string_view word) {
-  if (word == "true" || word == "false") return word == "true";
-  const bool digits = word.find_first_not_of("0123456789") == std::string_view::npos;
-  return digits ? Json(std::stoi(std::string(word))) : Json(word);
-}
-
-/// The words of a choice and their types: where words are whole numbers, 0.0 is none of them.
-Json word_schema(std::span<const Word> words) {
-  Json types = Json::array();
-  Json all = Json::array();
-  for (const Word& word : words) {
-    const Json value = json_word(word.text);
-    const char* type = value.is_boolean() ? "boolean" : value.is_number() ? "integer" : "string";
-    if (std::ranges::find(types, type) == types.end()) types.push_back(type);
-    all.push_back(value);
-  }
-  if (types.size() == 1) return {{"enum", std::move(all)}};
-  return {{"type", std::move(types)}, {"enum", std::move(all)}};
 }
 
 template <class Value>
@@ -178,8 +202,12 @@ class SchemaWriter {
         schema["default"] = nullptr;
       } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
         schema["default"] = write_value(value);
-      } else if constexpr (std::is_same_v<Value, NetworkLevels>) {
+      } else if constexpr (std::is_same_v<Value, NetworkLevels> ||
+                           std::is_same_v<Value, OptimizerGroups> ||
+                           std::is_same_v<Value, MuonItems>) {
         schema["default"] = Json::array();
+      } else if constexpr (std::is_same_v<Value, MuonCoefficients>) {
+        schema["default"] = write_value(value);
       } else {
         schema["default"] = value;
       }

@@ -15,6 +15,25 @@ constexpr CodeNote training_notes[] = {
      "They can be kept in fp32 or in bf16, which has the range of fp32; matrices in bf16 only if "
      "products read that type.",
      "optimizer: {exp_avg_sq_dtype: fp16}", "optimizer: {exp_avg_sq_dtype: bf16}"},
+    {"group-empty", "A pattern of optimizer.groups takes no parameter",
+     "Each pattern must take a parameter: one whose whole name it matches and that no earlier "
+     "entry "
+     "takes. `*` stands for any characters, `?` for one; `trainctl plan` lists the names.",
+     "optimizer: {groups: [{match: lm_head, lr_mult: 0.1}]}",
+     "optimizer: {groups: [{match: head.weight, lr_mult: 0.1}]}"},
+    {"group-type", "optimizer.groups gives a parameter an optimizer that it cannot have",
+     "Muon is for matrices between features: also of routers, gates of shared experts and learned "
+     "positions, but not for the embedding of tokens, the head, norms and biases.",
+     "optimizer: {groups: [{match: head.weight, type: muon}]}",
+     "optimizer: {groups: [{match: head.weight, type: adamw}]}"},
+    {"muon-items", "Words of optimizer.muon.items exclude each other, or one is not built",
+     "qkv stacks q, k and v into one matrix, heads cuts each of them by heads.",
+     "optimizer: {type: muon, muon: {items: [qkv, heads]}}",
+     "optimizer: {type: muon, muon: {items: [qkv]}}"},
+    {"muon-device", "Muon on a CUDA device",
+     "The matrices of Muon are made on the CPU only so far.",
+     "parallel: {device: cuda} with optimizer: {type: muon}",
+     "parallel: {device: cuda} with optimizer: {type: adamw}"},
     {"heads-divide", "hidden_size is not divisible by num_attention_heads",
      "The head size is hidden_size / num_attention_heads, unless kv_channels gives it.",
      "model: {hidden_size: 128, num_attention_heads: 5}",

@@ -12,6 +12,7 @@
 #include "config/schema/data_config.h"
 #include "config/schema/model_config.h"
 #include "config/schema/moe_config.h"
+#include "config/schema/muon_config.h"
 #include "config/schema/parallel_config.h"
 
 namespace trainctl {
@@ -35,6 +36,22 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 
+/// What holds for the parameters that the entry is the first to match.
+struct OptimizerGroup {
+  std::vector<std::string> match;       // patterns over names: * any characters, ? one
+  std::optional<OptimizerType> type{};  // default: that of the optimizer
+  double lr_mult = 1;                   // times the scheduled rate; 0: frozen
+  std::optional<double> wd_mult{};  // times the scheduled decay; default: 1 for matrices, else 0
+  bool operator==(const OptimizerGroup&) const = default;
+};
+
+inline constexpr std::size_t most_optimizer_groups = 64;
+
+struct OptimizerGroups {
+  std::vector<OptimizerGroup> list;
+  bool operator==(const OptimizerGroups&) const = default;
+};
+
 /// optimizers.h says which keys an optimizer reads.
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::adamw;
@@ -53,6 +70,8 @@ struct OptimizerConfig {
   ComputeType exp_avg_dtype = ComputeType::fp32;      // of moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
   double clip_grad_norm = 1.0;  // 0: off
+  OptimizerGroups groups;
+  MuonConfig muon;
   bool operator==(const OptimizerConfig&) const = default;
 };
 

@@ -15,6 +15,16 @@ namespace trainctl {
 
 namespace detail {
 inline std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
+/// "`fp32`, `bf16`"
+template <class Choice>
+std::string word_list() {
+  std::string listed;
+  for (const Word& word : words_of<Choice>) {
+    if (word.standing == Word::Standing::alias) continue;
+    listed += (listed.empty() ? "" : ", ") + code(word.text);
+  }
+  return listed;
+}
 }  // namespace detail
 
 /// The meaning of a key, and of keys of the optimizer which ones read it, if not all do:
@@ -49,7 +59,11 @@ std::string type_of(const Field& field) {
   if constexpr (std::is_same_v<Value, DatasetSplit>) return "word or list of lists";
   if constexpr (std::is_same_v<Value, FusionValue>) return "null, whole number or list";
   if constexpr (std::is_same_v<Value, CpCommTypes>) return "word or list of words";
-  if constexpr (std::is_same_v<Value, NetworkLevels>) return "list of maps";
+  if constexpr (std::is_same_v<Value, NetworkLevels> || std::is_same_v<Value, OptimizerGroups>) {
+    return "list of maps";
+  }
+  if constexpr (std::is_same_v<Value, MuonCoefficients>) return "word or list of lists";
+  if constexpr (std::is_same_v<Value, MuonItems>) return "list of words";
   return field.string_words.empty() ? "string" : "word";
 }
 
@@ -58,13 +72,7 @@ template <class Value>
 std::string range_of(const Field& field) {
   std::string listed;
   if constexpr (std::is_same_v<Value, CpCommTypes>) return range_of<CpCommType>(field);
-  if constexpr (std::is_enum_v<Value>) {
-    for (const Word& word : words_of<Value>) {
-      if (word.standing == Word::Standing::alias) continue;
-      listed += (listed.empty() ? "" : ", ") + detail::code(word.text);
-    }
-    return listed;
-  }
+  if constexpr (std::is_enum_v<Value>) return detail::word_list<Value>();
   if constexpr (std::is_same_v<Value, std::string>) {
     for (const std::string& word : split_words(field.string_words)) {
       listed +=
@@ -77,6 +85,13 @@ std::string range_of(const Field& field) {
   }
   if constexpr (std::is_same_v<Value, FusionValue>) return "at least 1, or rising from 0";
   if constexpr (std::is_same_v<Value, NetworkLevels>) return "";
+  if constexpr (std::is_same_v<Value, MuonCoefficients>) {
+    return detail::word_list<MuonSet>() + ", or 1 to 100 of [a, b, c]";
+  }
+  if constexpr (std::is_same_v<Value, MuonItems>) return detail::word_list<MuonItem>();
+  if constexpr (std::is_same_v<Value, OptimizerGroups>) {
+    return "at most " + std::to_string(most_optimizer_groups) + " entries";
+  }
   if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
   return field.range.to_string();
 }

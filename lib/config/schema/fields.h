@@ -8,6 +8,7 @@
 #include "config/schema/field.h"
 #include "config/schema/model_fields.h"
 #include "config/schema/moe_fields.h"
+#include "config/schema/muon_fields.h"
 #include "config/schema/parallel_fields.h"
 #include "config/schema/run_fields.h"
 
@@ -108,6 +109,11 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.exp_avg_sq_dtype, field("exp_avg_sq_dtype", "Type of the second one"));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
+  visit(optimizer.groups,
+        field("groups",
+              "Parameters with another rule, rate or decay: {match, type, lr_mult, wd_mult}. The "
+              "first entry whose pattern takes a name decides (`*` any characters, `?` one)"));
+  visit.section(optimizer.muon, field("muon", "Muon, which updates matrices as a whole"));
 }
 
 template <class Visitor>

@@ -17,7 +17,9 @@ namespace trainctl {
 template <class Value>
 concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, NumberList> ||
     std::same_as<Value, DatasetSplit> || std::same_as<Value, FusionValue> ||
-    std::same_as<Value, CpCommTypes> || std::same_as<Value, NetworkLevels>;
+    std::same_as<Value, CpCommTypes> || std::same_as<Value, NetworkLevels> ||
+    std::same_as<Value, OptimizerGroups> || std::same_as<Value, MuonCoefficients> ||
+    std::same_as<Value, MuonItems>;
 
 /// Each stores the value and returns nothing, or leaves it unchanged and returns the problem. The
 /// field's range applies to each number of a list; a list must not be empty.
@@ -37,6 +39,15 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
 /// A list of maps {name, ranks, bandwidth, latency, oversubscription, links}.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  NetworkLevels& value);
+/// A list of maps {match, type, lr_mult, wd_mult}; match is a pattern or a list of them.
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 OptimizerGroups& value);
+/// A word of MuonSet, or a list of [a, b, c].
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 MuonCoefficients& value);
+/// A list of words of MuonItem, each once.
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
+                                 MuonItems& value);
 
 /// "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null", "p2p", "[p2p, a2a*3]"
 std::string write_value(const IntList& value);
@@ -48,5 +59,10 @@ std::string write_value(const CpCommTypes& value);
 std::string write_value(const std::vector<LayerEntry>& value);
 /// "[{name: ib, bandwidth: 5.0e+10}]"
 std::string write_value(const NetworkLevels& value);
+/// "[{match: [embedding.*], lr_mult: 0.1}]"
+std::string write_value(const OptimizerGroups& value);
+/// "quintic", "[[3.4445, -4.775, 2.0315]]"; "[gate_up, qkv]"
+std::string write_value(const MuonCoefficients& value);
+std::string write_value(const MuonItems& value);
 
 }  // namespace trainctl

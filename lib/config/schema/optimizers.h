@@ -38,6 +38,7 @@ enum class OptimizerStep { elementwise, matrix };
 struct OptimizerRow {
   OptimizerType type;
   OptimizerStep step;
+  UpdateRule rule;  // elementwise: its formula; matrix: that of the direction
   std::array<OptimizerKey, 4> keys;
   std::array<OptimizerState, 2> states;
 
@@ -52,6 +53,7 @@ struct OptimizerRow {
 inline constexpr OptimizerRow optimizer_rows[] = {
     {.type = OptimizerType::adamw,
      .step = OptimizerStep::elementwise,
+     .rule = UpdateRule::adamw,
      .keys = {{{"beta1", &OptimizerConfig::beta1},
                {"beta2", &OptimizerConfig::beta2},
                {"eps", &OptimizerConfig::eps}}},
@@ -60,12 +62,20 @@ inline constexpr OptimizerRow optimizer_rows[] = {
                   &OptimizerConfig::exp_avg_sq_dtype}}}},
     {.type = OptimizerType::sgd,
      .step = OptimizerStep::elementwise,
+     .rule = UpdateRule::sgd,
      .keys = {{{"momentum", &OptimizerConfig::momentum}, {"weight_decay_form"}}},
      .states = {{{"momentum", "moments.", "", nullptr, &OptimizerConfig::momentum}}}},
     {.type = OptimizerType::lion,
      .step = OptimizerStep::elementwise,
+     .rule = UpdateRule::lion,
      .keys = {{{"beta1", &OptimizerConfig::beta1}, {"beta2", &OptimizerConfig::beta2, 0.99}}},
      .states = {{{"exp_avg", "lion_m.", "exp_avg_dtype", &OptimizerConfig::exp_avg_dtype}}}},
+    // Its keys are those of MuonConfig, which no other reads.
+    {.type = OptimizerType::muon,
+     .step = OptimizerStep::matrix,
+     .rule = UpdateRule::muon_direction,
+     .keys = {},
+     .states = {{{"momentum", "muon_m."}}}},
 };
 
 namespace detail {
@@ -85,6 +95,27 @@ constexpr const OptimizerRow& row_of(OptimizerType type) {
   return optimizer_rows[static_cast<std::size_t>(type)];
 }
 
+/// The rule of parameters that are no matrices, or no matrices as that optimizer means them.
+constexpr OptimizerType rest_of(OptimizerType type) {
+  return row_of(type).step == OptimizerStep::matrix ? OptimizerType::adamw : type;
+}
+
+/// The rows that some parameter may have.
+inline std::vector<OptimizerType> used_types(const OptimizerConfig& optimizer) {
+  std::vector<OptimizerType> types{optimizer.type};
+  const auto use = [&](OptimizerType type) {
+    if (std::ranges::find(types, type) == types.end()) types.push_back(type);
+  };
+  use(rest_of(optimizer.type));
+  for (const OptimizerGroup& group : optimizer.groups.list)
+    use(group.type.value_or(optimizer.type));
+  return types;
+}
+inline bool uses(const OptimizerConfig& optimizer, OptimizerType type) {
+  const std::vector<OptimizerType> types = used_types(optimizer);
+  return std::ranges::find(types, type) != types.end();
+}
+
 /// What an optimizer of these settings keeps of each element, in order.
 inline std::vector<OptimizerState> kept_states(OptimizerType type,
                                                const OptimizerConfig& optimizer) {
@@ -95,6 +126,15 @@ inline std::vector<OptimizerState> kept_states(OptimizerType type,
     if (is_there) kept.push_back(state);
   }
   return kept;
+}
+
+/// How many values the row that keeps most keeps.
+inline int most_states(const OptimizerConfig& optimizer) {
+  std::size_t most = 0;
+  for (const OptimizerType type : used_types(optimizer)) {
+    most = std::max(most, kept_states(type, optimizer).size());
+  }
+  return static_cast<int>(most);
 }
 
 }  // namespace trainctl

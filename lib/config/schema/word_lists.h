@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/schema/choices.h"
+#include "config/schema/muon_config.h"
 #include "config/schema/schedules.h"
 
 namespace trainctl {
@@ -45,7 +46,22 @@ inline constexpr Word parallel_mode_words[] = {
 inline constexpr Word optimizer_words[] = {{"adamw", OptimizerType::adamw},
                                            {"AdamW", OptimizerType::adamw, Word::Standing::alias},
                                            {"sgd", OptimizerType::sgd},
-                                           {"lion", OptimizerType::lion}};
+                                           {"lion", OptimizerType::lion},
+                                           {"muon", OptimizerType::muon}};
+inline constexpr Word muon_set_words[] = {{"simple", MuonSet::simple},
+                                          {"quintic", MuonSet::quintic},
+                                          {"polar_express", MuonSet::polar_express},
+                                          {"deepseek_v4", MuonSet::deepseek_v4}};
+inline constexpr Word muon_scale_words[] = {{"match_adamw", MuonScale::match_adamw},
+                                            {"spectral", MuonScale::spectral},
+                                            {"shape", MuonScale::shape},
+                                            {"unit_rms", MuonScale::unit_rms}};
+inline constexpr Word muon_products_words[] = {
+    {"auto", MuonProducts::automatic}, {"fp32", MuonProducts::fp32}, {"bf16", MuonProducts::bf16}};
+inline constexpr Word muon_item_words[] = {{"gate_up", MuonItem::gate_up},
+                                           {"qkv", MuonItem::qkv},
+                                           {"heads", MuonItem::heads},
+                                           {"mla_parts", MuonItem::mla_parts}};
 inline constexpr Word lr_style_words[] = {
     {"constant", LrStyle::constant},
     {"linear", LrStyle::linear},

@@ -37,6 +37,14 @@ inline constexpr std::span<const Word> words_of<ParallelMode> = detail::parallel
 template <>
 inline constexpr std::span<const Word> words_of<OptimizerType> = detail::optimizer_words;
 template <>
+inline constexpr std::span<const Word> words_of<MuonSet> = detail::muon_set_words;
+template <>
+inline constexpr std::span<const Word> words_of<MuonScale> = detail::muon_scale_words;
+template <>
+inline constexpr std::span<const Word> words_of<MuonProducts> = detail::muon_products_words;
+template <>
+inline constexpr std::span<const Word> words_of<MuonItem> = detail::muon_item_words;
+template <>
 inline constexpr std::span<const Word> words_of<LrStyle> = detail::lr_style_words;
 template <>
 inline constexpr std::span<const Word> words_of<DecayStyle> = detail::decay_style_words;

@@ -15,6 +15,18 @@ namespace trainctl {
 
 namespace {
 
+UpdateConstants constants_of(const OptimizerConfig& config, const ParamSpec& spec) {
+  return {.beta1 = static_cast<float>(config.beta1),
+          .beta2 = static_cast<float>(config.beta2),
+          .epsilon = static_cast<float>(config.eps),
+          .momentum = static_cast<float>(config.momentum),
+          .coupled = config.weight_decay_form == WeightDecayForm::coupled,
+          .rate_factor = static_cast<float>(spec.rate_factor),
+          .decay_factor = static_cast<float>(spec.decay_factor)};
+}
+
+}  // namespace
+
 /// Where the owned part of a parameter lies in the whole: every shard's pieces are equally long and
 /// equally far apart.
 RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
@@ -28,39 +40,26 @@ RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh
   return rounding;
 }
 
-UpdateConstants constants_of(const OptimizerConfig& config) {
-  return {.beta1 = static_cast<float>(config.beta1),
-          .beta2 = static_cast<float>(config.beta2),
-          .epsilon = static_cast<float>(config.eps),
-          .momentum = static_cast<float>(config.momentum),
-          .coupled = config.weight_decay_form == WeightDecayForm::coupled};
-}
-
-// A step by whole matrices would deal the work over the ranks that hold a matrix.
-static_assert(std::ranges::all_of(optimizer_rows, [](const OptimizerRow& row) {
-  return row.step == OptimizerStep::elementwise;
-}));
-
-}  // namespace
-
 Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
                      const Mesh& mesh, std::int64_t rank, Stream& stream) {
-  std::array<std::vector<Update>, std::size(optimizer_rows)> by_rule;
+  std::array<std::vector<Update>, std::size(optimizer_rows)> by_row;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     if (store.owned(i).length() == 0) continue;
     const ParamSpec& spec = at(store.table(), i);
-    Update one{.rule = spec.update,
+    const OptimizerRow& row = row_of(spec.update);
+    if (row.step == OptimizerStep::matrix) continue;  // MatrixUpdate
+    Update one{.rule = row.rule,
                .parameter = flat(store.master(i)),
                .gradient = store.owned_gradient(i),
                .compute = store.rounded(i),
-               .constants = constants_of(config),
+               .constants = constants_of(config, spec),
                .decay = spec.decay,
                .rounding = rounding_of(spec, store.owned(i), mesh, rank),
                .state = state};
     for (int k = 0; Tensor & kept : one.states) kept = store.state(i, k++);
-    by_rule[static_cast<std::size_t>(spec.update)].push_back(one);
+    by_row[static_cast<std::size_t>(spec.update)].push_back(one);
   }
-  for (std::vector<Update>& list : by_rule) {
+  for (std::vector<Update>& list : by_row) {
     if (!list.empty()) updates_.emplace_back(std::move(list), &stream);
   }
 }

@@ -9,7 +9,12 @@
 
 namespace trainctl {
 
-/// The arguments of the op are built once; a step only runs them.
+/// How the elements of an owned slice are rounded at random, whatever rank owns them.
+RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
+                           std::int64_t rank);
+
+/// Of the parameters that are updated element by element. The arguments of the op are built once; a
+/// step only runs them.
 class Optimizer {
  public:
   /// `store` has the parameters of `rank`. What a device needs is enqueued on `stream`.

@@ -21,18 +21,15 @@ ParamStore::Contents completed(ParamStore::Contents contents, const StagePlan& s
   return contents;
 }
 
-std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const StagePlan& stage,
-                             const ParameterPlaces& places) {
+std::vector<SlabRow> rows_of(const ParamStore::Contents& contents, const ParameterPlaces& places,
+                             const StatePlaces& states) {
   std::vector<SlabRow> rows{{"weights", Shape{places.weight_bytes}, DType::u8}};
   const Shape masters{places.master_bytes(contents.ownership.state_length)};
   if (places.masters_apart) rows.push_back({"masters", masters, DType::u8});
   if (contents.training) rows.push_back({"gradients", Shape{places.gradient_length}, DType::f32});
   if (contents.training) rows.push_back({"sums", Shape{places.sum_length}, contents.sums});
-  if (contents.optimizer == nullptr) return rows;
-  for (int state = 0;
-       const std::int64_t width : state_widths(stage.parameters, *contents.optimizer)) {
-    const Shape bytes{contents.ownership.state_length * width};
-    rows.push_back({"state" + std::to_string(state++), bytes, DType::u8});
+  for (int state = 0; const std::int64_t bytes : states.bytes) {
+    rows.push_back({"state" + std::to_string(state++), Shape{bytes}, DType::u8});
   }
   return rows;
 }
@@ -43,7 +40,10 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
     : stage_(stage),
       contents_(completed(contents, stage)),
       places_(place_parameters(stage, contents.compute, contents_.ownership)),
-      slab_(device, rows_of(contents_, stage, places_)),
+      states_(contents_.optimizer == nullptr
+                  ? StatePlaces{}
+                  : place_states(stage, contents_.ownership, *contents_.optimizer)),
+      slab_(device, rows_of(contents_, places_, states_)),
       host_(Slab::on_host_for(device, {{"weights", Shape{places_.host_bytes}, DType::u8}})) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     index_[stage.parameters[i].name] = static_cast<int>(i);
@@ -186,8 +186,7 @@ Tensor ParamStore::state(int parameter, int state) const {
   if (part.begin == part.end) return {};
   if (state_types_.empty() || state >= std::ssize(at(state_types_, parameter))) return {};
   const Tensor all = slab_.at("state" + std::to_string(state));
-  const std::int64_t width = all.numel() / ownership().state_length;
-  return {static_cast<std::byte*>(all.data) + at(ownership().parameters, parameter).state * width,
+  return {static_cast<std::byte*>(all.data) + at(at(states_.begin, parameter), state),
           {part.length()},
           at(at(state_types_, parameter), state),
           all.device};

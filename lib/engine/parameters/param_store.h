@@ -109,6 +109,7 @@ class ParamStore {
   const StagePlan& stage_;
   Contents contents_;
   ParameterPlaces places_;
+  StatePlaces states_;
   Slab slab_;
   Slab host_;                                    // weights that are there between their uses
   std::vector<std::vector<DType>> state_types_;  // by parameter

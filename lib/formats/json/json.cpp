@@ -219,6 +219,8 @@ std::string print_json(const PrintInput& input) {
   write_stages(json, plan);
   write_schedule(json, input);
   write_parameters(json, input);
+  write_optimizer_groups(json, input);
+  write_matrices(json, plan);
   write_buckets(json, plan);
   write_activations(json, plan);
   write_memory(json, input);

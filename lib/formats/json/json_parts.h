@@ -21,6 +21,10 @@ void write_parameters(JsonText& json, const PrintInput& input);
 void write_buckets(JsonText& json, const Plan& plan);
 void write_activations(JsonText& json, const Plan& plan);
 void write_communication(JsonText& json, const Plan& plan);
+/// "optimizer_groups", where there are some.
+void write_optimizer_groups(JsonText& json, const PrintInput& input);
+/// "matrices", where some are updated whole.
+void write_matrices(JsonText& json, const Plan& plan);
 /// json_search.cpp: "search", where something was searched.
 void write_search(JsonText& json, const PrintInput& input);
 /// print_json_memory.cpp: "memory" and "memory_models".

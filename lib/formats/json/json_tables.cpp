@@ -1,6 +1,8 @@
 #include <array>
 
+#include "config/schema/words.h"
 #include "formats/json/json_parts.h"
+#include "formats/print/group_rows.h"
 #include "formats/print/text.h"
 
 namespace trainctl {
@@ -85,6 +87,49 @@ void write_parameters(JsonText& json, const PrintInput& input) {
     for (std::size_t i = 0; i < held.parameters.size(); ++i) {
       write_parameter(json, input.plan, {stage, i, buckets[i]});
     }
+  }
+  json.close();
+}
+
+void write_optimizer_groups(JsonText& json, const PrintInput& input) {
+  if (input.config == nullptr) return;
+  const std::vector<GroupRow> rows = group_rows(input.plan, input.config->optimizer);
+  if (rows.empty()) return;
+  json.key("optimizer_groups").open_array();
+  for (const GroupRow& row : rows) {
+    json.open_object();
+    json.key("entry").json(row.entry < 0 ? "null" : std::to_string(row.entry));
+    json.member("type", word_of(row.type));
+    json.member("lr_mult", row.rate_factor);
+    write_optional(json, "wd_mult", row.decay_factor);
+    json.key("parameters").open_array();
+    for (const std::string& name : row.parameters) json.value(name);
+    json.close();
+    json.close();
+  }
+  json.close();
+}
+
+void write_matrices(JsonText& json, const Plan& plan) {
+  const std::vector<MatrixRow> rows = matrix_rows(plan);
+  if (rows.empty()) return;
+  json.key("matrices").open_array();
+  for (const MatrixRow& row : rows) {
+    const MatrixWork& work = *row.work;
+    const std::int64_t expert = work.parts.front().expert;
+    json.open_object(one_line);
+    json.member("stage", row.stage);
+    json.key("parameters").open_array();
+    for (const std::string& name : row.parameters) json.value(name);
+    json.close();
+    json.key("expert").json(expert < 0 ? "null" : std::to_string(expert));
+    json.member("count", work.matrices);
+    json.member("rows", work.matrix_rows());
+    json.member("columns", work.matrix_columns());
+    json.member("worker", row.worker);
+    json.member("round", work.round);
+    json.member("flops", work.cost);
+    json.close();
   }
   json.close();
 }

@@ -35,6 +35,11 @@ struct PrintInput {
 /// What was found, on one line.
 std::string search_line(const SearchReport& report);
 
+/// The entries of optimizer.groups with their rules and parameters; empty without entries.
+std::string print_optimizer_groups(const Plan& plan, const OptimizerConfig& optimizer);
+/// Which rank works on which matrix in an update that needs matrices whole; empty without.
+std::string print_matrices(const Plan& plan);
+
 /// For a terminal. This and the next two throw Error{usage} if the world has no such
 /// rank.
 std::string print_table(const PrintInput& input);

@@ -24,7 +24,7 @@ std::string print_table(const PrintInput& input) {
   std::string text = mesh_section(plan) + "\n" + kinds_section(plan) + search_section(input) +
                      groups_section(input) + "\n" + stages_section(plan, timeline) + "\n" +
                      schedule_section(input, timeline) + "\n" + parameters_section(input) + "\n" +
-                     memory_section(input) + "\n" +
+                     optimizer_section(input) + memory_section(input) + "\n" +
                      (input.config == nullptr ? "" : recompute_section(input) + "\n") +
                      communication_section(input) + "\n" + work_section(plan) + "\n" +
                      time_section(plan) + ramp_section(plan);

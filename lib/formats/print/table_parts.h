@@ -18,6 +18,8 @@ std::string stages_section(const Plan& plan, const Timeline& timeline);
 std::string schedule_section(const PrintInput& input, const Timeline& timeline);
 /// print_table_costs.cpp
 std::string parameters_section(const PrintInput& input);
+/// group_rows.cpp: who updates what; empty without optimizer.groups.
+std::string optimizer_section(const PrintInput& input);
 std::string memory_section(const PrintInput& input);
 /// That of the rank asked for, or the fullest.
 int shown_stage(const PrintInput& input);

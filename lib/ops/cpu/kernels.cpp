@@ -30,6 +30,7 @@ consteval Kernels table_of_level() {
   table.cross_entropy_combine = cross_entropy_combine_plain;  // a few rows: nothing to gain
   table.step_verdict = step_verdict_plain;
   table.swap_blocks = swap_blocks_plain;  // copies
+  table.copy_rows = copy_rows_plain;      // the same
   return table;
 }
 

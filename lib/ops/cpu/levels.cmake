@@ -45,7 +45,7 @@ endfunction()
 
 set(every_kernel activation.cpp add.cpp attention_backward.cpp attention_forward.cpp bias_gradient.cpp cast.cpp
     cross_entropy.cpp dropout.cpp embedding.cpp kernels.cpp norm.cpp normal_fill.cpp rope.cpp rows.cpp
-    square_sum.cpp update.cpp matmul/widened.cpp)
+    scaled_sum.cpp square_sum.cpp update.cpp matmul/widened.cpp)
 set(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 takes the undefined vectors inside its own intrinsics for ours (GCC bug 105593).

@@ -16,7 +16,7 @@ void update_elements(const Update& args) {
   constexpr bool random = sizeof(First) < sizeof(float) || sizeof(Second) < sizeof(float);
   constexpr bool random_weight = sizeof(Weight) < sizeof(float);
   const Rule rule(args);
-  const float clip = args.state->clip_coefficient;
+  const float clip = Rule::clipped ? args.state->clip_coefficient : 1.0F;
   const RandomWords words_of(args.state->seed, args.rounding.stream(args.state->step),
                              args.rounding);
   const RandomWords weight_words_of(args.state->seed, args.rounding.weight_stream(args.state->step),

@@ -5,6 +5,7 @@
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
+#include "ops/scaled_sum.h"
 
 namespace trainctl::cuda {
 namespace {
@@ -25,6 +26,28 @@ struct AddWork {
 #pragma unroll
     for (int i = 0; i < width; ++i) sum[i] += factor * other[i];
     store<width>(y + at, sum);
+  }
+};
+
+template <class X, class Y, class Z>
+struct ScaledSumWork {
+  const X* x;
+  const Y* y;  // or null
+  Z* z;
+  float alpha, beta;
+  const double* squares;  // or null
+  float least;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const float factor = squares == nullptr ? alpha : divided(alpha, sqrt(*squares), least);
+    float sum[width];
+    float other[width] = {};
+    load<width>(x + at, sum);
+    if (y != nullptr) load<width>(y + at, other);
+#pragma unroll
+    for (int i = 0; i < width; ++i) sum[i] = factor * sum[i] + beta * other[i];
+    store<width>(z + at, sum);
   }
 };
 
@@ -175,7 +198,26 @@ void add_to(const OpContext& context, const Add& args) {
                         args.y.elements<T>(), args.factor});
 }
 
+template <class X, class Y, class Z>
+void sum_scaled(const OpContext& context, const ScaledSum& args) {
+  const bool wide = all_aligned({args.x.data, args.y.data, args.z.data});
+  const Y* y = args.y.empty() ? nullptr : args.y.elements<Y>();
+  for_elements<4>(context, args.x.numel(), wide,
+                  ScaledSumWork<X, Y, Z>{args.x.elements<X>(), y, args.z.elements<Z>(), args.alpha,
+                                         args.beta, args.squares, args.least});
+}
+
 }  // namespace
+
+void scaled_sum(const OpContext& context, const ScaledSum& args) {
+  with_fp32_or_bf16(args.x, [&](auto x) {
+    with_fp32_or_bf16(args.y, [&](auto y) {
+      with_fp32_or_bf16(args.z, [&](auto z) {
+        sum_scaled<decltype(x), decltype(y), decltype(z)>(context, args);
+      });
+    });
+  });
+}
 
 void add(const OpContext& context, const Add& args) {
   with_element_type(args.y.dtype, [&](auto element) {

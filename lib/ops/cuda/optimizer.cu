@@ -110,7 +110,7 @@ struct UpdateWork {
         first(static_cast<First*>(args.states[0].data)),
         second(static_cast<Second*>(args.states[1].data)),
         copy(args.compute),
-        clip(args.state->clip_coefficient),
+        clip(Rule::clipped ? args.state->clip_coefficient : 1.0F),
         rule(args),
         rounding(args.rounding),
         philox(args.state->seed, args.rounding.stream(args.state->step)),

@@ -2,6 +2,7 @@
 #include "ops/rows.h"
 
 #include "ops/bias_gradient.h"
+#include "ops/copy_rows.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
@@ -221,6 +222,28 @@ void sum_rows(const OpContext& context, const Tensor& x, const float* weight, fl
 }
 
 template <class Unit>
+struct CopyRowsWork {
+  const Unit* x;
+  Unit* y;
+  std::int64_t length, x_step, y_step;
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const std::int64_t row = at / length;
+    const std::int64_t place = at - row * length;
+    y[row * y_step + place] = x[row * x_step + place];
+  }
+};
+
+template <class Unit>
+void copy_units(const OpContext& context, const CopyRows& args) {
+  for_elements<1>(
+      context, args.rows * args.length, false,
+      CopyRowsWork<Unit>{static_cast<const Unit*>(args.x.data), static_cast<Unit*>(args.y.data),
+                         args.length, args.x_step, args.y_step});
+}
+
+template <class Unit>
 void swap_units(const OpContext& context, const SwapBlocks& args, std::int64_t block_bytes) {
   const std::int64_t units = args.x.bytes() / std::int64_t{sizeof(Unit)};
   for_elements<1>(
@@ -244,6 +267,15 @@ void swap_blocks(const OpContext& context, const SwapBlocks& args) {
     swap_units<std::uint16_t>(context, args, block_bytes);
   } else {
     swap_units<std::uint8_t>(context, args, block_bytes);
+  }
+}
+
+void copy_rows(const OpContext& context, const CopyRows& args) {
+  switch (size_of(args.x.dtype)) {
+    case 8: return copy_units<std::uint64_t>(context, args);
+    case 4: return copy_units<std::uint32_t>(context, args);
+    case 2: return copy_units<std::uint16_t>(context, args);
+    default: return copy_units<std::uint8_t>(context, args);
   }
 }
 

@@ -20,7 +20,7 @@ void update_by(const Update& args) {
     for (int k = 0; k < 2; ++k) {
       if (!args.states[k].empty()) kept[k] = element_of(args.states[k], i);
     }
-    const double g = element_of(args.gradient, i) * state.clip_coefficient;
+    const double g = element_of(args.gradient, i) * (Rule::clipped ? state.clip_coefficient : 1.0F);
     const auto updated =
         static_cast<float>(rule.next(element_of(args.parameter, i), g, kept[0], kept[1]));
     const std::uint64_t whole = args.rounding.whole(i);

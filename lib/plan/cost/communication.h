@@ -83,6 +83,11 @@ std::int64_t count_partial(const StagePlan& stage, int unit);
 /// What these passes through the block `unit` send inside its layers.
 void add_block(UseList& list, int unit, const BlockPasses& passes);
 
+/// Whether the optimizer makes the call, after the passes.
+inline bool in_optimizer(const CollectiveUse& use) {
+  return use.purpose == TrafficPurpose::scalars || use.cargo == Cargo::matrices;
+}
+
 /// Gradients, parameters and scalars of a rank of the stage: communication_state.cpp.
 void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers);
 

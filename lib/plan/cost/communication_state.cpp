@@ -4,6 +4,7 @@
 #include "plan/cost/communication.h"
 #include "plan/gradients/buckets.h"
 #include "plan/gradients/resident.h"
+#include "plan/ownership/matrix_exchange.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/tables/groups.h"
 
@@ -155,6 +156,9 @@ void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers) {
   const OwnershipTable table = make_ownership(list.plan(), rank);
   add_replicas(list, table);
   add_shared_gradients(list, table);
+  const MatrixTraffic matrices = matrix_traffic(list.plan(), rank);
+  list.add_total({all_to_all, Cargo::matrices, TrafficPurpose::parameters, stage_group},
+                 matrices.calls, matrices.bytes);
   add_scalars(list, numbers);
 }
 

@@ -13,6 +13,7 @@
 #include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
+#include "plan/ownership/matrix_exchange.h"
 #include "plan/tables/groups.h"
 
 namespace trainctl {
@@ -125,12 +126,23 @@ class DevicePrices : public StagePrices {
     double seconds =
         list_.memory(2 * real(memory.parameters + memory.gradients + memory.optimizer));
     for (const CollectiveUse& use : rows_.communication) {
-      if (use.purpose == TrafficPurpose::scalars) seconds += wire(use);
+      if (in_optimizer(use)) seconds += wire(use);
     }
+    for (const MatrixWork* one : busiest_work(rows_)) seconds += matrix_steps(*one);
     return seconds;
   }
 
  private:
+  /// All steps of the matrices of a work: three products each.
+  double matrix_steps(const MatrixWork& one) const {
+    const std::int64_t side = one.shorter();
+    const std::int64_t longer = std::max(one.matrix_rows(), one.matrix_columns());
+    const double flops = real(side) * real(side) * (4 * real(longer) + 2 * real(side));
+    return one.cost / flops *
+           (list_.product({side, side, longer}) + list_.product({side, side, side}) +
+            list_.product({side, longer, side}));
+  }
+
   /// Of the bytes of calls that are planned for the most rows: those if experts are chosen equally
   /// often.
   double expected_share(const CollectiveUse& use) const {
@@ -304,8 +316,9 @@ class DevicePrices : public StagePrices {
 double beside_passes(const StagePlan& stage, const StagePrices& prices) {
   double seconds = prices.beside_work();
   for (const CollectiveUse& use : stage.communication) {
-    const bool sums = use.purpose == TrafficPurpose::gradients;
-    if (sums || use.purpose == TrafficPurpose::parameters) seconds += prices.wire(use);
+    const bool beside =
+        use.purpose == TrafficPurpose::gradients || use.purpose == TrafficPurpose::parameters;
+    if (beside && !in_optimizer(use)) seconds += prices.wire(use);
   }
   return seconds;
 }

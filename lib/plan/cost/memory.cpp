@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/at.h"
 #include "base/group_costs.h"
 #include "base/round_up.h"
 #include "plan/cost/estimate.h"
+#include "plan/ownership/matrix_exchange.h"
 #include "plan/ownership/parameter_places.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/ownership/saved_parts.h"
@@ -57,6 +59,29 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
   std::int64_t most = 0;
   for (const auto& [owner, elements] : dealt) most = std::max(most, elements);
   return held + sliced + most;
+}
+
+/// Of the optimizer's values, on the rank that holds most. `state`: how many elements it owns.
+/// Where parameters keep different values, all ranks are looked at.
+std::int64_t most_state_bytes(const Plan& plan, const StagePlan& stage, std::int64_t state,
+                              const OptimizerConfig& optimizer) {
+  const OptimizerType first = stage.parameters.front().update;
+  const bool alike = std::ranges::all_of(stage.parameters,
+                                         [&](const ParamSpec& one) { return one.update == first; });
+  if (alike) {
+    std::int64_t width = 0;
+    for (const DType type : optimizer_values(first, optimizer)) width += size_of(type);
+    return state * width;
+  }
+  std::int64_t most = 0;
+  const auto number = &stage - plan.stages.data();
+  const std::int64_t begin = number * plan.mesh.stride(Axis::pp);
+  for (const int rank : plan.mesh.group(begin, {Axis::tp, Axis::cp, Axis::dp})) {
+    const StatePlaces places = place_states(stage, make_ownership(plan, rank), optimizer);
+    most =
+        std::max(most, std::accumulate(places.bytes.begin(), places.bytes.end(), std::int64_t{0}));
+  }
+  return most;
 }
 
 /// What a rank of the stage writes to a checkpoint, at most.
@@ -175,9 +200,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   memory.parameters = places.weight_bytes + places.master_bytes(state);
   memory.gradients =
       places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
-  for (const std::int64_t width : state_widths(stage.parameters, optimizer)) {
-    memory.optimizer += state * width;
-  }
+  memory.optimizer = most_state_bytes(plan, stage, state, optimizer) + matrix_bytes(plan, number);
   memory.activations = plan.activation_bytes(number) + plan.scratch_bytes();
   for (const RopeForm& rope : plan.model.ropes) {  // tables of sines and cosines
     memory.activations += plan.model.positions * rope.size * fp32;

@@ -6,11 +6,13 @@
 
 #include "base/at.h"
 #include "base/group_costs.h"
+#include "plan/cost/communication.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/expert_overlap.h"
 #include "plan/cost/real.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
+#include "plan/ownership/matrix_exchange.h"
 #include "plan/schedule/schedule.h"
 
 namespace trainctl {
@@ -387,10 +389,10 @@ double UnitTimes::of(const Action& row, std::int64_t layers) const {
 double optimizer_seconds(const StagePlan& stage, const Rates& rates) {
   const MemoryEstimate& memory = stage.memory;
   const double bytes = 2 * real(memory.parameters + memory.gradients + memory.optimizer);
-  const auto scalars = [](const CollectiveUse& use) {
-    return use.purpose == TrafficPurpose::scalars;
-  };
-  return bytes / rates.memory_bandwidth + wire_seconds_of(stage, rates, scalars);
+  double flops = 0;
+  for (const MatrixWork* one : busiest_work(stage)) flops += one->cost;
+  return bytes / rates.memory_bandwidth + flops / rates.matmul_flops +
+         wire_seconds_of(stage, rates, in_optimizer);
 }
 
 void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInput& input) {

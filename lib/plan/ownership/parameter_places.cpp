@@ -7,12 +7,14 @@
 #include "base/round_up.h"
 #include "plan/gradients/resident.h"
 #include "plan/ownership/row_exchange.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t unit = 16;  // fp32 elements in 64 bytes
+constexpr std::int64_t line_bytes = 64;
+constexpr std::int64_t unit = line_bytes / 4;  // fp32 elements
 
 std::int64_t padded(std::int64_t elements) { return round_up(elements, unit); }
 
@@ -196,6 +198,37 @@ class Placement {
 ParameterPlaces place_parameters(const StagePlan& stage, DType compute,
                                  const OwnershipTable& table) {
   return Placement(stage, compute, table).place();
+}
+
+StatePlaces place_states(const StagePlan& stage, const OwnershipTable& table,
+                         const OptimizerConfig& optimizer) {
+  const std::vector<ParamSpec>& parameters = stage.parameters;
+  std::vector<std::vector<std::int64_t>> widths;  // by parameter
+  std::size_t buffers = 0;
+  for (const ParamSpec& parameter : parameters) {
+    std::vector<std::int64_t>& own = widths.emplace_back();
+    for (const DType type : optimizer_values(parameter.update, optimizer)) {
+      own.push_back(size_of(type));
+    }
+    buffers = std::max(buffers, own.size());
+  }
+  StatePlaces places;
+  places.begin.resize(parameters.size());
+  for (std::size_t buffer = 0; buffer < buffers; ++buffer) {
+    const auto width_of = [&](std::size_t i) {
+      return buffer < widths[i].size() ? widths[i][buffer] : 0;
+    };
+    bool alike = true;
+    for (std::size_t i = 1; i < parameters.size(); ++i) alike = alike && width_of(i) == width_of(0);
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Ownership& own = table.parameters[i];
+      places.begin[i][buffer] = alike ? own.state * width_of(i) : end;
+      end += round_up(own.owned.length() * width_of(i), line_bytes);
+    }
+    places.bytes.push_back(alike ? table.state_length * width_of(0) : end);
+  }
+  return places;
 }
 
 OwnershipTable whole_ownership(const StagePlan& stage) {

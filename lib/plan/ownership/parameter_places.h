@@ -2,6 +2,7 @@
 // that its layers read, and the gradients. The memory estimate and the allocation both read this.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -52,6 +53,18 @@ struct ParameterPlaces {
 /// `table`: of the rank.
 ParameterPlaces place_parameters(const StagePlan& stage, DType compute,
                                  const OwnershipTable& table);
+
+/// Where the optimizer's values of what a rank owns lie: a buffer for each of the values that some
+/// parameter keeps, which lays out nothing for parameters that do not keep it.
+struct StatePlaces {
+  std::vector<std::int64_t> bytes;                 // by buffer
+  std::vector<std::array<std::int64_t, 2>> begin;  // by parameter and buffer, in bytes
+};
+
+/// `table`: of the rank. Where all parameters keep a value in one type, it lies as
+/// Ownership::state says.
+StatePlaces place_states(const StagePlan& stage, const OwnershipTable& table,
+                         const OptimizerConfig& optimizer);
 
 /// Of a rank that updates every parameter that it holds.
 OwnershipTable whole_ownership(const StagePlan& stage);

@@ -50,7 +50,18 @@ class Digest {
   void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
   void add(const CpCommTypes& types) { add(types.layers); }
   void add(const NetworkLevels& levels) { add(levels.list.size()); }
+  /// Without groups nothing, so that such plans keep the hash that they had before there were any.
+  void add(const OptimizerGroups& groups) {
+    for (const OptimizerGroup& group : groups.list) {
+      add(group.match, group.type, group.lr_mult, group.wd_mult);
+    }
+  }
   void add(const FusionValue& value) { add(value.size, value.index); }
+  void add(const MuonCoefficients& value) {
+    add(value.set, value.list.size());
+    for (const MuonTriple& triple : value.list) add(triple[0], triple[1], triple[2]);
+  }
+  void add(const MuonItems& items) { add(items.list); }
   template <class... T>
   requires(sizeof...(T) > 1) void add(const T&... values) { (add(values), ...); }
 
@@ -355,6 +366,12 @@ class SettingsDigest {
     for (const DataSource& source : sources) section(source, field);
   }
   void operator()(const std::vector<LayerEntry>&, const Field&) {}  // see the exceptions
+  /// As without its keys, where they do nothing: plans keep the hash that they had before these.
+  void section(const MuonConfig& value, const Field& field) {
+    if (value == MuonConfig{}) return;
+    SettingsDigest inner(digest_, path_ + std::string(field.key) + ".");
+    fields(inner, value);
+  }
   template <class Section>
   void section(const Section& value, const Field& field) {
     SettingsDigest inner(digest_, path_ + std::string(field.key) + ".");

@@ -149,6 +149,7 @@ Plan sizes_of(const Facts& facts) {
   plan.length_step = resolve_length_step(config, plan.mesh);
   plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute,
                                  {plan.device, parallel.head_chunk.value_or(0)});
+  plan.matrix_products = resolve_muon_products(config.optimizer.muon, plan.device, plan.compute);
   plan.optimizer_level = resolve_optimizer_level(parallel);
   const int stages = static_cast<int>(plan.mesh.pp);
   plan.schedule =
@@ -206,11 +207,16 @@ void add_stage(Plan& plan, int stage, const Config& config) {
     rows.units.push_back({held.first_unit, held.end_unit});
   }
   rows.parameters = make_parameters({plan.model, plan.mesh, plan.sequence_parallel, plan.splits,
-                                     type_of_masters(config.optimizer), config.optimizer.type},
+                                     type_of_masters(config.optimizer), &config.optimizer},
                                     rows.units);
   rows.shards = shard_optimizer(
       {plan.mode, config.parallel.parallel_optimizer, plan.gradient.buckets, plan.mesh},
       rows.parameters);
+  rows.matrices = deal_matrices({.parameters = rows.parameters,
+                                 .shards = rows.shards,
+                                 .mesh = plan.mesh,
+                                 .muon = config.optimizer.muon,
+                                 .head_dim = plan.model.head_dim});
   rows.flat = make_flat_layout(rows.parameters, bucket_input(plan, stage, config));
   measure_slices(rows.shards, rows.parameters, rows.flat);
   set_schedule(plan, stage, config);
@@ -287,6 +293,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
+  check_groups(plan, config, sources, diagnostics);
   if (picks_forms(config.recompute)) pick_forms(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   for (int stage = 0; stage < plan.map.stages; ++stage) set_forward(plan, stage);

@@ -86,13 +86,16 @@ void check_moment(const char* path, ComputeType type, Check& check) {
               "set it to bf16 or fp32");
 }
 
-/// Keys of other optimizers than the chosen one.
+/// Keys of other optimizers than the chosen ones.
 void remark_optimizer(const OptimizerConfig& optimizer, Check& check) {
   const OptimizerConfig usual;
-  const std::string reason = "optimizer.type is " + std::string(word_of(optimizer.type));
+  const std::vector<OptimizerType> used = used_types(optimizer);
+  std::string reason = "optimizer.type is " + std::string(word_of(optimizer.type));
+  if (used.size() > 1) reason += ", and no entry of optimizer.groups has a type that reads it";
   const auto remark = [&](std::string_view key, bool differs) {
-    check.no_effect("optimizer." + std::string(key), differs && !row_of(optimizer.type).reads(key),
-                    reason);
+    const bool is_read =
+        std::ranges::any_of(used, [&](OptimizerType type) { return row_of(type).reads(key); });
+    check.no_effect("optimizer." + std::string(key), differs && !is_read, reason);
   };
   for (const OptimizerRow& row : optimizer_rows) {
     for (const OptimizerKey& key : row.keys) {
@@ -101,6 +104,28 @@ void remark_optimizer(const OptimizerConfig& optimizer, Check& check) {
     for (const OptimizerState& state : row.states) {
       if (state.type != nullptr) remark(state.type_key, optimizer.*state.type != usual.*state.type);
     }
+  }
+}
+
+void check_muon(const OptimizerConfig& optimizer, Check& check) {
+  const MuonConfig& muon = optimizer.muon;
+  if (!uses(optimizer, OptimizerType::muon)) {
+    return check.no_effect("optimizer.muon", muon != MuonConfig{}, "no parameter is on muon");
+  }
+  check.rule("optimizer.muon.momentum", muon.momentum >= 0 && muon.momentum < 1, muon.momentum,
+             "in [0, 1)");
+  check.rule("optimizer.muon.scale_factor", muon.scale_factor > 0, muon.scale_factor, "above 0");
+  check.rule("optimizer.muon.eps", muon.eps >= 0, muon.eps, "at least 0");
+  check.range("optimizer.muon.steps", muon.steps.value_or(1), 1, 100);
+  if (!check.clean({"optimizer.muon.items"})) return;
+  if (muon.items.has(MuonItem::mla_parts)) {
+    check.error("muon-items", "optimizer.muon.items",
+                "mla_parts is not built: no model has latent attention whose parts it could take",
+                "leave mla_parts out");
+  } else if (muon.items.has(MuonItem::qkv) && muon.items.has(MuonItem::heads)) {
+    check.error("muon-items", "optimizer.muon.items",
+                "qkv makes one matrix of q, k and v, heads makes one of each head of them",
+                "leave out one of the two");
   }
 }
 
@@ -123,11 +148,14 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
              "at least 0");
   check.rule("optimizer.weight_decay", optimizer.weight_decay >= 0, optimizer.weight_decay,
              "at least 0");
-  if (optimizer.weight_decay_form == WeightDecayForm::coupled &&
-      !row_of(optimizer.type).reads("weight_decay_form") && check.clean({"optimizer.type"})) {
+  const std::vector<OptimizerType> used = used_types(optimizer);
+  const auto decoupled = std::ranges::find_if(
+      used, [](OptimizerType type) { return !row_of(type).reads("weight_decay_form"); });
+  if (optimizer.weight_decay_form == WeightDecayForm::coupled && decoupled != used.end() &&
+      check.clean({"optimizer.type", "optimizer.groups"})) {
     check.error("weight-decay-form", "optimizer.weight_decay_form",
                 "weight_decay_form must not be coupled with type " +
-                    std::string(word_of(optimizer.type)) + ", whose decay is decoupled",
+                    std::string(word_of(*decoupled)) + ", whose decay is decoupled",
                 "set weight_decay_form to decoupled, or type to sgd");
   }
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
@@ -161,6 +189,7 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
                     "weight decay starts and ends at " + number(start));
   }
   remark_optimizer(optimizer, check);
+  check_muon(optimizer, check);
 }
 
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check) {

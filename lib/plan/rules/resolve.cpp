@@ -145,25 +145,19 @@ DType type_of_masters(const OptimizerConfig& optimizer) {
   return type_of_state(optimizer.main_params_dtype);
 }
 
+DType resolve_muon_products(const MuonConfig& muon, DeviceKind device, DType compute) {
+  const bool narrow = device == DeviceKind::cuda && size_of(compute) == 2;
+  const bool automatic = muon.ns_dtype == MuonProducts::automatic;
+  const bool is_bf16 = automatic ? narrow : muon.ns_dtype == MuonProducts::bf16;
+  return is_bf16 ? DType::bf16 : DType::f32;
+}
+
 std::vector<DType> optimizer_values(OptimizerType type, const OptimizerConfig& optimizer) {
   std::vector<DType> types;
   for (const OptimizerState& state : kept_states(type, optimizer)) {
     types.push_back(state.type == nullptr ? DType::f32 : type_of_state(optimizer.*state.type));
   }
   return types;
-}
-
-std::vector<std::int64_t> state_widths(const std::vector<ParamSpec>& parameters,
-                                       const OptimizerConfig& optimizer) {
-  std::vector<std::int64_t> widths;
-  for (const ParamSpec& parameter : parameters) {
-    const std::vector<DType> types = optimizer_values(parameter.update, optimizer);
-    if (widths.size() < types.size()) widths.resize(types.size());
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      widths[i] = std::max(widths[i], size_of(types[i]));
-    }
-  }
-  return widths;
 }
 
 std::int64_t saved_value_bytes(const ParamSpec& parameter, const OptimizerConfig& optimizer) {

@@ -51,12 +51,10 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone
 DType type_of_gradients(const OptimizerConfig& optimizer);
 /// That in which matrices are kept (ParamSpec::master): optimizer.main_params_dtype.
 DType type_of_masters(const OptimizerConfig& optimizer);
+/// Of muon.ns_dtype, where products of layers are in `compute`.
+DType resolve_muon_products(const MuonConfig& muon, DeviceKind device, DType compute);
 /// The types of the values that an optimizer of these settings keeps of an element (kept_states).
 std::vector<DType> optimizer_values(OptimizerType type, const OptimizerConfig& optimizer);
-/// Bytes of an element in each buffer of optimizer values: of parameters that keep different
-/// values, the widest.
-std::vector<std::int64_t> state_widths(const std::vector<ParamSpec>& parameters,
-                                       const OptimizerConfig& optimizer);
 /// Bytes of one element in a checkpoint: its master and the optimizer's values.
 std::int64_t saved_value_bytes(const ParamSpec& parameter, const OptimizerConfig& optimizer);
 

@@ -13,7 +13,7 @@ namespace trainctl {
 namespace {
 
 /// What has happened to one (chunk, micro-batch) on this rank so far.
-struct Progress {
+struct RankProgress {
   bool fetched = false;
   bool received_forward = false;
   bool received_backward = false;
@@ -49,7 +49,7 @@ class Proof {
         legs_([this](const std::string& what) { fail(what); }) {
     const auto microbatches = static_cast<std::size_t>(in_.microbatches);
     for (const UnitRange& range : in_.units) {
-      Progress fresh;
+      RankProgress fresh;
       fresh.forward = range.begin;
       fresh.repeated = fresh.backward = range.end;
       fresh.weights_left = range.end - range.begin;
@@ -140,11 +140,11 @@ class Proof {
   const UnitRange& units(const Action& action) const {
     return in_.units[static_cast<std::size_t>(action.chunk)];
   }
-  Progress& at(int chunk, int microbatch) {
+  RankProgress& at(int chunk, int microbatch) {
     return progress_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(in_.microbatches) +
                      static_cast<std::size_t>(microbatch)];
   }
-  Progress& at(const Action& action) { return at(action.chunk, action.microbatch); }
+  RankProgress& at(const Action& action) { return at(action.chunk, action.microbatch); }
   /// The place of a unit among this rank's.
   std::size_t index(int chunk, int unit) const {
     return static_cast<std::size_t>(shift_[static_cast<std::size_t>(chunk)] + unit);
@@ -152,17 +152,17 @@ class Proof {
   bool receives(const Action& action) const { return places_.receives(in_.stage, action.chunk); }
   bool sends(const Action& action) const { return places_.sends(in_.stage, action.chunk); }
   /// The chunk before or after it in the model, if it is on this rank.
-  const Progress* neighbour(const Action& action, std::optional<ChunkAt> chunk) {
+  const RankProgress* neighbour(const Action& action, std::optional<ChunkAt> chunk) {
     const bool here = chunk && chunk->stage == in_.stage;
     return here ? &at(chunk->chunk, action.microbatch) : nullptr;
   }
   const UnitRange& units_of(std::optional<ChunkAt> chunk) const {
     return in_.units[static_cast<std::size_t>(chunk->chunk)];
   }
-  bool forward_done(const Progress& now, const UnitRange& range) const {
+  bool forward_done(const RankProgress& now, const UnitRange& range) const {
     return now.forward_ran && now.forward == range.end;
   }
-  bool backward_done(const Progress& now, const UnitRange& range) const {
+  bool backward_done(const RankProgress& now, const UnitRange& range) const {
     return now.backward_ran && now.backward == range.begin;
   }
 
@@ -172,14 +172,14 @@ class Proof {
   }
 
   void forward(const Action& action) {
-    Progress& now = at(action);
+    RankProgress& now = at(action);
     if (!now.fetched) fail("its data is not fetched");
     if (receives(action) && !now.received_forward) fail("its input is not received");
     if (receives(action) && posts_only() && !now.waited_forward) {
       fail("its input is not waited for");
     }
     const auto from = places_.before(in_.stage, action.chunk);
-    const Progress* below = neighbour(action, from);
+    const RankProgress* below = neighbour(action, from);
     if (below != nullptr && !forward_done(*below, units_of(from))) {
       fail("its input is not made: F of chunk " + std::to_string(from->chunk));
     }
@@ -192,7 +192,7 @@ class Proof {
   }
 
   void repeat(const Action& action) {
-    Progress& now = at(action);
+    RankProgress& now = at(action);
     if (!forward_done(now, units(action))) fail("F again before F of all units");
     if (action.end != now.backward || now.repeated < now.backward) {
       fail("F again must be that of the next B, below unit " + std::to_string(now.backward));
@@ -200,7 +200,7 @@ class Proof {
     if (legs_.completes(action)) now.repeated = action.begin;
   }
 
-  void check_repeated(const Action& action, const Progress& now) {
+  void check_repeated(const Action& action, const RankProgress& now) {
     for (int unit = action.begin; unit < std::min(action.end, now.repeated); ++unit) {
       if (!in_.forms.of(unit, action.chunk, action.microbatch).repeats()) continue;
       fail("F of unit " + std::to_string(unit) + " has not been repeated");
@@ -208,14 +208,14 @@ class Proof {
   }
 
   void backward(const Action& action) {
-    Progress& now = at(action);
+    RankProgress& now = at(action);
     if (!forward_done(now, units(action))) fail("B before F of all units");
     if (sends(action) && !now.received_backward) fail("its gradient is not received");
     if (sends(action) && posts_only() && !now.waited_backward) {
       fail("its gradient is not waited for");
     }
     const auto from = places_.after(in_.stage, action.chunk);
-    const Progress* above = neighbour(action, from);
+    const RankProgress* above = neighbour(action, from);
     if (above != nullptr && !backward_done(*above, units_of(from))) {
       fail("its gradient is not made: B of chunk " + std::to_string(from->chunk));
     }
@@ -229,7 +229,7 @@ class Proof {
   }
 
   void weight(const Action& action) {
-    Progress& now = at(action);
+    RankProgress& now = at(action);
     if (!now.backward_ran) fail("W before B");
     for (int unit = action.begin; unit < action.end; ++unit) {
       if (unit < now.backward) fail("W before B of unit " + std::to_string(unit));
@@ -256,7 +256,7 @@ class Proof {
   bool passes_over() const {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
-        const Progress& now =
+        const RankProgress& now =
             progress_[static_cast<std::size_t>(chunk * in_.microbatches + microbatch)];
         if (!backward_done(now, in_.units[static_cast<std::size_t>(chunk)])) return false;
       }
@@ -312,7 +312,7 @@ class Proof {
   }
 
   void message(const Action& action) {
-    Progress& now = at(action);
+    RankProgress& now = at(action);
     switch (action.kind) {
       case ActionKind::receive_forward:
         if (!receives(action)) fail("no other stage has the chunk before it");
@@ -359,7 +359,7 @@ class Proof {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
       for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
-        const Progress& now = at(chunk, microbatch);
+        const RankProgress& now = at(chunk, microbatch);
         if (forward_done(now, range) && backward_done(now, range) && now.weights_left == 0) {
           continue;
         }
@@ -391,12 +391,12 @@ class Proof {
   const std::vector<ReadBlock>& gathers_;
   std::string who_;
   std::vector<std::string>& violations_;
-  std::vector<Progress> progress_;  // [chunk][micro-batch]
-  int units_ = 0;                   // of all chunks
-  std::vector<int> shift_;          // per chunk, see index()
-  std::vector<int> weights_left_;   // per unit, over micro-batches
-  std::vector<char> weight_done_;   // [micro-batch][unit]
-  std::vector<int> reduced_;        // per bucket: how many rows of each kind
+  std::vector<RankProgress> progress_;  // [chunk][micro-batch]
+  int units_ = 0;                       // of all chunks
+  std::vector<int> shift_;              // per chunk, see index()
+  std::vector<int> weights_left_;       // per unit, over micro-batches
+  std::vector<char> weight_done_;       // [micro-batch][unit]
+  std::vector<int> reduced_;            // per bucket: how many rows of each kind
   std::vector<int> shared_;
   std::vector<int> waited_;
   MoveProof moves_;

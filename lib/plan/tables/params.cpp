@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/at.h"
+#include "plan/tables/optimizer_groups.h"
 
 namespace trainctl {
 
@@ -126,7 +127,7 @@ class ParameterTable {
   std::vector<ParamSpec> take() {
     for (ParamSpec& row : rows_) {
       if (row.role == DTypeRole::matrix) row.master = input_.masters;
-      row.update = input_.update;
+      if (input_.optimizer != nullptr) assign_optimizer(*input_.optimizer, row);
     }
     return std::move(rows_);
   }

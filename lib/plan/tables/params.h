@@ -10,7 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
-#include "config/schema/parallel_config.h"
+#include "config/schema/config.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
@@ -57,6 +57,9 @@ struct ParamSpec {
   double init_deviation = 0;
   bool decay = false;
   OptimizerType update = OptimizerType::adamw;            // the row of config/schema/optimizers.h
+  int group = -1;                                         // entry of optimizer.groups; -1: none
+  double rate_factor = 1;                                 // times the scheduled learning rate
+  double decay_factor = 1;                                // times the scheduled decay, if it decays
   int unit = 0;                                           // where its gradient is finished last
   std::array<std::int8_t, axis_count> split_dim = whole;  // the dim cut over the axis; -1: none
   std::array<bool, axis_count> gradient_sum{};            // gradient summed over the axis
@@ -88,9 +91,9 @@ struct ParameterInput {
   const ModelShape& model;
   const Mesh& mesh;
   bool sequence_parallel = false;
-  OperatorSplits splits{};     // over tp
-  DType masters = DType::f32;  // of matrices; all others have fp32
-  OptimizerType update = OptimizerType::adamw;
+  OperatorSplits splits{};                     // over tp
+  DType masters = DType::f32;                  // of matrices; all others have fp32
+  const OptimizerConfig* optimizer = nullptr;  // its rows and groups; nullptr: AdamW, no groups
 };
 /// The parameters of the units in `units` (every chunk of one stage), in model order. A tied head
 /// on another stage than the embedding has its own row embedding.token.weight with second_home.

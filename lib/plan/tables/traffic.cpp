@@ -16,6 +16,7 @@ std::string_view ending_of(GroupPart part) {
     case GroupPart::shard: return " shard";
     case GroupPart::mirror: return " mirror";
     case GroupPart::counts: return " counts";
+    case GroupPart::workers: return " workers";
     case GroupPart::heads: return "-heads";
     case GroupPart::ring: return "-ring";
     default: return "";
@@ -59,6 +60,7 @@ std::string_view name_of(Cargo cargo) {
     case Cargo::shared_keys: return "shared keys and values";
     case Cargo::tied_embedding: return "tied embedding";
     case Cargo::parameters: return "parameters";
+    case Cargo::matrices: return "matrices of updates";
     case Cargo::loss: return "loss";
     case Cargo::loss_weights: return "loss weights";
     case Cargo::gradient_norm: return "gradient norm";

@@ -47,6 +47,7 @@ enum class Cargo : std::uint8_t {
   shared_keys,           // of keys and values that several ranks hold
   tied_embedding,
   parameters,
+  matrices,  // directions to their workers, and what these make of them
   // Some numbers of all ranks.
   loss,
   loss_weights,
@@ -60,12 +61,13 @@ std::string_view name_of(Cargo cargo);
 /// Of the ranks that the axes of a group span.
 enum class GroupPart : std::uint8_t {
   whole,
-  shard,   // neighbours that share a copy of optimizer state
-  mirror,  // the same place among other neighbours
-  heads,   // neighbours that exchange heads
-  ring,    // the same place in other neighbourhoods, around which keys and values go
-  counts,  // all of them, in a group of its own beside the one for rows
-  ends,    // the first and the last
+  shard,    // neighbours that share a copy of optimizer state
+  mirror,   // the same place among other neighbours
+  heads,    // neighbours that exchange heads
+  ring,     // the same place in other neighbourhoods, around which keys and values go
+  workers,  // all of them, which deal the matrices among themselves
+  counts,   // all of them, in a group of its own beside the one for rows
+  ends,     // the first and the last
   first,
 };
 
@@ -92,6 +94,9 @@ inline constexpr GroupKind tensor_group = group_over({Axis::tp});
 /// Of tensor-parallel ranks, those with the same keys and values.
 inline constexpr GroupKind shared_keys_group{
     .axes = tensor_group.axes, .part = GroupPart::whole, .shares_keys = true};
+/// Of a stage, for updates of whole matrices.
+inline constexpr GroupKind stage_group =
+    group_over({Axis::tp, Axis::cp, Axis::dp}, GroupPart::workers);
 inline constexpr GroupKind pipeline_group = group_over({Axis::pp});
 inline constexpr GroupKind embedding_kind = group_over({Axis::pp}, GroupPart::ends);
 inline constexpr GroupKind world_group = group_over({Axis::tp, Axis::cp, Axis::dp, Axis::pp});

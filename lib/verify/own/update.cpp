@@ -9,11 +9,32 @@ namespace {
 /// Coefficients are numbers of fp32 where values are kept; 1 - beta is much of what there is.
 double narrow(double coefficient) { return double{static_cast<float>(coefficient)}; }
 
+/// Whether a pattern of a group is the whole of a name.
+bool fits(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() == '*') {
+    for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
+      if (fits(pattern.substr(1), name.substr(skipped))) return true;
+    }
+    return false;
+  }
+  if (name.empty() || (pattern.front() != '?' && pattern.front() != name.front())) return false;
+  return fits(pattern.substr(1), name.substr(1));
+}
+
+/// Of attention and feed-forward layers, also of experts; not a router and not the gate of shared
+/// experts.
+bool is_matrix_of_layer(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  const bool inside = has(".attention.") || has(".mlp.") || has(".experts.") || has(".shared.");
+  return inside && decays(name);
+}
+
 /// What an update is made of besides the element; the gradient is clipped.
 struct Terms {
   const OptimizerConfig& optimizer;
   const StepNumbers& numbers;
-  double gradient, decay;
+  double gradient, rate, decay;
 };
 
 /// Loshchilov and Hutter 2019, algorithm 2; the decay is multiplied by the learning rate.
@@ -27,7 +48,7 @@ Element adamw(const Element& before, const Terms& terms) {
   const double deviation = std::sqrt(after.second / terms.numbers.bias_correction2);
   const double epsilon = narrow(terms.optimizer.eps);
   const double direction = mean / (deviation + epsilon) + terms.decay * before.value;
-  after.value = before.value - terms.numbers.learning_rate * direction;
+  after.value = before.value - terms.rate * direction;
   return after;
 }
 
@@ -37,7 +58,7 @@ Element sgd(const Element& before, const Terms& terms) {
   Element after;
   after.first = terms.optimizer.momentum * before.first + terms.gradient + (coupled ? decay : 0);
   const double direction = after.first + (coupled ? 0 : decay);
-  after.value = before.value - terms.numbers.learning_rate * direction;
+  after.value = before.value - terms.rate * direction;
   return after;
 }
 
@@ -49,7 +70,7 @@ Element lion(const Element& before, const Terms& terms) {
   const double kept = beta1 * before.first;
   const double added = (1 - beta1) * terms.gradient;
   const double sign = kept + added > 0 ? 1 : kept + added < 0 ? -1 : 0;
-  const double rate = terms.numbers.learning_rate;
+  const double rate = terms.rate;
   Element after;
   after.first = beta2 * before.first + (1 - beta2) * terms.gradient;
   after.value = before.value - rate * (sign + terms.decay * before.value);
@@ -58,22 +79,53 @@ Element lion(const Element& before, const Terms& terms) {
   return after;
 }
 
+/// The momentum, and for the matrix as a whole the decay; the direction is left in `second`.
+Element muon(const Element& before, const Terms& terms) {
+  const double kept = narrow(terms.optimizer.muon.momentum);
+  Element after;
+  after.first = kept * before.first + (1 - kept) * terms.gradient;
+  after.second = terms.optimizer.muon.nesterov ? kept * after.first + (1 - kept) * terms.gradient
+                                               : after.first;
+  after.value = before.value * (1 - terms.rate * terms.decay);
+  return after;
+}
+
 }  // namespace
+
+Choice choice_of(std::string_view name, const OptimizerConfig& optimizer) {
+  const bool is_rest = optimizer.type == OptimizerType::muon && !is_matrix_of_layer(name);
+  Choice choice{.type = is_rest ? OptimizerType::adamw : optimizer.type,
+                .rate = 1,
+                .decay = decays(name) ? 1.0 : 0.0};
+  if (name.ends_with(".expert_bias")) return choice;
+  for (const OptimizerGroup& group : optimizer.groups.list) {
+    for (const std::string& pattern : group.match) {
+      if (!fits(pattern, name)) continue;
+      if (group.type) choice.type = *group.type;
+      choice.rate = group.lr_mult;
+      if (group.wd_mult) choice.decay = *group.wd_mult;
+      return choice;
+    }
+  }
+  return choice;
+}
 
 Update::Update(const OptimizerConfig& optimizer, const StepNumbers& numbers)
     : optimizer_(optimizer),
       numbers_(numbers),
       clip_(clip_coefficient(numbers.norm, optimizer.clip_grad_norm, numbers.before.loss_scale)) {}
 
-Element Update::of(const Element& before, double gradient, bool decays) const {
+Element Update::of(const Element& before, double gradient, const Choice& choice) const {
   if (!numbers_.finite) return before;
   const Terms terms{.optimizer = optimizer_,
                     .numbers = numbers_,
                     .gradient = clip_ * gradient,
-                    .decay = decays ? numbers_.weight_decay : 0};
-  switch (optimizer_.type) {
+                    .rate = choice.rate * numbers_.learning_rate,
+                    .decay = choice.decay * numbers_.weight_decay};
+  switch (choice.type) {
     case OptimizerType::adamw: return adamw(before, terms);
     case OptimizerType::lion: return lion(before, terms);
+    case OptimizerType::muon: return muon(before, terms);
     case OptimizerType::sgd: break;
   }
   return sgd(before, terms);

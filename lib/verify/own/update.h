@@ -1,10 +1,22 @@
 // An update by the optimizer of the configuration, in double.
 #pragma once
 
+#include <string_view>
+
 #include "config/schema/config.h"
 #include "verify/own/step_numbers.h"
 
 namespace trainctl::own {
+
+/// By what a parameter is updated: the first entry of optimizer.groups with a pattern for its name,
+/// where `*` is any characters and `?` one.
+struct Choice {
+  OptimizerType type = OptimizerType::adamw;
+  double rate = 1;   // times the learning rate
+  double decay = 0;  // times the weight decay
+};
+/// No entry takes the bias by which experts are chosen.
+Choice choice_of(std::string_view name, const OptimizerConfig& optimizer);
 
 /// An element of a parameter and what the optimizer keeps beside it in the order of its row.
 struct Element {
@@ -22,8 +34,13 @@ class Update {
   /// `numbers` with norm.
   Update(const OptimizerConfig& optimizer, const StepNumbers& numbers);
 
-  /// `gradient`: summed, with the loss scale. `decays`: see decays().
-  Element of(const Element& before, double gradient, bool decays) const;
+  /// `gradient`: summed, with the loss scale. Of muon: the value decayed, with the direction in
+  /// `second`, of which own/muon.h makes the step.
+  Element of(const Element& before, double gradient, const Choice& choice) const;
+
+  /// Whether updates of the step are made.
+  bool finite() const { return numbers_.finite; }
+  double learning_rate() const { return numbers_.learning_rate; }
 
  private:
   const OptimizerConfig& optimizer_;

@@ -18,10 +18,11 @@ struct KeyName {
   }
 };
 
-/// Whether the optimizer reads a key that not all of them read.
+/// Whether an optimizer of the configuration reads a key that not all of them read.
 template <KeyName key>
 bool is_read(const Config& config) {
-  return row_of(config.optimizer.type).reads(key.text);
+  const auto reads = [](OptimizerType type) { return row_of(type).reads(key.text); };
+  return std::ranges::any_of(used_types(config.optimizer), reads);
 }
 
 bool has_one_decay(const Config& config) {
@@ -31,6 +32,7 @@ bool decays_in_a_form(const Config& config) {
   const bool decays = !has_one_decay(config) || config.optimizer.weight_decay > 0;
   return decays && is_read<"weight_decay_form">(config);
 }
+bool has_muon(const Config& config) { return uses(config.optimizer, OptimizerType::muon); }
 bool decays(const Config& config) { return config.lr_schedule.style != LrStyle::constant; }
 bool warms_up(const Config& config) { return config.lr_schedule.warmup_steps > 0; }
 bool has_wsd(const Config& config) { return config.lr_schedule.style == LrStyle::wsd; }
@@ -107,6 +109,18 @@ constexpr OptionKey keys[] = {
     {"optimizer.exp_avg_dtype", "bf16", is_read<"exp_avg_dtype">},
     {"optimizer.exp_avg_sq_dtype", "bf16", is_read<"exp_avg_sq_dtype">},
     {"optimizer.clip_grad_norm", "0|0.1"},
+    {"optimizer.groups",
+     "[{\"match\":\"*norm*\",\"type\":\"sgd\",\"wd_mult\":0.5},"
+     "{\"match\":\"embedding.*\",\"lr_mult\":0.5}]"},
+    {"optimizer.muon.momentum", "0|0.5", has_muon},
+    {"optimizer.muon.nesterov", "false", has_muon},
+    {"optimizer.muon.coefficients", "simple|[[3.4445,-4.775,2.0315],[2,-1.5,0.5]]", has_muon},
+    {"optimizer.muon.steps", "2|7", has_muon},
+    {"optimizer.muon.scale", "*", has_muon},
+    {"optimizer.muon.scale_factor", "0.5", has_muon},
+    {"optimizer.muon.eps", "1", has_muon},
+    {"optimizer.muon.ns_dtype", "bf16", has_muon},
+    {"optimizer.muon.items", "[gate_up,qkv]|[heads]", has_muon},
     {"lr_schedule.style", "*|WSD lr_schedule.wsd_decay_steps=3 lr_schedule.decay_steps=6"},
     {"lr_schedule.max_lr", "", nullptr, "each update is compared at whatever rate it has"},
     {"lr_schedule.min_lr", "", nullptr, "each update is compared at whatever rate it has"},

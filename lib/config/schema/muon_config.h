@@ -1,0 +1,96 @@
+// Muon's constants: the section optimizer.muon. What they mean is in docs/optimizers.md.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace trainctl {
+
+/// a, b and c of one step X <- aX + (bA + cA^2)X, A = XX^T.
+using MuonTriple = std::array<double, 3>;
+enum class MuonSet { simple, quintic, polar_express, deepseek_v4 };
+/// A set by name, or a list.
+struct MuonCoefficients {
+  MuonSet set = MuonSet::quintic;
+  std::vector<MuonTriple> list;  // empty: the set
+  bool operator==(const MuonCoefficients&) const = default;
+};
+
+/// s, from the rows m and columns n of a matrix: 0.2 sqrt(max(m, n)), sqrt(max(m, n)),
+/// sqrt(max(1, m / n)), sqrt(m / n).
+enum class MuonScale { match_adamw, spectral, shape, unit_rms };
+/// The type of the products; automatic: bf16 on CUDA where products are in 16 bits, else fp32.
+enum class MuonProducts { automatic, fp32, bf16 };
+
+/// Which parameters together, or which parts of one, are a matrix: gate over up; q over k over v;
+/// q, k, v and out by heads; the parts of latent attention.
+enum class MuonItem { gate_up, qkv, heads, mla_parts };
+struct MuonItems {
+  std::vector<MuonItem> list;
+  bool has(MuonItem item) const { return std::ranges::find(list, item) != list.end(); }
+  bool operator==(const MuonItems&) const = default;
+};
+
+struct MuonConfig {
+  double momentum = 0.95;
+  bool nesterov = true;
+  MuonCoefficients coefficients;
+  std::optional<std::int64_t> steps;  // default: the length of the set; simple: 5
+  MuonScale scale = MuonScale::match_adamw;
+  double scale_factor = 1;
+  double eps = 1e-7;
+  MuonProducts ns_dtype = MuonProducts::automatic;
+  MuonItems items;
+  bool operator==(const MuonConfig&) const = default;
+};
+
+inline constexpr MuonTriple muon_simple[] = {{3.4445, -4.7750, 2.0315}};
+inline constexpr MuonTriple muon_quintic[] = {{4.0848, -6.8946, 2.9270},
+                                              {3.9505, -6.3029, 2.6377},
+                                              {3.7418, -5.5913, 2.3037},
+                                              {2.8769, -3.1427, 1.2046},
+                                              {2.8366, -3.0525, 1.2012}};
+/// Amsel et al. 2025, with their safety factor of 1.01.
+inline constexpr MuonTriple muon_polar_express[] = {
+    {8.2051, -22.9019, 16.4607}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.5250},
+    {3.2856, -2.4153, 0.4853},   {2.2779, -1.6198, 0.3985}, {1.8726, -1.2307, 0.3585},
+    {1.8564, -1.2132, 0.3568},   {1.8750, -1.2500, 0.3750}};
+inline constexpr MuonTriple muon_finish{2.0, -1.5, 0.5};
+inline constexpr MuonTriple muon_deepseek_v4[] = {
+    muon_simple[0], muon_simple[0], muon_simple[0], muon_simple[0], muon_simple[0],
+    muon_simple[0], muon_simple[0], muon_simple[0], muon_finish,    muon_finish};
+
+/// The triples of all steps. More steps than the set has: simple and quintic begin again, the
+/// others and lists repeat their last.
+inline std::vector<MuonTriple> muon_steps(const MuonConfig& muon) {
+  constexpr std::int64_t simple_steps = 5;
+  std::span<const MuonTriple> set = muon.coefficients.list;
+  bool again = false;
+  std::int64_t count = 0;
+  if (set.empty()) {
+    switch (muon.coefficients.set) {
+      case MuonSet::simple:
+        set = muon_simple;
+        count = simple_steps;
+        break;
+      case MuonSet::quintic: set = muon_quintic; break;
+      case MuonSet::polar_express: set = muon_polar_express; break;
+      case MuonSet::deepseek_v4: set = muon_deepseek_v4; break;
+    }
+    again = muon.coefficients.set <= MuonSet::quintic;
+  }
+  const auto length = std::ssize(set);
+  count = muon.steps.value_or(std::max(count, length));
+  std::vector<MuonTriple> steps;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t at = again ? i % length : std::min(i, length - 1);
+    steps.push_back(set[static_cast<std::size_t>(at)]);
+  }
+  return steps;
+}
+
+}  // namespace trainctl

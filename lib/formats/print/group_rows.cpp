@@ -1,0 +1,143 @@
+#include "formats/print/group_rows.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/at.h"
+#include "base/units.h"
+#include "config/schema/words.h"
+#include "formats/print/print.h"
+#include "formats/print/table_parts.h"
+#include "formats/print/text.h"
+
+namespace trainctl {
+
+namespace {
+
+std::string rule_of(const GroupRow& row) {
+  std::string text(word_of(row.type));
+  if (row.rate_factor != 1) text += ", rate x " + printed("%.6g", row.rate_factor);
+  if (row.decay_factor) return text + ", decay x " + printed("%.6g", *row.decay_factor);
+  return text + ", decay of matrices";
+}
+
+/// "layers.*.mlp.up.weight (4)": the same parameter of several layers once.
+std::vector<std::string> folded_names(const std::vector<std::string>& names) {
+  std::vector<std::string> folded;
+  std::map<std::string, std::int64_t> count;
+  for (const std::string& name : names) {
+    std::string one = name;
+    if (name.starts_with("layers.")) one = "layers.*" + name.substr(name.find('.', 7));
+    if (count[one]++ == 0) folded.push_back(one);
+  }
+  for (std::string& name : folded) {
+    if (name.starts_with("layers.")) name += " (" + std::to_string(count[name]) + ")";
+  }
+  return folded;
+}
+
+/// How the matrices of each stage are dealt.
+std::string matrices_section(const Plan& plan) {
+  std::string text;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const std::vector<MatrixWork>& list = at(plan.stages, stage).matrices;
+    if (list.empty()) continue;
+    std::map<std::int64_t, double> load;
+    double all = 0;
+    double most = 0;
+    std::int64_t count = 0;
+    int rounds = 0;
+    for (const MatrixWork& work : list) {
+      all += work.cost;
+      count += work.matrices;
+      rounds = std::max(rounds, work.round + 1);
+      most = std::max(most, load[work.worker] += work.cost);
+    }
+    const auto ranks = static_cast<std::int64_t>(ranks_of_stage(plan.mesh, stage).size());
+    text += labelled("stage " + std::to_string(stage),
+                     grouped_count(count, "matrix") + ", " + operations_text(all) + ", " +
+                         grouped_count(rounds, "round") + " over " + grouped_count(ranks, "rank") +
+                         ", the busiest does " + operations_text(most));
+  }
+  return text.empty() ? "" : "matrices that are updated whole\n" + text + "\n";
+}
+
+}  // namespace
+
+std::vector<GroupRow> group_rows(const Plan& plan, const OptimizerConfig& optimizer) {
+  const std::vector<OptimizerGroup>& groups = optimizer.groups.list;
+  if (groups.empty()) return {};
+  std::vector<GroupRow> rows;
+  for (const OptimizerGroup& group : groups) {
+    rows.push_back({.entry = static_cast<int>(std::ssize(rows)),
+                    .type = group.type.value_or(optimizer.type),
+                    .rate_factor = group.lr_mult,
+                    .decay_factor = group.wd_mult,
+                    .parameters = {}});
+  }
+  GroupRow rest{.entry = -1, .type = optimizer.type, .decay_factor = {}, .parameters = {}};
+  for (const StagePlan& stage : plan.stages) {
+    for (const ParamSpec& parameter : stage.parameters) {
+      if (parameter.second_home) continue;
+      GroupRow& row = parameter.group < 0 ? rest : at(rows, parameter.group);
+      row.parameters.push_back(parameter.name);
+      row.elements += parameter.global_shape.numel();
+    }
+  }
+  if (!rest.parameters.empty()) rows.push_back(std::move(rest));
+  return rows;
+}
+
+std::vector<MatrixRow> matrix_rows(const Plan& plan) {
+  std::vector<MatrixRow> rows;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& held = at(plan.stages, stage);
+    const std::vector<int> ranks = ranks_of_stage(plan.mesh, stage);
+    for (const MatrixWork& work : held.matrices) {
+      MatrixRow& row = rows.emplace_back(MatrixRow{stage, &work, {}, at(ranks, work.worker)});
+      for (const MatrixPart& part : work.parts) {
+        row.parameters.push_back(at(held.parameters, part.parameter).name);
+      }
+    }
+  }
+  return rows;
+}
+
+std::string print_matrices(const Plan& plan) {
+  std::string text;
+  for (const MatrixRow& row : matrix_rows(plan)) {
+    const MatrixWork& work = *row.work;
+    std::string names;
+    for (const std::string& name : row.parameters) names += (names.empty() ? "" : " + ") + name;
+    const std::int64_t expert = work.parts.front().expert;
+    if (expert >= 0) names += ", expert " + std::to_string(expert);
+    const Shape shape{work.matrix_rows(), work.matrix_columns()};
+    const std::string count = work.matrices > 1 ? std::to_string(work.matrices) + " x " : "";
+    text += labelled("rank " + std::to_string(row.worker), count + shape.to_string() + " " + names);
+  }
+  return text;
+}
+
+std::string print_optimizer_groups(const Plan& plan, const OptimizerConfig& optimizer) {
+  std::string text;
+  for (const GroupRow& row : group_rows(plan, optimizer)) {
+    const std::string label = row.entry < 0 ? "others" : "entry " + std::to_string(row.entry + 1);
+    text +=
+        labelled(label, rule_of(row) + ": " + grouped_count(std::ssize(row.parameters), "tensor") +
+                            ", " + grouped_count(row.elements, "parameter"));
+    for (const std::string& name : folded_names(row.parameters)) text += labelled("", "  " + name);
+  }
+  return text;
+}
+
+std::string optimizer_section(const PrintInput& input) {
+  if (input.config == nullptr) return "";
+  const std::string rows = print_optimizer_groups(input.plan, input.config->optimizer);
+  std::string text;
+  if (!rows.empty()) {
+    text = "optimizer groups  (the first entry that matches decides)\n" + rows + "\n";
+  }
+  return text + matrices_section(input.plan);
+}
+
+}  // namespace trainctl

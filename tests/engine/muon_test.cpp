@@ -1,0 +1,303 @@
+// Muon in the engine: its steps against a function in fp64, and from equal gradients the same bits
+// in every setup.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <numbers>
+
+#include "base/hash.h"
+#include "base/philox.h"
+#include "catch.h"
+#include "plan/tables/shard.h"
+#include "sample_run.h"
+#include "thorough.h"
+
+using namespace trainctl;
+
+namespace {
+
+using Options = std::vector<std::string>;
+using Tensors = std::map<std::string, std::vector<float>>;
+
+/// Of every parameter what the owners have.
+struct Whole {
+  Tensors masters, momentum;
+  std::map<std::string, Shape> shapes;
+};
+
+/// Of an element of a whole parameter: the same on whatever rank it is.
+float gradient_at(const std::string& name, std::int64_t index, int step) {
+  const Philox random(static_cast<std::uint64_t>(step), fnv1a(name));
+  const double one = (random.bits(static_cast<std::uint64_t>(2 * index)) + 1.0) / 0x1p32;
+  const double other = random.bits(static_cast<std::uint64_t>(2 * index + 1)) / 0x1p32;
+  return static_cast<float>(std::sqrt(-2 * std::log(one)) * std::cos(2 * std::numbers::pi * other));
+}
+
+/// Every element that `held` has of a parameter, where it lies in the whole.
+void take(Tensors& all, const ParamSpec& spec, const Mesh& mesh, int rank, const Slice& part,
+          const Tensor& held) {
+  std::vector<float>& whole = all[spec.name];
+  whole.resize(static_cast<std::size_t>(spec.global_shape.numel()), NAN);
+  for (const ShardPiece& piece : pieces_in(spec, mesh, rank, part)) {
+    for (std::int64_t i = 0; i < piece.length; ++i) {
+      float& place = whole[static_cast<std::size_t>(piece.global + i)];
+      const float found = held.as<float>()[piece.local + i];
+      if (!std::isnan(place)) CHECK(std::memcmp(&place, &found, sizeof found) == 0);
+      place = found;
+    }
+  }
+}
+
+struct Setup {
+  int ranks = 1;
+  Options options;
+};
+
+/// After `steps` steps of the sample from gradients that are the same in all layouts; before them
+/// with 0.
+Whole after_steps(const Setup& setup, const Options& options, int steps) {
+  struct Place {
+    const Plan* plan;
+    int rank, step;
+  };
+  std::map<const ParamStore*, Place> places;
+  std::mutex mutex;
+  Whole whole;
+  SampleRun run{.set_options = with(with(options, setup.options),
+                                    {"optimizer.clip_grad_norm=0", "lr_schedule.style=constant",
+                                     "lr_schedule.min_lr=0"}),
+                .ranks = setup.ranks,
+                .steps = steps,
+                .world = {}};
+  run.prepare = [&](Engine& engine, const Plan& plan, World& world) {
+    const std::lock_guard lock(mutex);
+    places[&engine.parameters()] = {&plan, world.rank(), 0};
+  };
+  run.hooks.finalize_model_grads = [&](ParamStore& store) {
+    const std::lock_guard lock(mutex);
+    Place& place = places.at(&store);
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
+      const Tensor gradient = store.owned_gradient(i);
+      for (const ShardPiece& piece :
+           pieces_in(spec, place.plan->mesh, place.rank, store.owned(i))) {
+        for (std::int64_t at = 0; at < piece.length; ++at) {
+          gradient.as<float>()[piece.local + at] =
+              gradient_at(spec.name, piece.global + at, place.step);
+        }
+      }
+    }
+    ++place.step;
+  };
+  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    const std::lock_guard lock(mutex);
+    const ParamStore& store = engine.parameters();
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
+      const Slice owned = store.owned(i);
+      if (owned.length() == 0) continue;
+      whole.shapes[spec.name] = spec.global_shape;
+      take(whole.masters, spec, plan.mesh, world.rank(), owned, store.master(i));
+      take(whole.momentum, spec, plan.mesh, world.rank(), owned, store.state(i, 0));
+    }
+  };
+  train_sample(run);
+  return whole;
+}
+
+void check_bits(const Tensors& found, const Tensors& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (const auto& [name, values] : expected) {
+    CAPTURE(name);
+    REQUIRE(found.at(name).size() == values.size());
+    CHECK(std::memcmp(found.at(name).data(), values.data(), values.size() * sizeof(float)) == 0);
+  }
+}
+
+struct Matrix {
+  std::int64_t rows, columns;
+  std::vector<double> x;
+  double& at(std::int64_t i, std::int64_t j) {
+    return x[static_cast<std::size_t>(i * columns + j)];
+  }
+};
+
+/// X of a direction after the steps of a set, in fp64.
+Matrix orthogonal(Matrix u, const std::vector<std::array<double, 3>>& triples) {
+  double squares = 0;
+  for (const double value : u.x) squares += value * value;
+  for (double& value : u.x) value /= std::sqrt(squares);
+  for (const auto& [a, b, c] : triples) {
+    const auto n = static_cast<std::size_t>(u.rows);
+    Matrix gram{u.rows, u.rows, std::vector<double>(n * n)};
+    Matrix mixed = gram;
+    Matrix next = u;
+    for (std::int64_t i = 0; i < u.rows; ++i)
+      for (std::int64_t j = 0; j < u.rows; ++j)
+        for (std::int64_t k = 0; k < u.columns; ++k) gram.at(i, j) += u.at(i, k) * u.at(j, k);
+    for (std::int64_t i = 0; i < u.rows; ++i)
+      for (std::int64_t j = 0; j < u.rows; ++j) {
+        mixed.at(i, j) = b * gram.at(i, j);
+        for (std::int64_t k = 0; k < u.rows; ++k)
+          mixed.at(i, j) += c * gram.at(i, k) * gram.at(k, j);
+      }
+    for (std::int64_t i = 0; i < u.rows; ++i)
+      for (std::int64_t j = 0; j < u.columns; ++j) {
+        next.at(i, j) = a * u.at(i, j);
+        for (std::int64_t k = 0; k < u.rows; ++k) next.at(i, j) += mixed.at(i, k) * u.at(k, j);
+      }
+    u = next;
+  }
+  return u;
+}
+
+const std::vector<std::array<double, 3>> simple(5, {3.4445, -4.7750, 2.0315});
+const std::vector<std::array<double, 3>> quintic{{4.0848, -6.8946, 2.9270},
+                                                 {3.9505, -6.3029, 2.6377},
+                                                 {3.7418, -5.5913, 2.3037},
+                                                 {2.8769, -3.1427, 1.2046},
+                                                 {2.8366, -3.0525, 1.2012}};
+
+const Options muon{"optimizer.type=muon", "optimizer.weight_decay=0.1", "lr_schedule.max_lr=0.01"};
+const Options gqa{"model.family=llama", "model.num_query_groups=2"};
+const Options experts{"moe.num_experts=4", "model.add_bias_linear=false"};
+const Options sharded{"parallel.parallel_optimizer.enable=true",
+                      "parallel.parallel_optimizer.threshold=0"};
+
+}  // namespace
+
+TEST_CASE("two steps of muon follow the function in fp64") {
+  struct Set {
+    Options options;
+    std::vector<std::array<double, 3>> triples;
+    bool nesterov;
+    std::function<double(double, double)> scale;
+  };
+  const std::vector<Set> sets{
+      {{}, quintic, true, [](double m, double n) { return 0.2 * std::sqrt(std::max(m, n)); }},
+      {{"optimizer.muon.coefficients=simple", "optimizer.muon.nesterov=false",
+        "optimizer.muon.scale=shape"},
+       simple,
+       false,
+       [](double m, double n) { return std::sqrt(std::max(1.0, m / n)); }},
+      {{"optimizer.muon.coefficients=[[3.4445, -4.775, 2.0315]]", "optimizer.muon.steps=5",
+        "optimizer.muon.scale=unit_rms", "optimizer.muon.scale_factor=0.5"},
+       simple,
+       true,
+       [](double m, double n) { return 0.5 * std::sqrt(m / n); }},
+      {{"optimizer.muon.scale=spectral", "optimizer.muon.momentum=0"},
+       quintic,
+       true,
+       [](double m, double n) { return std::sqrt(std::max(m, n)); }}};
+  for (const Set& set : sets) {
+    CAPTURE(set.options);
+    const Whole before = after_steps({}, with(muon, set.options), 0);
+    const Whole after = after_steps({}, with(muon, set.options), 2);
+    const double mu = set.options.size() == 2 && set.options[1].ends_with("momentum=0") ? 0 : 0.95;
+    for (const char* word : {"attention.q", "attention.out", "mlp.up", "mlp.down"}) {
+      const std::string name = "layers.1." + std::string(word) + ".weight";
+      CAPTURE(name);
+      const Shape shape = before.shapes.at(name);
+      std::vector<double> theta(before.masters.at(name).begin(), before.masters.at(name).end());
+      std::vector<double> b(theta.size(), 0);
+      double moved = 0;
+      for (int step = 0; step < 2; ++step) {
+        Matrix u{shape[0], shape[1], b};
+        for (std::size_t i = 0; i < b.size(); ++i) {
+          const double g = gradient_at(name, static_cast<std::int64_t>(i), step);
+          b[i] = mu * b[i] + (1 - mu) * g;
+          u.x[i] = set.nesterov ? mu * b[i] + (1 - mu) * g : b[i];
+        }
+        const Matrix x = orthogonal(u, set.triples);
+        const double s = set.scale(static_cast<double>(shape[0]), static_cast<double>(shape[1]));
+        for (std::size_t i = 0; i < b.size(); ++i) {
+          theta[i] = theta[i] * (1 - 0.01 * 0.1) - 0.01 * s * x.x[i];
+          moved = std::max(moved, std::abs(0.01 * s * x.x[i]));
+        }
+      }
+      double worst = 0;
+      double worst_momentum = 0;
+      for (std::size_t i = 0; i < b.size(); ++i) {
+        worst = std::max(worst, std::abs(theta[i] - double{after.masters.at(name)[i]}));
+        worst_momentum =
+            std::max(worst_momentum, std::abs(b[i] - double{after.momentum.at(name)[i]}));
+      }
+      CHECK(worst < 1e-4 * moved);
+      CHECK(worst_momentum < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("from equal gradients muon makes the same bits in every setup", "[threads]") {
+  struct Model {
+    Options options;
+    std::vector<Setup> layouts;
+  };
+  const Setup threads{1, {"parallel.threads_per_rank=4"}};
+  const Setup tensor{2, {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true"}};
+  const Setup narrow_keys{4, {"parallel.tensor_parallel=4"}};
+  const Setup stages{2, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"}};
+  const Setup context{2, {"parallel.context_parallel=2"}};
+  const Setup replicas{2, {}};
+  const Setup rows{4, with(sharded, {"parallel.tensor_parallel=2"})};
+  const Setup mirrors{4, with(sharded, {"parallel.parallel_mode=hybrid_parallel",
+                                        "parallel.parallel_optimizer.weight_shard_size=2"})};
+  const Setup dealt{2, with(sharded, {"parallel.parallel_mode=data_parallel"})};
+  const Setup slices{
+      4, with(sharded, {"parallel.bucket_rule=megatron", "parallel.tensor_parallel=2"})};
+  const Setup weights{2, with(sharded, {"parallel.parallel_mode=hybrid_parallel",
+                                        "parallel.parallel_optimizer.optimizer_level=level3"})};
+  const Setup of_experts{2, {"parallel.expert_parallel=2"}};
+  const Setup parts{4,
+                    {"parallel.tensor_parallel=2", "parallel.expert_parallel=2",
+                     "parallel.expert_tensor_parallel=2"}};
+  const Setup both{4, with(sharded, {"parallel.tensor_parallel=2", "parallel.expert_parallel=2",
+                                     "parallel.expert_tensor_parallel=1"})};
+  const std::vector<Model> models{
+      {{}, {threads, tensor, stages, context, replicas, rows, dealt, slices, weights}},
+      {with(gqa, {"optimizer.muon.items=[gate_up, qkv]"}), {tensor, narrow_keys, rows, mirrors}},
+      {with(gqa, {"optimizer.muon.items=[heads]"}), {tensor, narrow_keys, rows, slices}},
+      {with(experts, {"optimizer.muon.ns_dtype=bf16"}), {of_experts, parts, both}},
+      {{"optimizer.muon.ns_dtype=bf16"}, {threads, tensor, rows, slices}},
+  };
+  for (const Model& model : models) {
+    const Options options = with(muon, model.options);
+    const Whole alone = after_steps({}, options, 2);
+    for (const Setup& setup : model.layouts) {
+      CAPTURE(model.options, setup.ranks, setup.options);
+      const Whole found = after_steps(setup, options, 2);
+      check_bits(found.masters, alone.masters);
+      check_bits(found.momentum, alone.momentum);
+    }
+  }
+}
+
+TEST_CASE("a skipped step of muon changes nothing", "[threads]") {
+  const Options options =
+      with(with(muon, sharded), {"parallel.tensor_parallel=2", "precision.compute=fp16",
+                                 "precision.initial_loss_scale=1e30"});
+  const Whole before = after_steps({4, {}}, options, 0);
+  SampleRun run{.set_options = options, .ranks = 4, .steps = 1, .world = {}};
+  bool skipped = false;
+  Whole after;
+  std::mutex mutex;
+  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    const std::lock_guard lock(mutex);
+    skipped = engine.step_state().found_inf != 0;
+    const ParamStore& store = engine.parameters();
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const Slice owned = store.owned(i);
+      if (owned.length() == 0) continue;
+      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
+      take(after.masters, spec, plan.mesh, world.rank(), owned, store.master(i));
+      take(after.momentum, spec, plan.mesh, world.rank(), owned, store.state(i, 0));
+    }
+  };
+  train_sample(run);
+  CHECK(skipped);
+  check_bits(after.masters, before.masters);
+  check_bits(after.momentum, before.momentum);
+}
