@@ -60,20 +60,23 @@ struct NeighbourWork {
     const float* row = of.table + of.position[token] * of.size + pair;
     float cosine[width];
     float sine[width];
-    float x[2 * width];
+    float low[width];
+    float high[width];
     load<width>(row, cosine);
     load<width>(row + pairs, sine);
-    load<width>(first, x);
-    load<width>(first + width, x + width);
+    load<width>(first, low);
+    load<width>(first + width, high);
+    const auto x = [&](int i) -> float& { return i < width ? low[i] : high[i - width]; };
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float s = of.sign * sine[i];
-      const float left = x[2 * i];
-      x[2 * i] = left * cosine[i] - x[2 * i + 1] * s;
-      x[2 * i + 1] = x[2 * i + 1] * cosine[i] + left * s;
+      const float left = x(2 * i);
+      const float right = x(2 * i + 1);
+      x(2 * i) = left * cosine[i] - right * s;
+      x(2 * i + 1) = right * cosine[i] + left * s;
     }
-    store<width>(first, x);
-    store<width>(first + width, x + width);
+    store<width>(first, low);
+    store<width>(first + width, high);
   }
 };
 
