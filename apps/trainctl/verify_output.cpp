@@ -77,7 +77,8 @@ void VerifyOutput::begin(const Settings& settings) {
 
 void VerifyOutput::begin_narrowing(const std::string& layout,
                                    const std::vector<std::string>& words) {
-  if (!options_.json) print("which of " + with_between(words, ", ") + " makes " + layout + " differ:\n");
+  if (!options_.json)
+    print("which of " + with_between(words, ", ") + " makes " + layout + " differ:\n");
 }
 
 void VerifyOutput::show(const Row& row, const LayoutVerdict& verdict) {

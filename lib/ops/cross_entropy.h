@@ -1,10 +1,9 @@
 // Softmax cross-entropy in two passes over a chunk of logits; ranks that hold parts of the
-// vocabulary combine max and sum between the two. Columns from `valid` on are padding: -inf.
-// In all of them z = LogitForm of a stored logit:
-//   stats:    row_max = max(z), row_sum = sum exp(z - row_max), target = z[label]
-//   combine:  the stats of all shards become those of the whole row
-//   gradient: dlogits = (exp(z - logsumexp) - [label]) * dz * weight * loss_factor * loss_scale, in
-//             place; loss_sum += sum weight * (logsumexp - target)
+// vocabulary combine max and sum between the two. Columns from `valid` on are padding: -inf. In all
+// of them z = LogitForm of a stored logit. Stats: row_max = max(z), row_sum = sum exp(z - row_max),
+// target = z[label]; combined, they are those of the whole row. Gradient, in place: dlogits =
+// (exp(z - logsumexp) - [label]) * dz * weight * loss_factor * loss_scale; loss_sum += sum weight *
+// (logsumexp - target).
 #pragma once
 
 #include "device/tensor.h"

@@ -26,8 +26,8 @@ Day day_of(const Config& config, std::int64_t steps);
 
 /// The configuration of a layout, or of one rank, with learning rate, weight decay and a ramp that
 /// move and come to their ends within the day, the ramp after noon: those that the file gives two
-/// steps before its end, those that follow from the length of the run with it. A checkpoint at noon, in the
-/// background.
+/// steps before its end, those that follow from the length of the run with it. A checkpoint at
+/// noon, in the background.
 Config config_of_day(Config config, const Day& day);
 
 /// The plan of that configuration on the ranks of `plan`, for a run that has `done` behind it.

@@ -40,9 +40,9 @@ std::int64_t& part(ProductParts& parts, ProductCut cut) {
   return cut == ProductCut::j ? parts.j : parts.k;
 }
 
-class Rounds {
+class CutRounds {
  public:
-  explicit Rounds(const RecursiveInput& input)
+  explicit CutRounds(const RecursiveInput& input)
       : input_(input), consumers_(input.net.products.size()), shares_(input.net.products.size()) {
     answer_.parts.resize(products().size());
     for (int product = 0; product < count(); ++product) {
@@ -216,7 +216,7 @@ class Rounds {
 
 }  // namespace
 
-RecursiveAnswer cut_recursively(const RecursiveInput& input) { return Rounds(input).run(); }
+RecursiveAnswer cut_recursively(const RecursiveInput& input) { return CutRounds(input).run(); }
 
 std::string parts_text(const ProductParts& parts) {
   return "(" + std::to_string(parts.i) + "," + std::to_string(parts.k) + "," +
