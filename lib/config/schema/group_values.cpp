@@ -27,7 +27,7 @@ std::optional<Problem> read_match(const YamlTree& tree, int node, std::vector<st
   return std::nullopt;
 }
 
-std::optional<Problem> read_key(const YamlTree& tree, int node, const std::string& key,
+std::optional<Problem> read_group_key(const YamlTree& tree, int node, const std::string& key,
                                 OptimizerGroup& group) {
   const YamlNode& given = tree.node(node);
   if (key == "match") return read_match(tree, node, group.match);
@@ -47,7 +47,7 @@ std::optional<Problem> read_group(const YamlTree& tree, int node, OptimizerGroup
   const YamlNode& given = tree.node(node);
   if (given.kind != YamlNode::Kind::map) return wrong_type(given, groups_form);
   for (const YamlEntry& entry : given.entries) {
-    if (auto problem = read_key(tree, entry.value, entry.key, group)) {
+    if (auto problem = read_group_key(tree, entry.value, entry.key, group)) {
       if (problem->code != "unknown-key") problem->message = entry.key + ": " + problem->message;
       return problem;
     }

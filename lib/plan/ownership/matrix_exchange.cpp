@@ -87,9 +87,9 @@ int rounds_of(const StagePlan& stage) {
 }
 
 /// One rank's rounds.
-class Rounds {
+class RankRounds {
  public:
-  Rounds(const Plan& plan, std::int64_t rank)
+  RankRounds(const Plan& plan, std::int64_t rank)
       : stage_(plan.stage_of(rank)),
         owners_(plan, static_cast<int>(plan.mesh.coordinate(rank, Axis::pp))),
         me_(std::ranges::find(owners_.ranks(), static_cast<int>(rank)) - owners_.ranks().begin()) {
@@ -194,7 +194,7 @@ class Rounds {
 
 std::vector<MatrixRound> matrix_rounds(const Plan& plan, std::int64_t rank) {
   if (plan.stage_of(rank).matrices.empty()) return {};
-  return Rounds(plan, rank).make();
+  return RankRounds(plan, rank).make();
 }
 
 MatrixSizes matrix_sizes(const Plan& plan, int number) {
