@@ -95,7 +95,7 @@ constexpr const OptimizerRow& row_of(OptimizerType type) {
   return optimizer_rows[static_cast<std::size_t>(type)];
 }
 
-/// The rule of parameters that are no matrices, or no matrices as that optimizer means them.
+/// The rule of all parameters that an optimizer of this type leaves to another one.
 constexpr OptimizerType rest_of(OptimizerType type) {
   return row_of(type).step == OptimizerStep::matrix ? OptimizerType::adamw : type;
 }

@@ -45,9 +45,9 @@ struct MatrixInput {
 /// The ranks of a pipeline stage, ascending.
 std::vector<int> stage_ranks(const Mesh& mesh, std::int64_t stage);
 
-/// All work of a stage, in the order of the parameters. Each is dealt to a rank that holds a part
-/// of it, the longest first to the rank with least to do (Graham 1969); of equal ones the first. A
-/// parameter that one rank owns whole is worked on there.
+/// All work of a stage, in the order of the parameters. Each goes to one of the ranks that hold a
+/// part: the longest first, to the rank with least to do (Graham 1969); of equal ranks to the
+/// first. A parameter that one rank owns whole is worked on there.
 std::vector<MatrixWork> deal_matrices(const MatrixInput& input);
 
 }  // namespace trainctl

@@ -77,7 +77,7 @@ void check_groups(const Plan& plan, const Config& config, const SourceMap& sourc
     if (!is_muon || may_have_muon(*row)) continue;
     diagnostics.add({Severity::error, "group-type", path,
                      "entry " + std::to_string(row->group + 1) + " gives type muon to " +
-                         row->name + ", which is no matrix between features",
+                         row->name + ", not a matrix between features",
                      "put an entry with type adamw for it before entry " +
                          std::to_string(row->group + 1) + ", or match less",
                      sources.find(path)});
