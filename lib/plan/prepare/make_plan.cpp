@@ -293,7 +293,6 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
   for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
-  check_groups(plan, config, sources, diagnostics);
   if (picks_forms(config.recompute)) pick_forms(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   for (int stage = 0; stage < plan.map.stages; ++stage) set_forward(plan, stage);

@@ -12,11 +12,6 @@ namespace trainctl {
 void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
                       Diagnostics& diagnostics);
 
-/// Error "group-empty" for each pattern of optimizer.groups that takes no parameter
-/// (check_groups.cpp).
-void check_groups(const Plan& plan, const Config& config, const SourceMap& sources,
-                  Diagnostics& diagnostics);
-
 /// Warning "device-memory" where a rank needs more of its CUDA device than cluster.device_memory.
 void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
                          Diagnostics& diagnostics);

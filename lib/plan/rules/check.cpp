@@ -196,6 +196,7 @@ StageMap check_rules(const Facts& facts, Check& check) {
   check_modes(facts, check);
   check_precision(config, check);
   check_optimizer(config.optimizer, config.precision, check);
+  check_groups(facts, check);
   const std::int64_t end = facts.site.length.pace.end;
   check_schedule(config.lr_schedule, end > 0 ? end : config.train.steps, check);
   check_data(config, check);

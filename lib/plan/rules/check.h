@@ -121,6 +121,7 @@ void check_modes(const Facts& facts, Check& check);      // what the parallel mo
 void check_precision(const Config& config, Check& check);
 void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& precision,
                      Check& check);
+void check_groups(const Facts& facts, Check& check);  // of parameters; where muon can be
 // `steps`: of the whole schedule.
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check);
 void check_data(const Config& config, Check& check);
