@@ -7,10 +7,13 @@
 #include "sample_faults.h"
 #include "sample_verify.h"
 #include "verify/alone_check.h"
+#include "verify/day.h"
+#include "verify/findings.h"
 #include "verify/layouts.h"
 #include "verify/own/router.h"
 #include "verify/own/step_numbers.h"
 #include "verify/own/update.h"
+#include "verify/scalars.h"
 
 using namespace trainctl;
 
@@ -100,6 +103,37 @@ TEST_CASE("the loss scale falls, waits and grows as it should") {
   CHECK(now.hysteresis == 2);
   CHECK(now.updates == 2);
   CHECK(own::clip_coefficient(2, 0.5, 8) == Approx(0.25 / 8).epsilon(1e-6));
+}
+
+TEST_CASE("a loss scale that is not the file's is named before what it changes") {
+  const Mesh mesh;
+  Findings findings(mesh, 0);
+  findings.compare({.phase = Phase::gradient, .step = 4, .bound = fp32_bound}, 2, 1, "late");
+  StepState state;
+  state.loss_scale = 1;
+  compare_counters(findings, Phase::scalar, {state, 4}, {.loss_scale = 2});
+  REQUIRE(findings.first());
+  CHECK(findings.first()->place() == "scalar loss scale, step 4");
+  CHECK(findings.first()->found == 1);
+  CHECK(findings.first()->expected == 2);
+}
+
+TEST_CASE("a day shortens the schedules to which the file gives an end, and only those") {
+  Config config = read_sample(small_gpt).config;
+  config.lr_schedule.style = LrStyle::cosine;
+  config.optimizer.weight_decay_incr_style = WeightDecayStyle::linear;
+  const Day day{7, 3};
+  config.lr_schedule.decay_steps.reset();
+  config.optimizer.weight_decay_incr_steps.reset();
+  const Config open = config_of_day(config, day);
+  CHECK(open.train.steps == 7);
+  CHECK_FALSE(open.lr_schedule.decay_steps);
+  CHECK_FALSE(open.optimizer.weight_decay_incr_steps);
+  config.lr_schedule.decay_steps = 100;
+  config.optimizer.weight_decay_incr_steps = 4;
+  const Config ended = config_of_day(config, day);
+  CHECK(ended.lr_schedule.decay_steps == 5);
+  CHECK(ended.optimizer.weight_decay_incr_steps == 4);
 }
 
 TEST_CASE("an update in double has known values") {

@@ -76,6 +76,8 @@ TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads-e
       small_gpt,
       small_llama,
       in_16_bits({"precision.compute=fp16", "precision.initial_loss_scale=1.0e7"}),
+      // Grows until a step after the checkpoint is skipped.
+      in_16_bits({"precision.compute=fp16", "precision.loss_scale_window=1"}),
       in_16_bits({"precision.compute=bf16", "parallel.pipeline.dtype=fp32"}),
       in_16_bits({"precision.compute=bf16", "optimizer.main_params_dtype=bf16"}),
       with(small_gpt, {"optimizer.exp_avg_dtype=bf16", "optimizer.exp_avg_sq_dtype=bf16"})};
@@ -106,6 +108,21 @@ TEST_CASE("messages of another type between the layouts that save and load", "[t
     INFO(told(verdict));
     CHECK(verdict.equal);
   }
+}
+
+TEST_CASE("routers of a layout that rounds no messages, beside one that does",
+          "[threads-every]") {
+  const Options experts =
+      with(small_llama, {"moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=24",
+                         "moe.capacity_factor=1", "moe.overflow=probability"});
+  const Verification verification(read_sample(experts).config, 2);
+  const Made exact = made(experts, "tp2");
+  const Made rounded = made(experts, "pp2+send_bf16");
+  const TempFolder temp;
+  const LayoutVerdict verdict =
+      verification.compare_through_checkpoint(exact.layout(), rounded.layout(), temp.path());
+  INFO(told(verdict));
+  CHECK(verdict.equal);
 }
 
 TEST_CASE("rows that pad the vocabulary are in no checkpoint", "[threads-every]") {
