@@ -247,6 +247,7 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   parallel.device_num.reset();
   parallel.tensor_parallel = sizes.tp;
   parallel.pipeline_stages = sizes.pp;
+  if (sizes.pp == 1) parallel.virtual_pipeline_stages = 1;
   parallel.data_parallel = sizes.dp;
   parallel.sequence_parallel = sizes.sequence_parallel;
   // The config's own levels are those of its own ranks.

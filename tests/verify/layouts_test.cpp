@@ -136,6 +136,19 @@ TEST_CASE("a layout has of the file's overlap only what its sizes have") {
   CHECK_FALSE(overlaps("dp2"));
 }
 
+TEST_CASE("a layout without stages has none of the file's chunks") {
+  Config config = read_sample(small_gpt).config;
+  config.parallel.pipeline_stages = 2;
+  config.parallel.virtual_pipeline_stages = 2;
+  const auto chunks = [&](const char* layout) {
+    const LayoutChoice choice = parse_layouts(layout, 0).front();
+    return with_layout(config, choice).parallel.virtual_pipeline_stages;
+  };
+  CHECK(chunks("dp1") == 1);
+  CHECK(chunks("tp2") == 1);
+  CHECK(chunks("pp2") == 2);
+}
+
 TEST_CASE("words that would change nothing are refused") {
   const std::pair<const char*, const char*> rows[] = {
       {"dp2+vocab_dp", "vocab_dp has no effect without several tensor ranks"},
