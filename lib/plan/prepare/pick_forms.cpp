@@ -1,8 +1,11 @@
 #include "plan/prepare/pick_forms.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/at.h"
 #include "plan/cost/device_prices.h"
@@ -154,6 +157,21 @@ struct Candidate {
   std::int64_t host = 0;
   double seconds = 0;
   StageForms forms;
+  /// The order in which candidates are preferred.
+  auto rank() const { return std::tuple(seconds, host, bytes); }
+};
+
+/// Of each block that stands for others that cost alike; the others have none of their own.
+using Options = std::vector<std::vector<Option>>;
+
+/// Candidates with the same forms of the first blocks, which are on the host, in the order of their
+/// seconds: each keeps less on the device than the one before.
+struct CandidateList {
+  Candidate start;        // of the first blocks, with the most that one of them needs once
+  std::size_t first = 0;  // of the other blocks
+  std::shared_ptr<const Options> options;
+  std::shared_ptr<const std::vector<Choices>> after;  // of block n and the ones after it
+  const Choices& choices() const { return at(*after, first); }
 };
 
 class StagePick {
@@ -174,18 +192,19 @@ class StagePick {
     host_options_ = picks_host_ ? options_with(true) : Options(blocks_.size());
   }
 
-  /// In the order of their seconds.
-  std::vector<Candidate> candidates() const {
-    if (blocks_.empty()) return {Candidate{}};
+  bool has_blocks() const { return !blocks_.empty(); }
+
+  /// For every limit of what a layer needs while it runs.
+  std::vector<CandidateList> lists() const {
     std::set<std::int64_t> limits;
     add_values(
         options_, [](const Option& option) { return option.works; }, limits);
     add_values(
         host_options_, [](const Option& option) { return option.works; }, limits);
-    std::vector<Candidate> all;
+    std::vector<CandidateList> all;
     for (const std::int64_t works : limits) {
       const auto small = [&](const Option& option) { return option.works <= works; };
-      add_candidates(within(options_, small), within(host_options_, small), all);
+      add_lists(within(options_, small), within(host_options_, small), all);
     }
     // What is made again of layers on the host may lie where others have theirs.
     limits.clear();
@@ -193,12 +212,25 @@ class StagePick {
         host_options_, [](const Option& option) { return option.bytes.on_host; }, limits);
     for (const std::int64_t staged : limits) {
       const auto small = [&](const Option& option) { return option.bytes.on_host <= staged; };
-      add_candidates(options_, within(host_options_, small), all);
+      add_lists(options_, within(host_options_, small), all);
     }
-    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tie(a.seconds, a.host, a.bytes) < std::tie(b.seconds, b.host, b.bytes);
-    });
     return all;
+  }
+
+  Candidate candidate(const CandidateList& list, std::size_t number) const {
+    const Choice* choice = &list.choices()[number];
+    Candidate candidate = list.start;
+    candidate.seconds += choice->seconds;
+    const std::int64_t kept = choice->kept;
+    for (std::size_t block = list.first; block < blocks_.size(); ++block) {
+      Option option = at(of_block(*list.options, block), choice->option);
+      option.form.on_host = rows_.forms.on_host(blocks_[block]);
+      take(option, blocks_[block], candidate);
+      if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
+      choice = &at(at(*list.after, block + 1), choice->before);
+    }
+    candidate.bytes += kept;
+    return candidate;
   }
 
   /// Of a rank with these forms.
@@ -235,9 +267,6 @@ class StagePick {
         std::ranges::count_if(blocks_, [&](int unit) { return unit <= layers; }));
   }
 
-  /// Of each block that stands for others that cost alike; the others have none of their own.
-  using Options = std::vector<std::vector<Option>>;
-
   Options options_with(bool on_host) const {
     Options all(blocks_.size());
     for (std::size_t block = 0; block < blocks_.size(); ++block) {
@@ -265,15 +294,18 @@ class StagePick {
 
   /// Dynamic programming over the blocks: for every number of first blocks on the host the fastest
   /// forms of these that fit there, and all choices for the others.
-  void add_candidates(const Options& options, const Options& host_options,
-                      std::vector<Candidate>& all) const {
-    std::vector<Choices> after(blocks_.size() + 1);  // of block n and the ones after it
+  void add_lists(Options options, const Options& host_options,
+                 std::vector<CandidateList>& all) const {
+    std::vector<Choices> after(blocks_.size() + 1);
     after.back() = {Choice{}};
     for (std::size_t n = blocks_.size(); n-- > 0;) {
       after[n] =
           extend(after[n + 1], of_block(options, n), &FormBytes::kept, at(kept_, blocks_[n]));
     }
-    add_with({}, options, after, 0, all);
+    CandidateList whole;
+    whole.options = std::make_shared<const Options>(std::move(options));
+    whole.after = std::make_shared<const std::vector<Choices>>(std::move(after));
+    all.push_back(whole);
     if (!picks_host_) return;
     std::vector<Choices> before{{Choice{}}};  // of the first n blocks
     for (std::size_t n = 0; n < most_on_host(); ++n) {
@@ -283,15 +315,16 @@ class StagePick {
         return one.kept <= host_limit() - fixed().host;
       });
       if (fitting == before.back().end()) return;
-      Candidate start;
-      start.seconds = fitting->seconds;
-      start.host = fitting->kept;
+      CandidateList list = whole;
+      list.first = n + 1;
+      list.start.seconds = fitting->seconds;
+      list.start.host = fitting->kept;
       const Choice* choice = &*fitting;
       for (std::size_t block = n + 1; block-- > 0;) {
-        take(at(of_block(host_options, block), choice->option), blocks_[block], start);
+        take(at(of_block(host_options, block), choice->option), blocks_[block], list.start);
         choice = &at(before[block], choice->before);
       }
-      add_with(start, options, after, n + 1, all);
+      all.push_back(std::move(list));
     }
   }
 
@@ -301,24 +334,6 @@ class StagePick {
     if (!option.form.on_host) candidate.bytes = std::max(candidate.bytes, option.bytes.once);
   }
 
-  /// `start`: of the blocks before number `first`, with the most that one of them needs once.
-  void add_with(const Candidate& start, const Options& options, const std::vector<Choices>& after,
-                std::size_t first, std::vector<Candidate>& all) const {
-    for (const Choice& whole : after[first]) {
-      Candidate& candidate = all.emplace_back(start);
-      candidate.seconds += whole.seconds;
-      const Choice* choice = &whole;
-      for (std::size_t block = first; block < blocks_.size(); ++block) {
-        Option option = at(of_block(options, block), choice->option);
-        option.form.on_host = rows_.forms.on_host(blocks_[block]);
-        take(option, blocks_[block], candidate);
-        if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
-        choice = &at(after[block + 1], choice->before);
-      }
-      candidate.bytes += whole.kept;
-    }
-  }
-
   Setting setting_;
   const StagePlan& rows_;
   std::vector<int> blocks_;
@@ -326,6 +341,100 @@ class StagePick {
   std::vector<std::size_t> like_;  // by block: the first that costs alike
   Options options_, host_options_;
   std::vector<std::int64_t> kept_;  // by unit
+};
+
+/// The fastest candidate of a stage that fits, of lists in which each candidate needs less than the
+/// one before: laid out are those near the first that fits, which the bytes of the ones before
+/// tell.
+class FormSearch {
+ public:
+  FormSearch(const StagePick& pick, const StagePlan& rows, std::int64_t limit)
+      : pick_(pick), laid_(rows), limit_(limit), fixed_(pick.limited(pick.fixed())) {
+    const ActivationSlots& slots = rows.activation_slots;
+    least_ = fixed_ + pick.limited({slots.bytes, slots.host_bytes});
+  }
+
+  void run() {
+    if (!pick_.has_blocks()) {
+      lay(Candidate{}, 0);
+      return;
+    }
+    std::vector<CandidateList> lists = pick_.lists();
+    // The list that may have the fastest comes first, so that others need not be looked at.
+    std::ranges::stable_sort(lists, {}, [this](const CandidateList& list) {
+      return seconds_of(list, first_within(list, 0, 0));
+    });
+    for (const CandidateList& list : lists) search(list);
+  }
+
+  bool fits() const { return best_.has_value(); }
+  StagePlan take() { return std::move(best_->laid); }
+  /// Bytes of the leanest candidate that was laid out, and those that no form changes.
+  std::int64_t least() const { return least_; }
+  std::int64_t fixed() const { return fixed_; }
+
+ private:
+  struct Best {
+    Candidate candidate;
+    StagePlan laid;
+  };
+
+  static double seconds_of(const CandidateList& list, std::size_t number) {
+    return list.start.seconds + list.choices()[number].seconds;
+  }
+  /// The first candidate from `low` on that fits if it needs `more` than what it keeps; the last
+  /// one where none does.
+  std::size_t first_within(const CandidateList& list, std::size_t low, std::int64_t more) const {
+    const Choices& choices = list.choices();
+    const auto found = std::partition_point(
+        choices.begin() + static_cast<std::ptrdiff_t>(low), choices.end(),
+        [&](const Choice& one) { return fixed_ + one.kept + more > limit_; });
+    const auto number = static_cast<std::size_t>(found - choices.begin());
+    return std::min(number, choices.size() - 1);
+  }
+
+  bool lay(const CandidateList& list, std::size_t number) {
+    return lay(pick_.candidate(list, number), list.choices()[number].kept);
+  }
+  bool lay(const Candidate& candidate, std::int64_t kept) {
+    const Needs needs = pick_.needs(candidate.forms, laid_);
+    const std::int64_t bytes = pick_.limited(needs);
+    more_ = bytes - fixed_ - kept;
+    if (!pick_.fits_host(needs)) return false;
+    least_ = std::min(least_, bytes);
+    if (bytes > limit_) return false;
+    if (!best_ || candidate.rank() < best_->candidate.rank()) best_ = {candidate, laid_};
+    return true;
+  }
+
+  /// Guesses the first that fits by what the candidate laid out last needed. What fits nearly
+  /// always fits behind it too; as rows share memory there are exceptions, so some of the ones
+  /// before are asked as well.
+  void search(const CandidateList& list) {
+    const std::size_t low = first_within(list, 0, 0);
+    const std::size_t end = list.choices().size();
+    std::size_t number = low;
+    while (true) {
+      if (is_slower(list, number)) return;
+      number = first_within(list, number, more_);
+      if (lay(list, number)) break;
+      if (++number == end) return;
+    }
+    constexpr int most_failures = 4;
+    for (int failures = 0; number > low && failures < most_failures;) {
+      failures = lay(list, --number) ? 0 : failures + 1;
+    }
+  }
+  bool is_slower(const CandidateList& list, std::size_t number) const {
+    return best_ && seconds_of(list, number) > best_->candidate.seconds;
+  }
+
+  const StagePick& pick_;
+  StagePlan laid_;
+  std::int64_t limit_, fixed_;
+  std::int64_t least_ = 0;
+  std::int64_t more_ = 0;  // than what it keeps that the last candidate needed
+  std::optional<Best> best_;
 };
 
 std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -342,25 +451,16 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
         estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
     rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
     const StagePick pick({plan, stage, config, *rates});
-    const std::int64_t fixed = pick.limited(pick.fixed());
-    const std::int64_t without =
-        fixed + pick.limited({rows.activation_slots.bytes, rows.activation_slots.host_bytes});
-    std::int64_t least = without;
-    bool fits = false;
-    StagePlan laid = rows;
-    for (const Candidate& candidate : pick.candidates()) {
-      const std::int64_t at_least = fixed + candidate.bytes;
-      if (at_least > limit && at_least >= least) continue;
-      const Needs needs = pick.needs(candidate.forms, laid);
-      if (!pick.fits_host(needs)) continue;
-      least = std::min(least, pick.limited(needs));
-      fits = pick.limited(needs) <= limit;
-      if (fits) break;
-    }
-    if (fits) {
-      rows = laid;
+    FormSearch search(pick, rows, limit);
+    search.run();
+    if (search.fits()) {
+      rows = search.take();
       continue;
     }
+    const std::int64_t least = search.least();
+    const std::int64_t fixed = search.fixed();
+    const std::int64_t without =
+        fixed + pick.limited({rows.activation_slots.bytes, rows.activation_slots.host_bytes});
     diagnostics.add(
         {Severity::error, "recompute-memory", "recompute.memory_limit",
          "stage " + std::to_string(stage) + " needs at least " + mib(least) + " a rank, but " +
