@@ -6,10 +6,13 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/parallel_for.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "bench/bench.h"
 #include "commands.h"
+#include "config/devices/read_figures.h"
 #include "execute.h"
 #include "failure_document.h"
 #include "formats/print/memory_fit.h"
@@ -19,6 +22,9 @@
 #include "plan/cost/forms.h"
 #include "planned.h"
 #include "run/calibration/calibrate.h"
+#include "run/directory/signals.h"
+#include "run/layouts/search_layouts.h"
+#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -34,6 +40,7 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
     "  trainctl plan --diff configs/gpt.yaml other.yaml\n"
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --measure\n"
+    "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --world-size 4 --search\n"
     "  trainctl plan --calibrate tests/plan/published_steps.json --no-fit\n";
 
 struct PlanCommand {
@@ -52,6 +59,11 @@ struct PlanCommand {
   CalibrateRequest calibrate;
   bool only_errors = false;  // of --calibrate
   bool measure = false;
+  bool search = false;
+  double gap = 2;  // % of the search
+  double reserve = 4;  // GiB
+  std::int64_t top = 10;
+  std::string save;
 };
 
 MemoryModels memory_models_of(const std::string& word) {
@@ -237,6 +249,48 @@ int show_plan(const PlanCommand& command) {
   return static_cast<int>(ExitCode::does_not_fit);
 }
 
+/// GiB of a rank that a search may use.
+double search_limit(const PlanCommand& command, const Config& config) {
+  if (command.memory_limit > 0) return command.memory_limit;
+  Diagnostics none;
+  const DeviceFigures device =
+      read_device(device_text(config.cluster), *config.cluster.device, none);
+  return std::max(1.0, config.cluster.device_memory.value_or(device.memory_gib) - command.reserve);
+}
+
+int show_search(const PlanCommand& command) {
+  const PlanRequest& request = command.request;
+  // What is wrong with the file itself; rules about sizes are for each layout.
+  ReadResult read = read_config(request.config, request.set_options);
+  forgive_missing(Purpose::plan, read.diagnostics);
+  print_message(render_text(read.diagnostics, color_on_stderr()));
+  if (read.diagnostics.has_errors()) return static_cast<int>(ExitCode::config);
+  if (!read.config.cluster.device) {
+    refuse(plan_name, "--search compares times by a device: set cluster.device");
+  }
+  const Planned planned = plan_config(request, Purpose::plan);
+  const Config& config = planned.read.config;
+  LayoutSearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
+  search.gap = command.gap / 100;
+  search.top = static_cast<int>(command.top);
+  static constexpr SignalEffect effect{.text = "the search ends with the best so far"};
+  catch_stop_signals(effect);
+  search.stops = [] { return stop_signal() != 0; };
+  search.tell = [](const std::string& line) { log_info(line); };
+  set_thread_count(usable_cores());
+  const SearchedLayouts searched = search_layouts(search);
+  const bool json = command.format == "json";
+  deliver(json ? print_search_json(searched) : print_search(searched), command.output);
+  if (searched.found.empty()) return static_cast<int>(ExitCode::does_not_fit);
+  if (command.save.empty()) return 0;
+  const FoundLayout& best = searched.found.front();
+  write_whole_file(command.save, "# The best layout that trainctl plan --search found: " +
+                                     layout_text(best.layout, searched.world) + "\n" +
+                                     dump_config(config_of(search, best), nullptr));
+  print_message("wrote " + command.save + "\n");
+  return 0;
+}
+
 int show_diff(const PlanCommand& command) {
   int code = 0;
   const std::optional<Planned> before = plan_of(command, command.diff[0], code);
@@ -279,6 +333,18 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_flag("--measure", command.measure,
                 "Also run some steps of one rank here, and show their time beside the planned one "
                 "kind by kind");
+  line.add_flag("--search", command.search,
+                "Find the layout with the least time of a step that fits: the sizes of section "
+                "parallel, train.micro_batch_size and recompute, unless they are given");
+  line.add_number("--gap", command.gap,
+                  "With --search: end when no other layout can be faster by more %; default 2", 0);
+  line.add_number("--reserve", command.reserve,
+                  "With --search: GiB of the device to leave free, without --memory-limit; "
+                  "default 4", 0);
+  line.add_whole_number("--top", command.top,
+                        "With --search: how many others to compare with the best; default 10", 0);
+  line.add_text("--save", command.save, "With --search: write the best as a configuration",
+                "FILE");
   line.add_text("--calibrate", command.calibrate.rows,
                 "Compare prices with measured steps, fit what is fitted, and show both errors",
                 "ROWS.json");
@@ -306,6 +372,12 @@ void check_together(const PlanCommand& command) {
   } else {
     return;
   }
+  if (command.search && (diff || command.measure || !command.groups.empty() ||
+                         (command.format != "table" && command.format != "json"))) {
+    refuse(plan_name, "--search is alone, with --format table|json");
+  }
+  if (!command.save.empty() && !command.search) refuse(plan_name, "--save belongs to --search");
+  if (!command.save.empty() && !command.force) refuse_existing(plan_name, command.save);
   if (diff && !command.request.config.empty()) {
     refuse(plan_name, "--diff takes both files; remove --config");
   }
@@ -344,6 +416,7 @@ int run_plan(const Arguments& arguments) {
     return 0;
   }
   command.command_line = plan_name + std::string(" ") + shell_line(arguments);
+  if (command.search) return show_search(command);
   if (!command.diff.empty()) return show_diff(command);
   return command.format == "github" ? show_findings(command) : show_plan(command);
 }

@@ -187,6 +187,9 @@ TEST_CASE("options that do not go together are named") {
       {{"plan", "--config", config, "--memory-model", "mine"}, "--memory-model mine: must be own|"},
       {{"plan", "--config", config, "--lr-at", "1,x"}, "--lr-at 1,x: must be whole numbers"},
       {{"plan", "--config", config, "--lr-at", "-1"}, "--lr-at -1: must be whole numbers"},
+      {{"plan", "--config", config, "--search", "--format", "html"}, "--search is alone"},
+      {{"plan", "--config", config, "--search"}, "set cluster.device"},
+      {{"plan", "--config", config, "--save", "best.yaml"}, "--save belongs to --search"},
       {{"plan", "--config", config, "--format", "xml"}, "must be table|json|html|github"},
   };
   for (const Row& row : rows) {
@@ -231,4 +234,21 @@ TEST_CASE("warnings and failures are in the JSON document") {
   CHECK(failure["valid"] == false);
   CHECK(failure["error_count"] == 1);
   CHECK(failure["diagnostics"][0]["code"] == "unknown-key");
+}
+
+TEST_CASE("the best layout of a search is saved as a file that plans as it says") {
+  const TempDir dir;
+  const std::string config = dir.write("a.yaml", small_config() + "cluster: {device: cpu-avx2}\n");
+  const std::string saved = dir.write("old.yaml", "") + ".best";
+  const Outcome outcome = trainctl({"plan", "--config", config, "--world-size", "2", "--search",
+                                    "--format", "json", "--save", saved});
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const Json best = Json::parse(outcome.out)["search"]["best"];
+  const Json plan = Json::parse(
+      trainctl({"plan", "--config", saved, "--world-size", "2", "--format", "json"}).out);
+  CHECK(plan["time"]["step_seconds"] == best["seconds"]);
+  CHECK(plan["mesh"]["tp"] == best["tensor_parallel"]);
+  CHECK(trainctl({"plan", "--config", config, "--search", "--save", saved}).exit_code ==
+        exits::usage);
 }

@@ -1,0 +1,39 @@
+// The layouts that `plan --search` chooses from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/read/read.h"
+#include "config/schema/config.h"
+
+namespace trainctl {
+
+/// Values of the keys that a search may set.
+struct RankLayout {
+  std::int64_t tensor_parallel = 1, context_parallel = 1, expert_parallel = 1;
+  std::int64_t stages = 1, chunks = 1;  // of the pipeline, and per stage
+  std::int64_t micro_batch_size = 1;
+  int optimizer_level = 0;  // of the parallel optimizer; 0: off
+  auto operator<=>(const RankLayout&) const = default;
+};
+
+/// Which of them are searched: those that the file and the options do not give.
+struct FreeKeys {
+  bool tensor = false, sequence = false, context = false, experts = false, stages = false;
+  bool chunks = false, micro_batch = false, optimizer = false, recompute = false;
+};
+FreeKeys free_keys(const Config& config, const SourceMap& sources);
+
+/// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
+std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
+
+/// The configuration in the layout. Sequence parallelism is on where tensor parallelism is, unless
+/// it is given.
+Config with_layout(const Config& config, const FreeKeys& free, const RankLayout& layout);
+
+/// "tp 2 pp 4 x 2 dp 8 micro-batch 1 level2", without sizes of 1.
+std::string layout_text(const RankLayout& layout, std::int64_t world);
+
+}  // namespace trainctl

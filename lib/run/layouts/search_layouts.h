@@ -1,0 +1,74 @@
+// plan --search: the layout with the least planned seconds of a step in a rank's memory, and how
+// far from the least of all layouts it can be.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/cost/ledger.h"
+#include "plan/costs.h"
+#include "plan/tables/site.h"
+#include "run/layouts/layout_space.h"
+
+namespace trainctl {
+
+struct LayoutSearch {
+  const Config& config;  // as settled for a plan; cluster.device is given
+  const SourceMap& sources;
+  Site site;
+  double memory_limit = 0;  // GiB of a rank
+  double gap = 0.02;        // the search ends when no other layout can be faster by this share
+  int top = 10;             // layouts that are compared with the best
+  std::function<bool()> stops{};                   // asked between plans
+  std::function<void(const std::string&)> tell{};  // progress, every few seconds
+};
+
+struct FoundLayout {
+  RankLayout layout;
+  bool repeats = false;    // with recompute.select auto
+  double seconds = 0;      // of a step
+  std::int64_t bytes = 0;  // of a rank, on its device
+  double bound = 0;        // below which its seconds were known not to be before it was planned
+  /// The mean over the stages, of the best and those it is compared with.
+  std::optional<Ledger> ledger{};
+};
+
+/// Layouts that were refused for one reason.
+struct RefusedLayouts {
+  std::int64_t count = 0;
+  FoundLayout nearest;  // the one that could have been fastest
+  std::string message;  // about it
+};
+
+struct SearchedLayouts {
+  std::size_t space = 0;              // layouts whose sizes divide
+  std::size_t plays = 0;              // planned without repeats
+  std::size_t opened = 0;             // planned with the forms of recompute.select auto
+  double gap = 0;                     // that is proven; 0: none is faster
+  std::vector<FoundLayout> found;     // that fit, the fastest first
+  std::vector<FoundLayout> frontier;  // of these, those that no other beats in seconds and bytes
+  std::map<std::string, RefusedLayouts> refused;  // by the code of the error
+  std::int64_t world = 1;
+  double memory_limit = 0;  // GiB
+  FreeKeys free;
+};
+
+/// Layouts are planned in the order of a lower bound of their seconds: first their operations at
+/// the highest rates of the device, with the bubble of their stages, then a plan in which nothing
+/// is made again. Where that needs more memory than there is, it is planned with
+/// recompute.select auto. Threads of parallel_for share the plans; the answer does not depend on
+/// their number.
+SearchedLayouts search_layouts(const LayoutSearch& search);
+
+/// The configuration of a layout that was found.
+Config config_of(const LayoutSearch& search, const FoundLayout& found);
+
+std::string print_search(const SearchedLayouts& searched);
+/// A JSON document (docs/plan-json.md).
+std::string print_search_json(const SearchedLayouts& searched);
+
+}  // namespace trainctl

@@ -1,0 +1,106 @@
+// The search of layouts beside all of them, planned one by one.
+#include <algorithm>
+
+#include "base/parallel_for.h"
+#include "catch.h"
+#include "run/layouts/search_layouts.h"
+#include "run/prepare.h"
+
+using namespace trainctl;
+
+namespace {
+
+ReadResult small_file(const std::vector<std::string>& sets) {
+  const char* text =
+      "model: {num_layers: 4, hidden_size: 256, num_attention_heads: 4, seq_length: 128, "
+      "vocab_size: 1024}\n"
+      "train: {steps: 10, global_batch_size: 8}\n"
+      "lr_schedule: {max_lr: 1.0e-3}\n"
+      "cluster: {device: cpu-avx2}\n";
+  ReadResult read = read_config_text(text, "t.yaml", sets);
+  forgive_missing(Purpose::plan, read.diagnostics);
+  REQUIRE_FALSE(read.diagnostics.has_errors());
+  return read;
+}
+
+LayoutSearch search_of(const ReadResult& read, std::int64_t ranks, double gib) {
+  LayoutSearch search{read.config, read.sources, {}, gib};
+  search.site.world_size = search.site.ranks_per_host = ranks;
+  search.gap = 0;
+  return search;
+}
+
+/// The least seconds of all layouts that fit, each with and without repeats.
+double least_of_all(const LayoutSearch& search) {
+  double least = 1e30;
+  const FreeKeys free = free_keys(search.config, search.sources);
+  for (const RankLayout& layout : layouts_of(search.config, free, search.site.world_size)) {
+    for (const bool repeats : {false, true}) {
+      Diagnostics found;
+      const Config config = config_of(search, {.layout = layout, .repeats = repeats});
+      const Plan plan = prepare(config, search.sources, search.site, Purpose::plan, found);
+      if (found.has_errors()) continue;
+      const auto bytes = static_cast<double>(plan.most_memory().device());
+      if (bytes <= search.memory_limit * (1 << 30)) least = std::min(least, plan.time->step());
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("a search finds the least of all layouts, from below") {
+  const ReadResult whole = small_file({});
+  const ReadResult part = small_file({"parallel.tensor_parallel=2"});
+  struct Space {
+    const ReadResult& read;
+    std::int64_t ranks;
+    double gib;
+  };
+  for (const Space& space : {Space{whole, 2, 1}, Space{whole, 4, 0.062}, Space{part, 8, 0.066}}) {
+    const LayoutSearch search = search_of(space.read, space.ranks, space.gib);
+    const SearchedLayouts searched = search_layouts(search);
+    INFO(print_search(searched));
+    REQUIRE_FALSE(searched.found.empty());
+    CHECK(searched.gap == 0);
+    CHECK(searched.found.front().seconds == least_of_all(search));
+    for (const FoundLayout& one : searched.found) {
+      CHECK(one.bound <= one.seconds * (1 + 1e-12));
+      CHECK(static_cast<double>(one.bytes) <= space.gib * (1 << 30));
+      if (&space.read == &part) CHECK(one.layout.tensor_parallel == 2);
+    }
+    const auto planned = std::ranges::count_if(
+        searched.found, [](const FoundLayout& one) { return one.ledger.has_value(); });
+    CHECK(planned == std::min<std::ptrdiff_t>(11, std::ssize(searched.found)));
+  }
+}
+
+TEST_CASE("threads do not change what a search finds") {
+  const ReadResult read = small_file({});
+  const LayoutSearch search = search_of(read, 4, 0.062);
+  const std::string one = print_search_json(search_layouts(search));
+  set_thread_count(3);
+  CHECK(print_search_json(search_layouts(search)) == one);
+  set_thread_count(1);
+}
+
+TEST_CASE("a search that is stopped says how far from the least it may be") {
+  const ReadResult read = small_file({});
+  LayoutSearch search = search_of(read, 4, 1);
+  search.stops = [asked = 0]() mutable { return ++asked > 1; };
+  const SearchedLayouts searched = search_layouts(search);
+  CHECK(searched.plays == 8);
+  REQUIRE_FALSE(searched.found.empty());
+  search.stops = {};
+  const SearchedLayouts whole = search_layouts(search);
+  CHECK(whole.found.front().seconds >= (1 - searched.gap) * searched.found.front().seconds);
+}
+
+TEST_CASE("where nothing fits a search tells the reasons, each with the layout that came closest") {
+  const ReadResult read = small_file({});
+  const SearchedLayouts searched = search_layouts(search_of(read, 2, 0.001));
+  CHECK(searched.found.empty());
+  REQUIRE(searched.refused.contains("recompute-memory"));
+  CHECK(searched.refused.at("recompute-memory").message.find("MiB") != std::string::npos);
+  CHECK(print_search(searched).find("none fits") != std::string::npos);
+}
