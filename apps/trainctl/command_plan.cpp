@@ -40,7 +40,8 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
     "  trainctl plan --diff configs/gpt.yaml other.yaml\n"
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --measure\n"
-    "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --world-size 4 --search\n"
+    "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --world-size 4 "
+    "--search\n"
     "  trainctl plan --calibrate tests/plan/published_steps.json --no-fit\n";
 
 struct PlanCommand {
@@ -60,7 +61,7 @@ struct PlanCommand {
   bool only_errors = false;  // of --calibrate
   bool measure = false;
   bool search = false;
-  double gap = 2;  // % of the search
+  double gap = 2;      // % of the search
   double reserve = 4;  // GiB
   std::int64_t top = 10;
   std::string save;
@@ -340,11 +341,11 @@ void add_options(CommandLine& line, PlanCommand& command) {
                   "With --search: end when no other layout can be faster by more %; default 2", 0);
   line.add_number("--reserve", command.reserve,
                   "With --search: GiB of the device to leave free, without --memory-limit; "
-                  "default 4", 0);
+                  "default 4",
+                  0);
   line.add_whole_number("--top", command.top,
                         "With --search: how many others to compare with the best; default 10", 0);
-  line.add_text("--save", command.save, "With --search: write the best as a configuration",
-                "FILE");
+  line.add_text("--save", command.save, "With --search: write the best as a configuration", "FILE");
   line.add_text("--calibrate", command.calibrate.rows,
                 "Compare prices with measured steps, fit what is fitted, and show both errors",
                 "ROWS.json");

@@ -52,7 +52,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
      {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration",
-      "models"}},
+      "layouts", "models"}},
     {"verify", {"own", "switches", "", "selection"}},
     {"bench", {"", "ops", "comm", "device"}},
 };

@@ -1,7 +1,7 @@
 #include "plan/prepare/pick_forms.h"
 
 #include <algorithm>
-#include <memory>
+#include <deque>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -164,14 +164,19 @@ struct Candidate {
 /// Of each block that stands for others that cost alike; the others have none of their own.
 using Options = std::vector<std::vector<Option>>;
 
+/// Options of each block, and all choices among them.
+struct ChoiceTable {
+  Options options;
+  std::vector<Choices> after;  // of block n and the ones after it
+};
+
 /// Candidates with the same forms of the first blocks, which are on the host, in the order of their
 /// seconds: each keeps less on the device than the one before.
 struct CandidateList {
   Candidate start;        // of the first blocks, with the most that one of them needs once
   std::size_t first = 0;  // of the other blocks
-  std::shared_ptr<const Options> options;
-  std::shared_ptr<const std::vector<Choices>> after;  // of block n and the ones after it
-  const Choices& choices() const { return at(*after, first); }
+  const ChoiceTable* table = nullptr;
+  const Choices& choices() const { return at(table->after, first); }
 };
 
 class StagePick {
@@ -195,7 +200,7 @@ class StagePick {
   bool has_blocks() const { return !blocks_.empty(); }
 
   /// For every limit of what a layer needs while it runs.
-  std::vector<CandidateList> lists() const {
+  std::vector<CandidateList> lists() {
     std::set<std::int64_t> limits;
     add_values(
         options_, [](const Option& option) { return option.works; }, limits);
@@ -223,11 +228,11 @@ class StagePick {
     candidate.seconds += choice->seconds;
     const std::int64_t kept = choice->kept;
     for (std::size_t block = list.first; block < blocks_.size(); ++block) {
-      Option option = at(of_block(*list.options, block), choice->option);
+      Option option = at(of_block(list.table->options, block), choice->option);
       option.form.on_host = rows_.forms.on_host(blocks_[block]);
       take(option, blocks_[block], candidate);
       if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
-      choice = &at(at(*list.after, block + 1), choice->before);
+      choice = &at(at(list.table->after, block + 1), choice->before);
     }
     candidate.bytes += kept;
     return candidate;
@@ -294,17 +299,18 @@ class StagePick {
 
   /// Dynamic programming over the blocks: for every number of first blocks on the host the fastest
   /// forms of these that fit there, and all choices for the others.
-  void add_lists(Options options, const Options& host_options,
-                 std::vector<CandidateList>& all) const {
-    std::vector<Choices> after(blocks_.size() + 1);
+  void add_lists(Options options, const Options& host_options, std::vector<CandidateList>& all) {
+    ChoiceTable& table = tables_.emplace_back();
+    std::vector<Choices>& after = table.after;
+    after.resize(blocks_.size() + 1);
     after.back() = {Choice{}};
     for (std::size_t n = blocks_.size(); n-- > 0;) {
       after[n] =
           extend(after[n + 1], of_block(options, n), &FormBytes::kept, at(kept_, blocks_[n]));
     }
     CandidateList whole;
-    whole.options = std::make_shared<const Options>(std::move(options));
-    whole.after = std::make_shared<const std::vector<Choices>>(std::move(after));
+    table.options = std::move(options);
+    whole.table = &table;
     all.push_back(whole);
     if (!picks_host_) return;
     std::vector<Choices> before{{Choice{}}};  // of the first n blocks
@@ -340,6 +346,7 @@ class StagePick {
   bool picks_host_;
   std::vector<std::size_t> like_;  // by block: the first that costs alike
   Options options_, host_options_;
+  std::deque<ChoiceTable> tables_;  // which lists point to
   std::vector<std::int64_t> kept_;  // by unit
 };
 
@@ -348,7 +355,7 @@ class StagePick {
 /// tell.
 class FormSearch {
  public:
-  FormSearch(const StagePick& pick, const StagePlan& rows, std::int64_t limit)
+  FormSearch(StagePick& pick, const StagePlan& rows, std::int64_t limit)
       : pick_(pick), laid_(rows), limit_(limit), fixed_(pick.limited(pick.fixed())) {
     const ActivationSlots& slots = rows.activation_slots;
     least_ = fixed_ + pick.limited({slots.bytes, slots.host_bytes});
@@ -386,9 +393,9 @@ class FormSearch {
   /// one where none does.
   std::size_t first_within(const CandidateList& list, std::size_t low, std::int64_t more) const {
     const Choices& choices = list.choices();
-    const auto found = std::partition_point(
-        choices.begin() + static_cast<std::ptrdiff_t>(low), choices.end(),
-        [&](const Choice& one) { return fixed_ + one.kept + more > limit_; });
+    const auto found =
+        std::partition_point(choices.begin() + static_cast<std::ptrdiff_t>(low), choices.end(),
+                             [&](const Choice& one) { return fixed_ + one.kept + more > limit_; });
     const auto number = static_cast<std::size_t>(found - choices.begin());
     return std::min(number, choices.size() - 1);
   }
@@ -429,7 +436,7 @@ class FormSearch {
     return best_ && seconds_of(list, number) > best_->candidate.seconds;
   }
 
-  const StagePick& pick_;
+  StagePick& pick_;
   StagePlan laid_;
   std::int64_t limit_, fixed_;
   std::int64_t least_ = 0;
@@ -450,7 +457,7 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
     rows.communication =
         estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
     rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
-    const StagePick pick({plan, stage, config, *rates});
+    StagePick pick({plan, stage, config, *rates});
     FormSearch search(pick, rows, limit);
     search.run();
     if (search.fits()) {
