@@ -75,6 +75,16 @@ struct Changer {
               .rope_scaling = scaling,
               .sliding_window = 5}};
   }
+  static void change(OptimizerGroups& value, const Field&) {
+    value.list = {{.match = {"head"}, .lr_mult = 0.1},
+                  {.match = {"*router*", "a?"}, .type = OptimizerType::sgd, .wd_mult = 1.0}};
+  }
+  static void change(MuonCoefficients& value, const Field&) {
+    value.list = {{2.5, -1.25, 1.0 / 3}, {2, -1.5, 0.5}};
+  }
+  static void change(MuonItems& value, const Field&) {
+    value.list = {MuonItem::gate_up, MuonItem::heads};
+  }
   static void change(IntList& value, const Field& field) {
     const auto least = static_cast<std::int64_t>(field.range.least);
     value = {least, least + 2};

@@ -69,7 +69,7 @@ void check_chunks(const Facts& facts, Check& check) {
 }
 
 /// As in Megatron, a group of micro-batches runs on one chunk before the next chunk starts.
-void check_groups(const Facts& facts, Check& check) {
+void check_microbatch_groups(const Facts& facts, Check& check) {
   const auto& given = facts.parallel().pipeline.microbatch_group_size_per_vp_stage;
   const char* path = "parallel.pipeline.microbatch_group_size_per_vp_stage";
   if (!check.clean({path}) || !sizes_are_clean(facts, check)) return;
@@ -156,7 +156,7 @@ void remark_schedule(const Facts& facts, Check& check) {
 void check_pipeline(const Facts& facts, Check& check) {
   check_chunks(facts, check);
   check_microbatches(facts, check);
-  check_groups(facts, check);
+  check_microbatch_groups(facts, check);
   remark_schedule(facts, check);
 }
 
