@@ -21,9 +21,10 @@ const std::vector<std::vector<std::string>> models{
     {"model.family=llama",
      "model.layers=[{name: a, ffn_hidden_size: 48, num_query_groups: 2, rotary_base: 500.0}, "
      "{name: b, use_rope: false, qk_layernorm: true}]"},
+    // Norms after the branches leave gradients near 0, whose rounding errors AdamW would magnify.
     {"model.family=llama", "model.num_query_groups=2", "model.sliding_window=5",
      "model.attn_logit_softcapping=2", "model.norm_placement=both", "model.logit_scale=0.5",
-     "model.activation=quick_gelu", "model.residual_multiplier=0.5"},
+     "model.activation=quick_gelu", "model.residual_multiplier=0.5", "optimizer.eps=1e-4"},
 };
 
 void check_close(const std::vector<StepReport>& found, const std::vector<StepReport>& expected,

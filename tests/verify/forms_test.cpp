@@ -80,7 +80,7 @@ const std::vector<std::string> usual_layouts{"tp2sp+dp2", "cp2+p2p+dp2", "pp2+tp
 
 TEST_CASE("models with windows, caps and multipliers are equal in every layout") {
   check_equal(capped, {"tp2sp+dp2", "tp4", "cp4+p2p", "cp2+a2a", "cp4+all_gather", "cp4+a2a_p2p",
-                       "pp4+m4", "pp2+vpp2+zb-h1+m4", "dp4+zero3"});
+                       "pp4+m4", "pp2+vp2+zb-h1+m4", "dp4+zero3"});
   check_equal(with(capped, in_bf16), usual_layouts);
   check_free(capped, {"tp2sp+cp2"});
 }

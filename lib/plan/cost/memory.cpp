@@ -65,6 +65,7 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
 /// Where parameters keep different values, all ranks are looked at.
 std::int64_t most_state_bytes(const Plan& plan, const StagePlan& stage, std::int64_t state,
                               const OptimizerConfig& optimizer) {
+  if (stage.parameters.empty()) return 0;  // chunks that hold no layer
   const OptimizerType first = stage.parameters.front().update;
   const bool alike = std::ranges::all_of(stage.parameters,
                                          [&](const ParamSpec& one) { return one.update == first; });
