@@ -15,7 +15,8 @@ TEST_CASE("an unknown key has its place and a suggestion") {
 }
 
 TEST_CASE("a key in the wrong section is sent to the right one") {
-  CHECK(only(read(good_text + "steps: 5\n")).help == "did you mean train.steps?");
+  CHECK(only(read(good_text + "steps: 5\n")).help ==
+        "did you mean train.steps or optimizer.muon.steps?");
   CHECK(only(read(good_text + "log: {warmup_steps: 5}\n")).help ==
         "did you mean lr_schedule.warmup_steps?");
   CHECK(only(read(good_text + "train.seed: 5\n")).help == "write seed inside train");

@@ -198,7 +198,7 @@ TEST_CASE("the JSON Schema describes every section") {
   const Json& optimizer = schema["properties"]["optimizer"]["properties"];
   CHECK(optimizer["eps"]["exclusiveMinimum"] == 0);
   CHECK(optimizer["eps"]["default"] == 1e-8);
-  CHECK(optimizer["type"]["enum"] == Json({"adamw", "AdamW", "sgd", "lion"}));
+  CHECK(optimizer["type"]["enum"] == Json({"adamw", "AdamW", "sgd", "lion", "muon"}));
   CHECK(schema["properties"]["data"]["properties"]["tokenizer"]["pattern"] ==
         "^(byte|sentencepiece:.+|hf:.+)$");
   CHECK(schema["properties"]["model"]["anyOf"][0]["required"] == Json({"preset"}));

@@ -51,6 +51,7 @@ std::map<std::string, Names> documented() {
     if (std::regex_match(line, title)) owners = words(line);
     if (line.starts_with("## Differences")) owners = {"differences"};
     if (line.starts_with("## Failures")) owners = {"failure"};
+    if (line.starts_with("## A search")) break;  // layout_search_test.cpp
     if (!line.starts_with("|")) in_table = false;
     if (line.starts_with("| field |")) in_table = true;
     if (!in_table) continue;
@@ -82,6 +83,7 @@ TEST_CASE("every field of the document is documented, and the other way round", 
       IntList{config.train.global_batch_size / 2, config.train.global_batch_size / 2, 100};
   config.optimizer.groups.list = {{.match = {"*norm*"}, .wd_mult = 1}};
   config.optimizer.type = OptimizerType::muon;
+  config.model.layers = {{.name = "a"}, {.name = "b", .ffn_hidden_size = 256}};
   const Plan plan = plan_of(config, 8);
   REQUIRE(plan.stages.size() == 2);
   Diagnostics found;

@@ -1,5 +1,9 @@
 // The search of layouts beside all of them, planned one by one.
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "base/parallel_for.h"
 #include "catch.h"
@@ -82,6 +86,26 @@ TEST_CASE("threads do not change what a search finds") {
   set_thread_count(3);
   CHECK(print_search_json(search_layouts(search)) == one);
   set_thread_count(1);
+}
+
+TEST_CASE("the page has every field of a search") {
+  std::ifstream page(std::string(TRAINCTL_SOURCE_DIR) + "/docs/plan-json.md");
+  std::string line;
+  while (std::getline(page, line) && line != "## A search of layouts") continue;
+  std::set<std::string> documented;
+  static const std::regex word("`([a-z_]+)`");
+  while (std::getline(page, line)) {
+    if (!line.starts_with("| `")) continue;
+    const std::string head = line.substr(0, line.find('|', 1));
+    for (std::sregex_iterator at(head.begin(), head.end(), word), end; at != end; ++at) {
+      documented.insert((*at)[1]);
+    }
+  }
+  std::set<std::string> printed;
+  const std::string text = print_search_json(search_layouts(search_of(small_file({}), 4, 0.062)));
+  const auto json = nlohmann::json::parse(text);
+  for (const auto& [key, value] : json["search"].items()) printed.insert(key);
+  CHECK(printed == documented);
 }
 
 TEST_CASE("a search that is stopped says how far from the least it may be") {
