@@ -265,7 +265,7 @@ class VerifyRun {
   std::unique_ptr<Verification> verification_;
   std::vector<Settings> recorded_;  // those of verification_
   OneRankChecks one_rank_;
-  double record_seconds_ = 0;       // of the last one
+  double record_seconds_ = 0;  // of the last one
   Clock::time_point started_;
   std::vector<Ran> ran_;
 };

@@ -68,8 +68,7 @@ class Help {
     Clock::time_point begin, own_done, taken_done, end;
   };
   void add(const Times& times, int workers) {
-    helped_ +=
-        (workers - 1) * (times.own_done - times.begin) - (times.taken_done - times.own_done);
+    helped_ += (workers - 1) * (times.own_done - times.begin) - (times.taken_done - times.own_done);
     waited_ += times.end - times.taken_done;
     ++calls_;
     const Clock::duration wall = times.end - window_begin_;

@@ -58,7 +58,7 @@ constexpr std::size_t values_kept = 4096;  // of a use
 /// In place of a zero or one: the row is zero without dropout, as that of a token is that no expert
 /// takes (padding, or one above a capacity).
 constexpr char no_draw = 2;
-constexpr double deviations = 6;           // that a count may be from its mean
+constexpr double deviations = 6;  // that a count may be from its mean
 
 /// How many deviations a share of `count` draws is from its probability.
 double deviation(double share, double probability, double count) {

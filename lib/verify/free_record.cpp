@@ -204,8 +204,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
     }
   }
   numbers.exported = masters_of(engine.parameters());
-  numbers.validation_loss =
-      loss_of_windows(once, numbers.exported, once.rules.afternoon.rounding);
+  numbers.validation_loss = loss_of_windows(once, numbers.exported, once.rules.afternoon.rounding);
   return numbers;
 }
 

@@ -50,7 +50,7 @@ struct FreeStep {
   double grad_norm = 0;
   std::optional<double> loss_scale;
   bool skipped = false;
-  own::StepNumbers numbers;          // that are not the engine's
+  own::StepNumbers numbers;  // that are not the engine's
   SeenTokens seen;
   std::vector<RecordedStream> data;  // [sequence, token], of each of kinds_of_data
   WholeTensors gradients;            // summed, with their factor, where Day::has_gradients
@@ -93,7 +93,7 @@ struct FreeRecord {
 /// What a batch has for each token, by the place of the kind in FreeStep::data. Places in the data
 /// are modulo 2^24, as far as a float counts.
 std::vector<float> numbers_of(const Batch& batch, int kind);
-inline constexpr const char* kinds_of_data[] = {"tokens",   "labels",    "loss weights",
+inline constexpr const char* kinds_of_data[] = {"tokens",    "labels",    "loss weights",
                                                 "positions", "documents", "places"};
 inline constexpr int loss_weights_kind = 2;
 

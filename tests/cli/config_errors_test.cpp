@@ -142,7 +142,8 @@ TEST_CASE("what a value can get wrong") {
 TEST_CASE("what train cannot do yet validate refuses as train does, and plan shows") {
   const TempDir dir;
   const std::string file =
-      dir.write("bad.yaml", small_config() + "parallel: {pipeline_stages: 2, pipeline: {comm_backend: ucc}}\n");
+      dir.write("bad.yaml",
+                small_config() + "parallel: {pipeline_stages: 2, pipeline: {comm_backend: ucc}}\n");
   const std::vector<std::string> site{"--config", file, "--world-size", "2"};
   for (const std::string command : {"validate", "plan"}) {
     std::vector<std::string> words{command};

@@ -79,8 +79,8 @@ TEST_CASE("an epoch of documents has their rows, and a file without documents ha
   // Of 120 documents the first 108; those of more than 17 bytes give two or three rows.
   std::int64_t rows = 0;
   for (int i = 0; i < 108; ++i) rows += (2 + i * 7 % 39 - 2) / 16 + 1;
-  const Outcome wrong =
-      trainctl({"validate", config, "--data", "--set", "train.epochs=1", "--set", "train.steps=1000"});
+  const Outcome wrong = trainctl(
+      {"validate", config, "--data", "--set", "train.epochs=1", "--set", "train.steps=1000"});
   CHECK(contains(wrong.err + wrong.out, std::to_string(rows)));
   std::ofstream(dir / "plain.bin", std::ios::binary) << std::string(400, '\0');
   const Outcome plain = trainctl(train_words(config_of(dir, dir / "plain.bin"), dir / "plain"));

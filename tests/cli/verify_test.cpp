@@ -98,9 +98,9 @@ TEST_CASE("verify of a few layouts tells the time before it runs, and tries othe
 }
 
 TEST_CASE("verify compares a model whose layers are of several kinds") {
-  const Outcome quick = trainctl({"verify", "--config", TRAINCTL_SOURCE_DIR
-                                  "/configs/verify-kinds.yaml", "--world-size", "4", "--layouts",
-                                  "quick", "--steps", "1"});
+  const Outcome quick =
+      trainctl({"verify", "--config", TRAINCTL_SOURCE_DIR "/configs/verify-kinds.yaml",
+                "--world-size", "4", "--layouts", "quick", "--steps", "1"});
   INFO(quick.err << quick.out);
   CHECK(quick.exit_code == 0);
   CHECK(contains(quick.out, " layouts equal"));

@@ -171,8 +171,8 @@ TEST_CASE("rows of two lists are paired until each pair of their words is there"
     }
   }
   CHECK(seen.size() == 4 * 3 - 1);  // of tp, sp, pp, dp and x, y, z all but one
-  const auto some = paired_rows(layouts, settings, can_be,
-                                [](const std::string& word) { return word == "dp"; });
+  const auto some =
+      paired_rows(layouts, settings, can_be, [](const std::string& word) { return word == "dp"; });
   std::set<std::string> beside_dp;
   for (const auto& [row, other] : some) {
     if (row != 3) continue;

@@ -73,8 +73,7 @@ TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads-e
     return options;
   };
   const std::vector<Options> kinds = {
-      small_gpt,
-      small_llama,
+      small_gpt, small_llama,
       in_16_bits({"precision.compute=fp16", "precision.initial_loss_scale=1.0e7"}),
       // Grows until a step after the checkpoint is skipped.
       in_16_bits({"precision.compute=fp16", "precision.loss_scale_window=1"}),
@@ -110,8 +109,7 @@ TEST_CASE("messages of another type between the layouts that save and load", "[t
   }
 }
 
-TEST_CASE("routers of a layout that rounds no messages, beside one that does",
-          "[threads-every]") {
+TEST_CASE("routers of a layout that rounds no messages, beside one that does", "[threads-every]") {
   const Options experts =
       with(small_llama, {"moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=24",
                          "moe.capacity_factor=1", "moe.overflow=probability"});

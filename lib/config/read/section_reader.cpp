@@ -90,8 +90,8 @@ void SectionReader::operator()(std::vector<LayerEntry>& entries, const Field& fi
   const std::vector<int> items = node.items;
   if (std::ssize(items) > most_kinds) {
     reading_.report({"out-of-range",
-                     "expected at most " + std::to_string(most_kinds) +
-                         " kinds of layers, found " + std::to_string(items.size()),
+                     "expected at most " + std::to_string(most_kinds) + " kinds of layers, found " +
+                         std::to_string(items.size()),
                      "give each kind once, with its count, or write layer_pattern"},
                     path, place_of(node));
     return;

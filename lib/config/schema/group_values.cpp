@@ -28,7 +28,7 @@ std::optional<Problem> read_match(const YamlTree& tree, int node, std::vector<st
 }
 
 std::optional<Problem> read_group_key(const YamlTree& tree, int node, const std::string& key,
-                                OptimizerGroup& group) {
+                                      OptimizerGroup& group) {
   const YamlNode& given = tree.node(node);
   if (key == "match") return read_match(tree, node, group.match);
   if (key == "lr_mult") return read_value(given, factor_field, group.lr_mult);

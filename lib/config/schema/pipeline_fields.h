@@ -18,8 +18,9 @@ void pipeline_placement_fields(Visitor& visit, Is<PipelineConfig> auto& pipeline
   visit(pipeline.account_for_loss,
         field("account_for_loss", "Count the loss as a layer when dividing the layers"));
   visit(pipeline.layout,
-        field("layout", "Stages as text: E embedding, t layer, L loss, | between stages; auto: so "
-                        "that the most expensive chunk is cheapest")
+        field("layout",
+              "Stages as text: E embedding, t layer, L loss, | between stages; auto: so "
+              "that the most expensive chunk is cheapest")
             .from(1)
             .unset("layers are divided by count"));
   visit(pipeline.offset, field("offset", "Layers added to the even share, one number per stage")

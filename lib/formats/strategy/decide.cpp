@@ -200,7 +200,8 @@ FileSplits read_splits(Decision& decision, const Mesh& mesh, const ModelShape& m
       decision, "attention", model.layers,
       [&](std::int64_t layer) {
         return attention_products(layer, model.kind(layer).kv_heads < mesh.tp);
-      }, read.attention);
+      },
+      read.attention);
   read.splits.feed_forward =
       read_layers(decision, "feed_forward", model.layers, mlp_products, read.feed_forward);
   return read;

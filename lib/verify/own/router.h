@@ -33,10 +33,10 @@ struct RouterChoices {
 
 /// What the router of a layer reports of a step, added up over its real tokens.
 struct RouterSums {
-  double balance = 0;   // times the tokens of each group
-  double z_loss = 0;    // squares of the logarithms of the sums
-  double entropy = 0;   // of the probabilities, nats
-  double dropped = 0;   // choices that found no place
+  double balance = 0;         // times the tokens of each group
+  double z_loss = 0;          // squares of the logarithms of the sums
+  double entropy = 0;         // of the probabilities, nats
+  double dropped = 0;         // choices that found no place
   std::vector<double> loads;  // of each expert the choices, with those
 };
 

@@ -151,9 +151,8 @@ class OptionCover {
         return one.first == one.second && one.first.key == word.key;
       });
     };
-    std::ranges::stable_sort(words, {}, [&](const OptionWord& word) {
-      return std::pair(rank(word), -left(word));
-    });
+    std::ranges::stable_sort(
+        words, {}, [&](const OptionWord& word) { return std::pair(rank(word), -left(word)); });
   }
 
   /// Half of the words after the other, so that few that are not legal are found with few tries.
@@ -247,7 +246,7 @@ class OptionCover {
   const ReadWith& read_;
   const Config file_;
   bool pairs_;
-  std::size_t most_words_ = 0;  // of a combination
+  std::size_t most_words_ = 0;                // of a combination
   std::vector<std::vector<Settings>> words_;  // by key: nothing for the file's value, then others
   std::set<Wanted> open_;                     // in no combination yet
   std::set<OptionWord> taken_;
