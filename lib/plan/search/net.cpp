@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "plan/model/form.h"
 
 namespace trainctl {
 
