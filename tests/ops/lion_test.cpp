@@ -50,19 +50,12 @@ struct Operands {
   }
 };
 
-StepState step_state() {
-  StepState state;
-  state.learning_rate = 0x1p-7F;
-  state.weight_decay = 0.125F;
-  return state;
-}
-
 }  // namespace
 
 TEST_CASE("lion follows its formula in fp64 over 20 steps") {
   for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     std::ifstream file(TRAINCTL_SOURCE_DIR "/tests/reference/optimizers/lion.txt");
-    StepState state = step_state();
+    StepState state = binary_step_state();
     Operands operands;
     for (std::int64_t number = 0; file >> number;) {
       operands.step(*kernels, state);
@@ -85,7 +78,7 @@ TEST_CASE("lion makes the plain update, with momentum in bf16 too") {
   const DType type = GENERATE(DType::f32, DType::bf16);
   const DType weight = GENERATE(DType::f32, DType::bf16);
   constexpr std::int64_t length = 10003;
-  StepState state = step_state();
+  StepState state = binary_step_state();
   state.seed = 3;
   state.clip_coefficient = 0.5F;
   Values gradient = Values::random(Shape{length}, DType::f32, 2);
@@ -114,7 +107,7 @@ TEST_CASE("lion makes the plain update, with momentum in bf16 too") {
 }
 
 TEST_CASE("lion names what does not fit") {
-  const StepState state = step_state();
+  const StepState state = binary_step_state();
   Operands operands;
   Update args = operands.args(0, 4, state);
   args.states[0] = {};

@@ -13,19 +13,8 @@ namespace muon_test {
 
 using namespace op_test;
 
-namespace {
-
-StepState step_state() {
-  StepState state;
-  state.learning_rate = 0x1p-7F;
-  state.weight_decay = 0.125F;
-  return state;
-}
-
-}  // namespace
-
 TEST_CASE("muon's direction is the mean of clipped gradients, or a step ahead of it") {
-  StepState state = step_state();
+  StepState state = binary_step_state();
   state.clip_coefficient = 0.5F;
   const bool nesterov = GENERATE(false, true);
   for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
@@ -55,7 +44,7 @@ TEST_CASE("muon's direction is the mean of clipped gradients, or a step ahead of
 }
 
 TEST_CASE("muon's step is not clipped, and its decay comes first") {
-  StepState state = step_state();
+  StepState state = binary_step_state();
   state.clip_coefficient = 0.001F;
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {

@@ -185,6 +185,14 @@ std::string failure_of(const Call& call) {
   return "";
 }
 
+/// A rate and a decay that are powers of two, so that their products are exact.
+inline StepState binary_step_state() {
+  StepState state;
+  state.learning_rate = 0x1p-7F;
+  state.weight_decay = 0.125F;
+  return state;
+}
+
 inline bool starts_with(const std::string& text, const std::string& start) {
   return text.rfind(start, 0) == 0;
 }
