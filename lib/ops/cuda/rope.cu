@@ -16,15 +16,26 @@ struct RopeWork {
   std::int64_t heads, head_dim, size;  // size: features of a head that turn
   float sign;                          // of the sines
 
+  struct Place {
+    T* head;            // of the pair
+    std::int64_t pair;  // number in the head
+    const float* row;   // its cosine; its sine is size / 2 later
+  };
   /// Element `at` counts pairs: those of all heads of a token, token after token.
-  template <int width>
-  __device__ void run(std::int64_t at) const {
+  __device__ Place place(std::int64_t at) const {
     const std::int64_t pairs = size / 2;
     const std::int64_t token = at / (heads * pairs);
     const std::int64_t in_token = at % (heads * pairs);
     const std::int64_t pair = in_token % pairs;
-    T* first = x + (token * heads + in_token / pairs) * head_dim + pair;
-    const float* row = table + position[token] * size + pair;
+    return {x + (token * heads + in_token / pairs) * head_dim, pair,
+            table + position[token] * size + pair};
+  }
+
+  template <int width>
+  __device__ void run(std::int64_t at) const {
+    const std::int64_t pairs = size / 2;
+    const auto [head, pair, row] = place(at);
+    T* first = head + pair;
     float x1[width];
     float x2[width];
     float cosine[width];
@@ -45,7 +56,7 @@ struct RopeWork {
   }
 };
 
-/// With pairs of neighbours: element `at` counts them as above.
+/// With pairs of neighbours.
 template <class T>
 struct NeighbourWork {
   RopeWork<T> of;
@@ -53,11 +64,8 @@ struct NeighbourWork {
   template <int width>
   __device__ void run(std::int64_t at) const {
     const std::int64_t pairs = of.size / 2;
-    const std::int64_t token = at / (of.heads * pairs);
-    const std::int64_t in_token = at % (of.heads * pairs);
-    const std::int64_t pair = in_token % pairs;
-    T* first = of.x + (token * of.heads + in_token / pairs) * of.head_dim + 2 * pair;
-    const float* row = of.table + of.position[token] * of.size + pair;
+    const auto [head, pair, row] = of.place(at);
+    T* first = head + 2 * pair;
     float cosine[width];
     float sine[width];
     float low[width];
