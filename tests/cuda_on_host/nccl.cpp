@@ -189,6 +189,11 @@ void leave(ncclComm& comm) {
   for (Split& split : comm.clique->splits) {
     if (rank < split.parts.size()) split.parts[rank].slot = nullptr;
   }
+  // Messages that it posted and nobody took are withdrawn: their memory may be freed from now on.
+  std::erase_if(comm.clique->sends,
+                [&](const auto& waiting) { return waiting.first.first == comm.rank; });
+  std::erase_if(comm.clique->receives,
+                [&](const auto& waiting) { return waiting.first.second == comm.rank; });
   comm.clique->members[rank] = nullptr;
 }
 
