@@ -1,6 +1,7 @@
 #include "verify/alone.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/at.h"
@@ -12,6 +13,7 @@
 #include "run/prepare.h"
 #include "run/steps.h"
 #include "verify/data.h"
+#include "verify/day.h"
 #include "verify/layouts.h"
 #include "verify/own/router.h"
 #include "verify/routing.h"
@@ -33,23 +35,67 @@ void nudge(const Tensor& values, const Philox& signs) {
   set_values(values, wide);
 }
 
-/// A loss scale with which the first step does not overflow: training would find the largest such,
-/// from the configured one down. Sixteen times less here, as the parts of a sum that ranks hold may
-/// be larger than the sum.
-double fitting_scale(const Config& config, const Plan& plan, const MessageRounding& rounding) {
-  const LossScaling scaling = resolve_loss_scaling(config);
-  if (!scaling.dynamic()) return scaling.initial;
-  EngineInput input = engine_input(config, plan, config.parallel.deadline_seconds);
-  input.hooks = with_rounding({}, rounding);
+/// What is left free of a loss scale at which all steps just fit: the parts of a sum that
+/// ranks hold may be larger than the sum, and the scale grows through a day.
+double scale_margin(const LossScaling& scaling, const Day& day) {
+  const auto growths = static_cast<double>(day.steps / scaling.window);
+  return std::max(16.0, 2 * std::pow(scaling.growth, growths));
+}
+
+/// From where the scale falls at once, by so much that all steps before overflow in every layout
+/// and those after it in none.
+constexpr double surely_too_large = 64;
+constexpr double largest_fp16 = 65504;
+
+/// A loss scale at which so many steps of one rank fit: training would find the largest such from
+/// the first one of `scaling` down. `of_sums`: gradients themselves have to fit, since a layout
+/// sums them in fp16.
+double fitting_scale(const Config& single, const Plan& plan, const MessageRounding& rounding,
+                     LossScaling scaling, std::int64_t steps, bool of_sums) {
+  scaling.backoff = 0.5;
+  scaling.hysteresis = 1;
+  scaling.growth = 1;
+  EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
+  input.loss_scaling = scaling;
+  double scaled = 0;
+  if (of_sums) {
+    input.hooks.finalize_model_grads = [&](ParamStore& store) {
+      scaled = largest_of(record_gradients(store));
+    };
+  }
+  input.hooks = with_rounding(std::move(input.hooks), rounding);
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
-  StepReport report;
-  do {
+  double scale = 0;
+  double largest = 0;
+  for (std::int64_t fitting = 0; fitting < steps && scale != scaling.least;) {
     const TrainState state = engine.train_state();
-    report = engine.train_step(made_up_batches(config, plan.after(state.step), 0, 0));
-  } while (report.skipped);
-  return std::max(*report.loss_scale / 16, scaling.least);
+    scale = state.loss_scale;
+    const auto batches =
+        made_up_batches(single, plan.after(state.step), 0, samples_in(plan.ramp, state.step));
+    const bool fits = !engine.train_step(batches).skipped;
+    fitting = fits ? fitting + 1 : 0;
+    if (fits) largest = std::max(largest, scaled / scale);
+  }
+  while (scale * largest > largest_fp16) scale /= 2;
+  return scale;
+}
+
+/// The scale that a comparison begins with. Nothing overflows; but where it falls so far at once
+/// that it must not be close to the edge, steps are skipped first.
+double first_scale(const Config& config, const Config& single, const Plan& plan, std::int64_t steps,
+                   const MessageRounding& rounding) {
+  LossScaling scaling = resolve_loss_scaling(single);
+  if (!scaling.dynamic()) return scaling.initial;
+  const Day day = day_of(config, steps);
+  const double margin = scale_margin(scaling, day);
+  const double fall = 1 / scaling.backoff;
+  const bool skips = fall >= surely_too_large * margin;
+  if (skips) scaling.initial = std::max(scaling.initial, 0x1p40);
+  const bool of_sums = plan.compute == DType::f16 && !config.parallel.gradient_fp32_sync;
+  const double fits = fitting_scale(single, plan, rounding, scaling, day.steps, of_sums) / margin;
+  return std::max(skips ? fits * fall : fits, scaling.least);
 }
 
 /// Where the streams of a micro-batch begin in those of the step.
@@ -196,7 +242,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   const Plan plan = plan_alone(single);
   Record record;
   record.loss_scaling = resolve_loss_scaling(single);
-  record.loss_scaling.initial = fitting_scale(single, plan, rounding);
+  record.loss_scaling.initial = first_scale(config, single, plan, steps, rounding);
   record.optimizer_states = most_states(single.optimizer);
   record.rounding = rounding;
   RecordedStep step;

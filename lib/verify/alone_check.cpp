@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "base/at.h"
@@ -243,8 +244,14 @@ class Slopes {
       }
     }
     for (const double amount : {0x1p-8, 0x1p-6, 0x1p-9}) {
-      const double near = difference(direction, amount / 2);
-      const double far = difference(direction, amount);
+      held_.clear();
+      double near = 0;
+      double far = 0;
+      do {
+        holds_more_ = false;
+        near = difference(direction, amount / 2);
+        far = difference(direction, amount);
+      } while (holds_more_);
       slope.by_differences = near + (near - far) / 3;
       slope.allowed = slope_bound * std::sqrt(squares) + rounding * base_loss_ / amount;
       if (!slope.is_wrong()) break;
@@ -339,7 +346,9 @@ class Slopes {
     return input;
   }
 
-  /// Where a token would go elsewhere than at the start, its logits become those of the start.
+  /// Where a token would go elsewhere than at the start, its logits become those of the start, and
+  /// stay so on both sides: of one side alone, what is added to first order would leave a
+  /// difference in proportion to the distance.
   void hold_choices(std::int64_t layer, const Tensor& tensor) {
     std::vector<float> logits = values_of(tensor);
     RouterLayer& base = base_[layer];
@@ -348,6 +357,7 @@ class Slopes {
       base.choices = routers_.choose(router_input(layer, logits));
     }
     const std::vector<float> made = logits;
+    for (const std::size_t token : held_[layer]) hold(base, token, logits);
     while (!restore_moved(layer, logits)) {
     }
     if (base.gradient.empty()) base.gradient.resize(logits.size());
@@ -363,21 +373,25 @@ class Slopes {
     const RouterLayer& base = base_[layer];
     const own::RouterChoices now = routers_.choose(router_input(layer, logits));
     bool same = true;
-    const auto experts = static_cast<std::size_t>(config_.moe.num_experts);
     const auto topk = static_cast<std::size_t>(config_.moe.router_topk);
     for (std::size_t i = 0; i < now.chosen.size(); ++i) {
       if (now.chosen[i] == base.choices.chosen[i] && now.kept[i] == base.choices.kept[i] &&
           now.counted[i] == base.choices.counted[i]) {
         continue;
       }
-      const auto begin = static_cast<std::ptrdiff_t>(i / topk * experts);
-      const auto own = base.logits.begin() + begin;
-      const auto end = own + static_cast<std::ptrdiff_t>(experts);
-      if (std::equal(own, end, logits.begin() + begin)) continue;  // others have moved its place
-      std::copy(own, end, logits.begin() + begin);
+      const std::size_t token = i / topk;
+      if (!held_[layer].insert(token).second) continue;  // others have moved its place
+      hold(base, token, logits);
+      holds_more_ = true;
       same = false;
     }
     return same;
+  }
+
+  void hold(const RouterLayer& base, std::size_t token, std::vector<float>& logits) const {
+    const auto experts = static_cast<std::size_t>(config_.moe.num_experts);
+    const auto begin = static_cast<std::ptrdiff_t>(token * experts);
+    std::copy_n(base.logits.begin() + begin, experts, logits.begin() + begin);
   }
 
   double positions() const { return static_cast<double>(std::ranges::count(real_, char{1})); }
@@ -391,6 +405,8 @@ class Slopes {
   DropoutCheck dropped_;
   std::unique_ptr<World> world_;
   Routers base_;
+  std::map<std::int64_t, std::set<std::size_t>> held_;  // by layer: tokens with logits of the start
+  bool holds_more_ = false;                             // than when this was set
   WholeTensors start_;
   WholeTensors gradients_;
   bool is_base_ = false;

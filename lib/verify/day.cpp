@@ -60,10 +60,13 @@ Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done) {
                   .device = plan.device,
                   .cudnn = plan.cudnn.has_value(),
                   .done = done};
-  Diagnostics diagnostics;
-  Plan found = prepare(config, {}, site, Purpose::verify, diagnostics);
-  require(!diagnostics.has_errors(), ExitCode::config,
-          "the free run of this layout is not legal: " + render_text(diagnostics, false));
+  // By way of all that a run's file goes through: what is left of the schedules, too.
+  ReadResult read;
+  read.config = config;
+  read.complete = true;
+  Plan found = prepare(read, site, Purpose::verify);
+  require(!read.diagnostics.has_errors(), ExitCode::config,
+          "the free run of this layout is not legal: " + render_text(read.diagnostics, false));
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include "plan/rules/learning_rate.h"
 #include "sample_faults.h"
 #include "sample_verify.h"
+#include "verify/alone.h"
 #include "verify/alone_check.h"
 #include "verify/day.h"
 #include "verify/findings.h"
@@ -134,6 +135,31 @@ TEST_CASE("a day shortens the schedules to which the file gives an end, and only
   const Config ended = config_of_day(config, day);
   CHECK(ended.lr_schedule.decay_steps == 5);
   CHECK(ended.optimizer.weight_decay_incr_steps == 4);
+}
+
+TEST_CASE("a day that goes on keeps the pace of its schedules") {
+  const Config config = config_of_day(read_sample(small_gpt).config, {7, 3});
+  Progress done{.steps = 3, .samples = 36, .updates = 3, .planned_steps = 7};
+  done.planned = RunLength{.tokens = {}, .epochs = {}, .pace = {.end = 14}};
+  CHECK(plan_of_day(config, plan_of(config, 1), done).length.pace.end == 14);
+}
+
+TEST_CASE("a comparison begins with a loss scale for all its steps and layouts") {
+  const auto recorded = [](Options more) {
+    more.insert(more.begin(), "precision.compute=fp16");
+    return record_alone(read_sample(with(small_gpt, more)).config, 3, {});
+  };
+  const auto scale = [](const Record& record) { return record.loss_scaling.initial; };
+  const Record plain = recorded({});
+  // Room for seven growths, and for gradients that are summed in fp16.
+  CHECK(scale(recorded({"precision.loss_scale_window=1"})) == scale(plain) / 16);
+  const Record sums = recorded({"parallel.gradient_fp32_sync=false"});
+  for (const RecordedStep& step : sums.steps) CHECK(16 * step.largest_gradient <= 65504);
+  CHECK(16 * plain.steps.front().largest_gradient > 65504);
+  const Record skips = recorded({"precision.loss_scale_backoff=0.0009765625"});
+  CHECK_FALSE(skips.steps[0].numbers.finite);
+  CHECK_FALSE(skips.steps[1].numbers.finite);
+  CHECK(skips.steps[2].numbers.finite);
 }
 
 TEST_CASE("an update in double has known values") {

@@ -137,10 +137,10 @@ constexpr OptionKey keys[] = {
     {"precision.dynamic_loss_scale", "true"},
     {"precision.initial_loss_scale", "", nullptr, "a comparison finds one that does not overflow"},
     {"precision.min_loss_scale", "16", scales},
-    // Over the steps of a day these grow by less than the sixteen times that a first scale leaves.
     {"precision.loss_scale_growth", "1.5", scales},
-    {"precision.loss_scale_backoff", "0.25", scales},
-    {"precision.loss_scale_window", "2|3", scales},
+    // With the last one a comparison begins with steps that are skipped.
+    {"precision.loss_scale_backoff", "0.25|0.0009765625", scales},
+    {"precision.loss_scale_window", "1|2", scales},
     {"precision.loss_scale_hysteresis", "1", scales},
     {"data.train", "", nullptr, of_files},
     {"data.tokenizer", "", nullptr, of_files},
