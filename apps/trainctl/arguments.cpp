@@ -242,11 +242,17 @@ void CommandLine::add_number(const std::string& names, double& target, const std
 
 void CommandLine::add_choice(const std::string& names, std::string& target, const std::string& text,
                              const std::vector<std::string>& known) {
+  add_choice(names, text, known, [&target](const std::string& word) { target = word; });
+}
+
+void CommandLine::add_choice(const std::string& names, const std::string& text,
+                             const std::vector<std::string>& known,
+                             const std::function<void(const std::string&)>& take) {
   std::string choices;
   for (const std::string& name : known) choices += (choices.empty() ? "" : "|") + name;
-  const auto read = [this, &target, names, known, choices](const std::string& value) {
+  const auto read = [this, take, names, known, choices](const std::string& value) {
     if (!contains(known, value)) refuse(names + " " + value + ": must be " + choices);
-    target = value;
+    take(value);
   };
   parser_->app.add_option_function<std::string>(names, read, text)->type_name(choices);
 }
@@ -268,6 +274,14 @@ void CommandLine::add_device(std::vector<std::string>& set_options) {
   parser_->app
       .add_option_function<std::string>("--device", set, "The same as --set parallel.device=DEVICE")
       ->type_name("auto|cpu|cuda");
+}
+
+void CommandLine::add_weights(bool& averages) {
+  add_choice("--weights",
+             "The weights as the last update left them, or their average (optimizer.ema_decay); "
+             "default trained",
+             {"trained", "ema"},
+             [&averages](const std::string& word) { averages = word == "ema"; });
 }
 
 void CommandLine::add_verbosity() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -43,6 +44,10 @@ class CommandLine {
   /// One of `known`.
   void add_choice(const std::string& names, std::string& target, const std::string& text,
                   const std::vector<std::string>& known);
+  /// The same, as something else than its word.
+  void add_choice(const std::string& names, const std::string& text,
+                  const std::vector<std::string>& known,
+                  const std::function<void(const std::string&)>& take);
   /// `--format`, one of `known`.
   void add_format(std::string& format, const std::vector<std::string>& known);
   /// `--set path=value`, any number of times.
@@ -55,6 +60,8 @@ class CommandLine {
                    const std::string& text);
   /// `--device`, short for `--set parallel.device=`.
   void add_device(std::vector<std::string>& set_options);
+  /// `--weights`, trained or ema: which weights of a checkpoint are used.
+  void add_weights(bool& averages);
   /// `-c FILE`, `--config FILE` or a plain word (required), and `--set`.
   void add_config(std::string& config, std::vector<std::string>& set_options);
 

@@ -3,16 +3,21 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/load.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_reader.h"
+#include "config/schema/optimizers.h"
 #include "plan/ownership/saved_parts.h"
 #include "weights/hugging_face_weights.h"
 
 namespace trainctl {
 
 struct CheckpointWeights::Impl {
-  explicit Impl(const std::filesystem::path& path)
-      : directory(path), manifest(read_manifest(path)), reader(manifest, path) {}
+  Impl(const std::filesystem::path& path, bool averages)
+      : directory(path),
+        value(averages ? std::string(weight_average.word) : "parameters"),
+        manifest(read_manifest(path)),
+        reader(manifest, path) {}
   void copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part, const Box& to,
             float* out) {
     try {
@@ -27,15 +32,19 @@ struct CheckpointWeights::Impl {
     }
   }
   std::filesystem::path directory;
+  std::string value;  // word of saved_values
   Manifest manifest;
   PieceReader reader;
 };
 
 CheckpointWeights::CheckpointWeights(const std::filesystem::path& directory,
-                                     const ModelShape& model)
-    : impl_(std::make_unique<Impl>(directory)) {
+                                     const ModelShape& model, bool averages)
+    : impl_(std::make_unique<Impl>(directory, averages)) {
+  require(!averages || has_averages(impl_->manifest), ExitCode::missing_input,
+          directory.string() +
+              " has no average of weights: a run keeps one with optimizer.ema_decay above 0");
   for (const ParamSpec& parameter : make_parameters(model, Mesh{})) {
-    const SavedTensor* saved = impl_->manifest.find(parameter.name, "parameters");
+    const SavedTensor* saved = impl_->manifest.find(parameter.name, impl_->value);
     const Shape shape = saved_shape(parameter, model);
     require(saved != nullptr && saved->shape == shape, ExitCode::bad_data,
             directory.string() + ": the parameter " + parameter.name + " " + shape.to_string() +
@@ -46,7 +55,7 @@ CheckpointWeights::CheckpointWeights(const std::filesystem::path& directory,
 CheckpointWeights::~CheckpointWeights() = default;
 
 void CheckpointWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
-  const SavedTensor* saved = impl_->manifest.find(name, "parameters");
+  const SavedTensor* saved = impl_->manifest.find(name, impl_->value);
   require(saved != nullptr, ExitCode::bad_data,
           impl_->directory.string() + " has no parameter " + name);
   Box wanted;
@@ -65,15 +74,18 @@ void CheckpointWeights::read(const std::string& name, const MatrixBox& box, floa
 }
 
 std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
-                                            const ModelShape& model) {
+                                            const ModelShape& model, bool averages) {
   if (kind_of_file(directory / manifest_name) != FileKind::none) {
-    return std::make_unique<CheckpointWeights>(directory, model);
+    return std::make_unique<CheckpointWeights>(directory, model, averages);
   }
   const auto checkpoints = CheckpointFolder(directory).complete();
   const bool has_weights = kind_of_file(directory / "model.safetensors") != FileKind::none;
-  if (!checkpoints.empty() && !has_weights) {
-    return std::make_unique<CheckpointWeights>(checkpoints.front().path, model);
+  if (!checkpoints.empty() && (averages || !has_weights)) {
+    return std::make_unique<CheckpointWeights>(checkpoints.front().path, model, averages);
   }
+  require(
+      !averages, ExitCode::missing_input,
+      directory.string() + " has no checkpoint, and only checkpoints hold an average of weights");
   return std::make_unique<HuggingFaceWeights>(directory, model);
 }
 

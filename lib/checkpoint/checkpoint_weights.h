@@ -12,9 +12,9 @@ namespace trainctl {
 
 class CheckpointWeights : public StoredWeights {
  public:
-  /// Checks the manifest and that each parameter of `model` is there. Throws Error{missing_input |
-  /// bad_data}.
-  CheckpointWeights(const std::filesystem::path& directory, const ModelShape& model);
+  /// Checks the manifest and that each parameter of `model` is there. `averages`: reads the average
+  /// of weights instead. Throws Error{missing_input | bad_data}.
+  CheckpointWeights(const std::filesystem::path& directory, const ModelShape& model, bool averages);
   ~CheckpointWeights() override;
   /// Not thread-safe: reads go through one buffer.
   void read(const std::string& name, const MatrixBox& box, float* out) const override;
@@ -25,8 +25,9 @@ class CheckpointWeights : public StoredWeights {
 };
 
 /// Its weights: of a checkpoint, else of the safetensors files, else of the run's newest
-/// checkpoint. Throws Error{missing_input | bad_data}.
+/// checkpoint. `averages`: the average that a run kept of them (optimizer.ema_decay), which only
+/// checkpoints have. Throws Error{missing_input | bad_data}.
 std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
-                                            const ModelShape& model);
+                                            const ModelShape& model, bool averages = false);
 
 }  // namespace trainctl

@@ -10,6 +10,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/saved_values.h"
+#include "config/schema/optimizers.h"
 #include "device/host_values.h"
 
 namespace trainctl {
@@ -70,6 +71,7 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
           const OptimizerConfig& optimizer, bool all, std::int64_t rank, ParamStore& store) {
   const Index index(manifest);
   PieceReader reader(manifest, directory);
+  const bool averaged = has_averages(manifest);
   const int kinds = all ? saved_kinds(store.table(), optimizer) : 1;
   for (int value = 0; value < kinds; ++value) {
     for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
@@ -78,6 +80,7 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
       const std::vector<std::string> words = values_of(parameter, optimizer, all);
       if (held.length() == 0 || value >= std::ssize(words)) continue;
       const SavedTensor* saved = index.find(parameter.name, at(words, value));
+      if (at(words, value) == weight_average.word && !averaged) continue;
       require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
       const HostValues on_host(values_at(store, value, i, held.begin, held.length()));
       const Tensor& memory = on_host.values();
@@ -100,9 +103,16 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
 
 }  // namespace
 
+bool has_averages(const Manifest& manifest) {
+  return std::ranges::any_of(manifest.tensors, [](const SavedTensor& tensor) {
+    return tensor.value == weight_average.word;
+  });
+}
+
 void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
                 const OptimizerConfig& optimizer, bool values) {
   const Index index(manifest);
+  const bool averaged = has_averages(manifest);
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const StagePlan& stage : plan.stages) {
@@ -112,6 +122,7 @@ void check_fits(const Manifest& manifest, const std::filesystem::path& directory
       for (const std::string& value : values_of(parameter, optimizer, values)) {
         const SavedTensor* saved = index.find(parameter.name, value);
         const std::string title = value + " of " + parameter.name;
+        if (value == weight_average.word && !averaged) continue;  // they begin as the weights
         if (saved == nullptr) {
           wrong.push_back(title + " " + shape.to_string() + " is missing");
         } else if (saved->shape != shape) {
@@ -136,6 +147,7 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
                      ParamStore& store, bool values) {
   try {
     fill(manifest, directory, plan, optimizer, values, rank, store);
+    if (values && !has_averages(manifest)) store.begin_averages();
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_data && error.code() != ExitCode::missing_input) throw;
     throw Error(error.code(), error.what() + way_past(directory));

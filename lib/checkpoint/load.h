@@ -11,14 +11,18 @@
 
 namespace trainctl {
 
+/// Whether it holds an average of weights.
+bool has_averages(const Manifest& manifest);
+
 /// Throws Error{config} that lists every parameter and value of the plan that the checkpoint lacks
 /// or has in another shape, and those that the plan has no place for. `values`: false for weights
-/// alone.
+/// alone. The average of weights may be missing as a whole.
 void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
                 const OptimizerConfig& optimizer, bool values = true);
 
 /// Fills the masters of `rank` and, with `values`, the optimizer values that it owns. Padding rows
-/// of the vocabulary become zero. The checkpoint must fit. Throws Error{missing_input | bad_data}
+/// of the vocabulary become zero. An average that the checkpoint lacks begins as the weights. The
+/// checkpoint must fit. Throws Error{missing_input | bad_data}
 /// with file, tensor and offset, and the checkpoint of the same run that is left.
 void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,

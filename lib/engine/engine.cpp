@@ -136,6 +136,7 @@ void Engine::initialise() {
   param_sync_.expire();
   if (plan_.broadcast_parameters) broadcast_parameters();
   settle();
+  store_.begin_averages();
 }
 
 void Engine::broadcast_parameters() {
@@ -328,6 +329,7 @@ void Engine::optimizer_step() {
   grad_norm_.run(ops_);
   optimizer_.step(ops_);
   matrices_.step(ops_);
+  optimizer_.average(ops_);
   param_sync_.expire();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/at.h"
 #include "base/log.h"
+#include "config/schema/optimizers.h"
 #include "device/host_values.h"
 #include "engine/engine.h"
 #include "engine/timers.h"
@@ -155,7 +156,8 @@ MemoryEstimate Engine::memory() const {
   MemoryEstimate memory;
   memory.parameters = store_.bytes("weights") + store_.bytes("masters");
   memory.gradients = store_.bytes("gradients") + store_.bytes("sums");
-  memory.optimizer = store_.bytes("state0") + store_.bytes("state1") + matrices_.bytes();
+  memory.optimizer = matrices_.bytes();
+  for (int i = 0; i < most_kept; ++i) memory.optimizer += store_.bytes("state" + std::to_string(i));
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();
   memory.data += executor_.feed_bytes();

@@ -153,6 +153,25 @@ struct MuonStepRule {
   constexpr Real next(Real before, Real g, Real&, Real&) const { return before * left - step * g; }
 };
 
+/// The average of weights, which is the parameter here; the weight is given as the gradient:
+///   p = momentum p + (1 - momentum) g
+template <class Real, bool by_reciprocals>
+struct AverageRule {
+  static constexpr std::string_view name = "average";
+  static constexpr int states = 0;
+  static constexpr bool narrow_states = false;
+  static constexpr bool clipped = false;
+  static constexpr bool keeps(const UpdateConstants&) { return false; }
+
+  Real kept;
+
+  constexpr explicit AverageRule(const Update& args) : kept(args.constants.momentum) {}
+
+  constexpr Real next(Real before, Real g, Real&, Real&) const {
+    return kept * before + (1 - kept) * g;
+  }
+};
+
 /// visit.operator()<Rule>() with the rule of `type`.
 template <class Real, bool by_reciprocals, class Visit>
 constexpr decltype(auto) with_rule(UpdateRule rule, const Visit& visit) {
@@ -163,12 +182,14 @@ constexpr decltype(auto) with_rule(UpdateRule rule, const Visit& visit) {
       return visit.template operator()<MuonDirectionRule<Real, by_reciprocals>>();
     case UpdateRule::muon_step:
       return visit.template operator()<MuonStepRule<Real, by_reciprocals>>();
+    case UpdateRule::average: return visit.template operator()<AverageRule<Real, by_reciprocals>>();
     case UpdateRule::adamw: break;
   }
   return visit.template operator()<AdamWRule<Real, by_reciprocals>>();
 }
-inline constexpr UpdateRule update_rules[] = {UpdateRule::adamw, UpdateRule::sgd, UpdateRule::lion,
-                                              UpdateRule::muon_direction, UpdateRule::muon_step};
+inline constexpr UpdateRule update_rules[] = {UpdateRule::adamw,     UpdateRule::sgd,
+                                              UpdateRule::lion,      UpdateRule::muon_direction,
+                                              UpdateRule::muon_step, UpdateRule::average};
 
 /// "adamw": what messages and benchmarks call an update.
 constexpr std::string_view name_of(UpdateRule rule) {

@@ -159,6 +159,7 @@ class Training::Impl {
                    engine_.parameters());
     });
     engine_.masters_changed();
+    engine_.parameters().begin_averages();
     if (first()) log_info("weights from " + directory);
   }
 
@@ -168,6 +169,9 @@ class Training::Impl {
     while_others_wait(everyone_, "the checkpoint", true, [&] {
       load_run(engine_, manifest, from, plan_, config_.optimizer, world_.rank());
     });
+    if (first() && config_.optimizer.ema_decay != 0 && !has_averages(manifest)) {
+      log_info("the checkpoint has no average of weights: it begins as the weights");
+    }
     products_.load(from, directory_, fence());
     saver_.set_saved_step(manifest.state.step);
     lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);

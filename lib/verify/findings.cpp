@@ -20,6 +20,7 @@ const char* word_of_phase(Phase phase) {
                                    "loaded parameter",
                                    "loaded optimizer state 1 of",
                                    "loaded optimizer state 2 of",
+                                   "loaded optimizer state 3 of",
                                    "activation",
                                    "router logits",
                                    "router",
@@ -33,6 +34,7 @@ const char* word_of_phase(Phase phase) {
                                    "parameter",
                                    "optimizer state 1 of",
                                    "optimizer state 2 of",
+                                   "optimizer state 3 of",
                                    "update of",
                                    "dropout",
                                    "gradient",
@@ -52,7 +54,8 @@ const char* word_of_phase(Phase phase) {
                                    "bits of",
                                    "bits of parameter",
                                    "bits of optimizer state 1 of",
-                                   "bits of optimizer state 2 of"};
+                                   "bits of optimizer state 2 of",
+                                   "bits of optimizer state 3 of"};
   return words[static_cast<std::size_t>(phase)];
 }
 

@@ -19,6 +19,7 @@ enum class Phase : std::uint8_t {
   loaded,  // from a checkpoint: the master, then the optimizer's values
   loaded_state1,
   loaded_state2,
+  loaded_state3,
   activation,
   router,  // its logits
   router_report,
@@ -32,6 +33,7 @@ enum class Phase : std::uint8_t {
   parameter,
   state1,
   state2,
+  state3,
   update,  // of a parameter and what the optimizer keeps of it
   dropout,
   slope,  // of the loss along a direction
@@ -52,7 +54,8 @@ enum class Phase : std::uint8_t {
   same_figure,
   same_master,
   same_state1,
-  same_state2
+  same_state2,
+  same_state3
 };
 
 /// The comparisons of one rank, or of all when merged.

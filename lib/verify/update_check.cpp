@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/at.h"
+#include "config/schema/optimizers.h"
 #include "plan/tables/shard.h"
 #include "verify/own/muon.h"
 #include "verify/own/update.h"
@@ -26,8 +27,8 @@ double largest_of(const Values& values) {
 /// A rank's part of a parameter and of what the optimizer keeps, before the step and as it should
 /// be after it.
 struct Updated {
-  std::array<Values, 3> before;
-  std::array<Values, 3> after;
+  std::array<Values, 1 + most_kept> before;
+  std::array<Values, 1 + most_kept> after;
   std::map<std::size_t, double> loose;  // by element: Element::loose, where there is any
 
   double largest_change(int kind) const {
@@ -63,7 +64,8 @@ class UpdateCheck {
     if (held.part.length() == 0) return;
     store_ = &store;
     const bool is_muon = own::choice_of(spec.name, config_.optimizer).type == OptimizerType::muon;
-    const Updated updated = update(spec, held.part, is_muon);
+    Updated updated = update(spec, held.part, is_muon);
+    if (config_.optimizer.ema_decay != 0) average(spec, held, updated);
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
       const HeldPart found = held_part(store, parameter, kind);
       if (found.part.length() == 0) continue;  // another optimizer keeps it
@@ -81,11 +83,30 @@ class UpdateCheck {
   /// The element of a whole parameter, before the step.
   own::Element before(const std::string& name, std::size_t whole) const {
     std::array<double, 3> values{};
-    for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
+    const int kept =
+        updated_states(own::choice_of(name, config_.optimizer).type, config_.optimizer);
+    for (int kind = 0; kind <= kept; ++kind) {
       const std::vector<float>& recorded = at(states_.kinds, kind).at(name);
       if (!recorded.empty()) at(values, kind) = double{recorded[whole]};
     }
     return {values[0], values[1], values[2]};
+  }
+
+  /// The average after the step, of the parameters that were found then: these are compared by
+  /// themselves.
+  void average(const ParamSpec& spec, const HeldPart& held, Updated& updated) const {
+    const int kind =
+        1 + updated_states(own::choice_of(spec.name, config_.optimizer).type, config_.optimizer);
+    const std::vector<float>& recorded = at(states_.kinds, kind).at(spec.name);
+    const std::vector<float> found = values_of(held.values);
+    for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
+      for (std::int64_t i = 0; i < piece.length; ++i) {
+        const auto here = static_cast<std::size_t>(piece.local + i);
+        const double first = double{recorded[static_cast<std::size_t>(piece.global + i)]};
+        at(updated.before, kind)[here] = first;
+        at(updated.after, kind)[here] = update_.average(first, double{found[here]});
+      }
+    }
   }
 
   /// What muon makes orthogonal of a parameter; nothing of those that others update.

@@ -2,6 +2,7 @@
 // layout loads into any other.
 #include "checkpoint/load.h"
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,10 +12,12 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/saver.h"
 #include "comm/group.h"
 #include "config/read/read.h"
+#include "plan/tables/model.h"
 #include "sample_run.h"
 #include "temp_folder.h"
 #include "thorough.h"
@@ -185,6 +188,56 @@ TEST_CASE("lion goes on in another layout", "[load][threads]") {
     CHECK(found[step].loss == Approx(expected[step].loss).epsilon(1e-5));
     CHECK(found[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
   }
+}
+
+TEST_CASE("the average of weights is saved, and begins as the weights", "[load][threads]") {
+  const TempFolder temp;
+  const Options averaged{"optimizer.ema_decay=0.9"};
+  Cut cut{.run = temp.path(),
+          .first = {4, with(sharded, with(averaged, {"parallel.tensor_parallel=2"}))},
+          .then = {2, with(averaged, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"})}};
+  run_and_save(cut);
+  const fs::path from = CheckpointFolder(cut.run).of(cut.at);
+  CHECK(has_averages(read_manifest(from)));
+  const auto model = model_shape(config_of(averaged).model);
+  const CheckpointWeights weights(from, model, false);
+  const CheckpointWeights averages(from, model, true);
+  const MatrixBox begin{.row = 0, .rows = 4, .column = 0, .columns = 4};
+  std::array<float, 16> trained{};
+  std::array<float, 16> average{};
+  weights.read("embedding.token.weight", begin, trained.data());
+  averages.read("embedding.token.weight", begin, average.data());
+  CHECK(trained != average);
+  CHECK(load_and_run(cut, 2).size() == 2);
+
+  const TempFolder other;
+  cut.run = other.path();
+  cut.first.options = sharded;
+  run_and_save(cut);
+  const Manifest plain = read_manifest(CheckpointFolder(cut.run).of(cut.at));
+  CHECK_FALSE(has_averages(plain));
+  SampleRun run = sample_run(cut.then, 1);
+  bool alike = true;
+  std::mutex mutex;
+  run.prepare = [&](Engine& engine, const Plan& plan, World& world) {
+    const OptimizerConfig optimizer = config_of(averaged).optimizer;
+    const fs::path at = CheckpointFolder(cut.run).of(cut.at);
+    check_fits(plain, at, plan, optimizer);
+    load_checkpoint(plain, at, plan, optimizer, world.rank(), engine.parameters());
+    engine.resume(plain.state);
+    const std::lock_guard lock(mutex);
+    const ParamStore& store = engine.parameters();
+    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+      const Tensor kept = store.average(i);
+      const Tensor master = store.master(i);
+      alike = alike && !kept.empty() &&
+              std::equal(kept.as<float>(), kept.as<float>() + kept.numel(), master.as<float>());
+    }
+  };
+  train_sample(run);
+  CHECK(alike);
+  CHECK_THROWS_WITH(CheckpointWeights(CheckpointFolder(cut.run).of(cut.at), model, true),
+                    Catch::Contains("optimizer.ema_decay"));
 }
 
 TEST_CASE("groups of several optimizers go on in another layout", "[load][threads]") {

@@ -142,6 +142,16 @@ TEST_CASE("rows that pad the vocabulary are in no checkpoint", "[threads-every]"
   CHECK(freely.equal);
 }
 
+TEST_CASE("the average of weights goes through a checkpoint", "[threads-every]") {
+  const Options options = with(small_llama, {"optimizer.ema_decay=0.5"});
+  const Verification verification(read_sample(options).config, 4);
+  const TempFolder temp;
+  const LayoutVerdict verdict = verification.compare_through_checkpoint(
+      made(options, "tp2").layout(), made(options, "dp2+zero1").layout(), temp.path());
+  INFO(told(verdict));
+  CHECK(verdict.equal);
+}
+
 TEST_CASE("what was loaded wrongly is found and named", "[threads-every]") {
   const Verification verification(read_sample(small_gpt).config, 4);
   const Made saves = made(small_gpt, "tp2");

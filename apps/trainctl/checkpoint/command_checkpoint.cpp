@@ -83,10 +83,13 @@ int run_export(const Arguments& arguments) {
                  "FORM PATH", 2);
   line.require("--to");
   add_dtype(line, dtype);
+  bool averages = false;
+  line.add_weights(averages);
   line.add_text("--shard-size", shard_size, "hf: cut the weights into files of at most this size",
                 "SIZE");
   if (!line.parse(arguments, export_examples)) return 0;
-  ConvertRequest request{.from = from, .to_form = form_of(line, "--to", to[0]), .to = to[1]};
+  ConvertRequest request{
+      .from = from, .to_form = form_of(line, "--to", to[0]), .to = to[1], .averages = averages};
   if (line.given("--shard-size")) {
     if (request.to_form != ModelForm::hugging_face) {
       line.refuse("--shard-size is for hf only; llm.c's model is one file");

@@ -69,6 +69,7 @@ int run_evaluate(const Arguments& arguments) {
                 "NAME");
   line.add_whole_number("--max-sequences", request.max_sequences,
                         "Only the first N sequences; default: all", 1);
+  line.add_weights(request.averages);
   line.add_format(format, {"text", "json"});
   line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
                         1, 1024);

@@ -64,6 +64,7 @@ int run_generate(const Arguments& arguments) {
                 "NAME");
   line.add_set(request.set_options);
   line.add_device(request.set_options);
+  line.add_weights(request.averages);
   line.add_text("--prompt", request.prompt,
                 "The text to continue; default: standard input, without its last line end", "TEXT");
   line.add_text("--prompt-file", prompt_file, "A file with the text to continue", "FILE");

@@ -70,6 +70,7 @@ struct OptimizerConfig {
   ComputeType exp_avg_dtype = ComputeType::fp32;      // of moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
   double clip_grad_norm = 1.0;  // 0: off
+  double ema_decay = 0;         // of the average of weights; 0: none is kept
   OptimizerGroups groups;
   MuonConfig muon;
   bool operator==(const OptimizerConfig&) const = default;

@@ -109,6 +109,10 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
   visit(optimizer.exp_avg_sq_dtype, field("exp_avg_sq_dtype", "Type of the second one"));
   visit(optimizer.clip_grad_norm,
         field("clip_grad_norm", "Largest global gradient norm; 0: no clipping").from(0));
+  visit(optimizer.ema_decay,
+        field("ema_decay", "Decay per update of the average of weights that is kept; 0: none")
+            .from(0)
+            .below(1));
   visit(optimizer.groups,
         field("groups",
               "Parameters with another rule, rate or decay: {match, type, lr_mult, wd_mult}. The "

@@ -78,6 +78,13 @@ inline constexpr OptimizerRow optimizer_rows[] = {
      .states = {{{"momentum", "muon_m."}}}},
 };
 
+/// The average of weights, which every row keeps after its own values where it is asked for:
+///   average = ema_decay average + (1 - ema_decay) parameter   after each update
+inline constexpr OptimizerState weight_average{"ema", "ema.", "", nullptr,
+                                               &OptimizerConfig::ema_decay};
+/// The most values that are kept of an element: those of a row and the average.
+inline constexpr int most_kept = 3;
+
 namespace detail {
 /// Whether each word has its row, and the rows are in the order of OptimizerType.
 constexpr bool has_optimizer_rows() {
@@ -116,16 +123,25 @@ inline bool uses(const OptimizerConfig& optimizer, OptimizerType type) {
   return std::ranges::find(types, type) != types.end();
 }
 
-/// What an optimizer of these settings keeps of each element, in order.
+/// What an optimizer of these settings keeps of each element, in order: the values of its row, then
+/// the average of weights.
 inline std::vector<OptimizerState> kept_states(OptimizerType type,
                                                const OptimizerConfig& optimizer) {
   std::vector<OptimizerState> kept;
+  const auto keep = [&](const OptimizerState& state) {
+    if (state.factor == nullptr || optimizer.*state.factor != 0) kept.push_back(state);
+  };
   for (const OptimizerState& state : row_of(type).states) {
-    const bool is_there =
-        !state.word.empty() && (state.factor == nullptr || optimizer.*state.factor != 0);
-    if (is_there) kept.push_back(state);
+    if (!state.word.empty()) keep(state);
   }
+  keep(weight_average);
   return kept;
+}
+
+/// How many of the kept values are read by the update: those of the row.
+inline int updated_states(OptimizerType type, const OptimizerConfig& optimizer) {
+  const bool averages = optimizer.ema_decay != 0;
+  return static_cast<int>(kept_states(type, optimizer).size()) - (averages ? 1 : 0);
 }
 
 /// How many values the row that keeps most keeps.

@@ -7,6 +7,23 @@
 
 namespace trainctl {
 
+namespace {
+
+/// As the operation of the other parameters does, which is over by then.
+void take_into_average(const Tensor& biases, int parameter, const ParamStore& store) {
+  const Tensor average = store.average(parameter);
+  if (average.empty()) return;
+  const HostValues averages(average);
+  const auto kept = static_cast<float>(store.average_decay());
+  for (std::int64_t i = 0; i < average.numel(); ++i) {
+    float& value = averages.values().as<float>()[i];
+    value = kept * value + (1 - kept) * biases.as<float>()[i];
+  }
+  averages.store();
+}
+
+}  // namespace
+
 void move_expert_biases(const ModelShape& model, const Tensor& sums, const ParamStore& store) {
   const HostValues counted(sums);
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
@@ -24,6 +41,7 @@ void move_expert_biases(const ModelShape& model, const Tensor& sums, const Param
       bias[e - own.begin] += static_cast<float>(model.bias_rate * sign);
     }
     biases.store();
+    take_into_average(biases.values(), i, store);
   }
 }
 

@@ -56,16 +56,37 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
                .decay = spec.decay,
                .rounding = rounding_of(spec, store.owned(i), mesh, rank),
                .state = state};
-    for (int k = 0; Tensor & kept : one.states) kept = store.state(i, k++);
+    const int kept = updated_states(spec.update, config);
+    for (int k = 0; k < kept; ++k) at(one.states, k) = store.state(i, k);
     by_row[static_cast<std::size_t>(spec.update)].push_back(one);
   }
   for (std::vector<Update>& list : by_row) {
     if (!list.empty()) updates_.emplace_back(std::move(list), &stream);
   }
+  if (config.ema_decay != 0) add_averages(config, store, state, stream);
+}
+
+void Optimizer::add_averages(const OptimizerConfig& config, const ParamStore& store,
+                             const StepState* state, Stream& stream) {
+  std::vector<Update> list;
+  for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
+    const ParamSpec& spec = at(store.table(), i);
+    if (store.owned(i).length() == 0 || spec.kind == ParamKind::expert_bias) continue;
+    list.push_back({.rule = UpdateRule::average,
+                    .parameter = store.average(i),
+                    .gradient = flat(store.master(i)),
+                    .constants = {.momentum = static_cast<float>(config.ema_decay)},
+                    .state = state});
+  }
+  if (!list.empty()) averages_.emplace(std::move(list), &stream);
 }
 
 void Optimizer::step(const OpContext& context) const {
   for (const Calls<Update>& updates : updates_) update(context, updates);
+}
+
+void Optimizer::average(const OpContext& context) const {
+  if (averages_) update(context, *averages_);
 }
 
 }  // namespace trainctl

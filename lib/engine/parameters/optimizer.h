@@ -1,6 +1,7 @@
 // One optimizer step for the part of each parameter that this rank owns.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "config/schema/config.h"
@@ -22,10 +23,17 @@ class Optimizer {
             const Mesh& mesh, std::int64_t rank, Stream& stream);
   /// Reads learning rate, decay, bias corrections and clip coefficient from the step state.
   void step(const OpContext& context) const;
+  /// Takes the parameters of this step, also those that others update, into the average of weights.
+  /// Not the biases by which experts are chosen, which move later (expert_bias.h).
+  void average(const OpContext& context) const;
 
  private:
+  void add_averages(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
+                    Stream& stream);
+
   std::vector<Calls<Update>>
       updates_;  // by rule; those that no parameter of this rank has are not there
+  std::optional<Calls<Update>> averages_;
 };
 
 }  // namespace trainctl

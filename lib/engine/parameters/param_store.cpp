@@ -5,6 +5,7 @@
 
 #include "base/at.h"
 #include "base/hash.h"
+#include "config/schema/optimizers.h"
 #include "device/host_values.h"
 #include "ops/cast.h"
 #include "ops/normal_fill.h"
@@ -49,8 +50,11 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
     index_[stage.parameters[i].name] = static_cast<int>(i);
   }
   if (contents.optimizer != nullptr) {
+    average_decay_ = contents.optimizer->ema_decay;
     for (const ParamSpec& spec : stage.parameters) {
       state_types_.push_back(optimizer_values(spec.update, *contents.optimizer));
+      if (average_decay_ != 0)
+        averages_.push_back(updated_states(spec.update, *contents.optimizer));
     }
   }
   has_values_.resize(stage.parameters.size());
@@ -190,6 +194,21 @@ Tensor ParamStore::state(int parameter, int state) const {
           {part.length()},
           at(at(state_types_, parameter), state),
           all.device};
+}
+
+Tensor ParamStore::average(int parameter) const {
+  return averages_.empty() ? Tensor{} : state(parameter, at(averages_, parameter));
+}
+
+void ParamStore::begin_averages() const {
+  for (int i = 0; i < static_cast<int>(table().size()); ++i) {
+    const Tensor kept = average(i);
+    if (kept.empty()) continue;
+    const HostValues weights(master(i).view({kept.numel()}));
+    const HostValues begun(kept);
+    load_floats(weights.values(), begun.values().as<float>());
+    begun.store();
+  }
 }
 
 Tensor ParamStore::gradient(int parameter) const {

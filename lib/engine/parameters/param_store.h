@@ -70,6 +70,11 @@ class ParamStore {
   /// The optimizer's values number `state` (kept_states) of the owned part, flat; empty if there
   /// is none.
   Tensor state(int parameter, int state) const;
+  /// The average of the owned part, flat, fp32; empty if none is kept.
+  Tensor average(int parameter) const;
+  double average_decay() const { return average_decay_; }
+  /// Sets the averages to the masters. Waits until that is done.
+  void begin_averages() const;
 
   /// The part of a gradient that is complete after its bucket's sums (Ownership::summed): flat, but
   /// in the parameter's shape if it is whole.
@@ -91,7 +96,7 @@ class ParamStore {
     return slab_.at(repeats(parameter) ? "sums" : "gradients");
   }
 
-  /// Names of existing buffers: "weights", "masters", "gradients", "sums", "state0", "state1".
+  /// Names of existing buffers: "weights", "masters", "gradients", "sums", "state0" to "state2".
   std::int64_t bytes(const std::string& buffer) const {
     return slab_.contains(buffer) ? slab_.at(buffer).bytes() : 0;
   }
@@ -113,6 +118,8 @@ class ParamStore {
   Slab slab_;
   Slab host_;                                    // weights that are there between their uses
   std::vector<std::vector<DType>> state_types_;  // by parameter
+  std::vector<int> averages_;                    // by parameter: the state that is the average
+  double average_decay_ = 0;
   std::unordered_map<std::string, int> index_;
   std::deque<bool> has_values_;  // by parameter: Weight::has_values
   std::vector<Slice> zeroed_;    // of the made gradients: not those that products begin

@@ -40,7 +40,7 @@ Source open_source(const ConvertRequest& request) {
     return source;
   }
   source.model = model_of(request.from);
-  source.weights = open_weights(request.from, source.model);
+  source.weights = open_weights(request.from, source.model, request.averages);
   source.tokens = read_special_tokens(request.from);
   return source;
 }

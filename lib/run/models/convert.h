@@ -21,6 +21,7 @@ struct ConvertRequest {
   std::filesystem::path to;      // must not exist yet; a directory may be there and empty
   DType stored = DType::f32;     // or bf16
   std::int64_t shard_bytes = 0;  // of a Hugging Face directory; 0: one file
+  bool averages = false;         // the average of weights that a run's checkpoint holds
 };
 
 /// Writes the model and says in one line what was written. Holds one tensor at a time. A tokenizer

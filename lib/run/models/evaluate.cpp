@@ -168,7 +168,8 @@ void evaluate_on(const EvaluateRequest& request, World& world,
                  .count_loss_weights = masks_tokens(data)},
                 world);
   while_others_wait(*everyone, "weights", true, [&] {
-    load_weights(*open_weights(made.weights, plan.model), plan, world.rank(), engine.parameters());
+    load_weights(*open_weights(made.weights, plan.model, request.averages), plan, world.rank(),
+                 engine.parameters());
   });
   engine.masters_changed();
   const std::optional<double> loss =

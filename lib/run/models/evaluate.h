@@ -18,6 +18,7 @@ struct EvaluateRequest {
   std::vector<std::string> set_options{};  // "path=value" over the configuration
   std::string data{};       // as data.train takes it; empty: the configuration's validation data
   std::string tokenizer{};  // instead of the configuration's or the directory's own
+  bool averages = false;    // of the average of weights that a checkpoint holds
   std::int64_t max_sequences = 0;  // 0: all
   int local_ranks = 0;             // > 0: that many ranks as threads of this process
 };

@@ -96,7 +96,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
 class Model {
  public:
   /// `tokens`: the most that are seen at a time, if the model has as many positions.
-  Model(const std::filesystem::path& directory, const Run& run, std::int64_t tokens, World& world,
+  Model(const GenerateRequest& request, const Run& run, std::int64_t tokens, World& world,
         Group& everyone)
       : plan_(run.plan),
         deadline_(run.read.config.parallel.deadline_seconds),
@@ -114,7 +114,8 @@ class Model {
                   .deadline_seconds = deadline_}) {
     set_thread_count(plan_.threads_per_rank);
     while_others_wait(everyone, "weights", true, [&] {
-      load_weights(*open_weights(directory, plan_.model), plan_, world.rank(), store_);
+      load_weights(*open_weights(request.run_dir, plan_.model, request.averages), plan_,
+                   world.rank(), store_);
     });
     store_.refresh_weights(decoder_.ops());
     devices_.open();
@@ -236,7 +237,7 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
               std::to_string(run.plan.model.vocab));
   const std::vector<std::int32_t> prompt = encode(tokenizer, request.prompt);
   const std::int64_t room = run.plan.model.positions - std::ssize(prompt);
-  Model model(request.run_dir, run, std::ssize(prompt) + std::min(request.max_tokens, room), world,
+  Model model(request, run, std::ssize(prompt) + std::min(request.max_tokens, room), world,
               *everyone);
   const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
   std::vector<std::int32_t> stops = tokenizer.stop_tokens();

@@ -23,7 +23,8 @@ struct GenerateRequest {
   double top_p = 1.0;        // the likeliest tokens that have this much together; 1: all
   std::int64_t samples = 1;  // continuations, a line "---" between them
   std::uint64_t seed = 1;
-  int local_ranks = 0;  // > 0: that many ranks as threads of this process
+  int local_ranks = 0;    // > 0: that many ranks as threads of this process
+  bool averages = false;  // by the average of weights that a checkpoint holds
 };
 
 /// Writes prompt and continuation on rank 0 as they are generated. On several ranks (of this

@@ -131,4 +131,10 @@ Element Update::of(const Element& before, double gradient, const Choice& choice)
   return sgd(before, terms);
 }
 
+double Update::average(double before, double value) const {
+  if (!numbers_.finite) return before;
+  const double kept = narrow(optimizer_.ema_decay);
+  return kept * before + (1 - kept) * value;
+}
+
 }  // namespace trainctl::own

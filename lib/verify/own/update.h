@@ -37,6 +37,8 @@ class Update {
   /// `gradient`: summed, with the loss scale. Of muon: the value decayed, with the direction in
   /// `second`, of which own/muon.h makes the step.
   Element of(const Element& before, double gradient, const Choice& choice) const;
+  /// The average of weights after the step; `value`: of the parameter then.
+  double average(double before, double value) const;
 
   /// Whether updates of the step are made.
   bool finite() const { return numbers_.finite; }

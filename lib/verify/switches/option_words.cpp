@@ -109,6 +109,7 @@ constexpr OptionKey keys[] = {
     {"optimizer.exp_avg_dtype", "bf16", is_read<"exp_avg_dtype">},
     {"optimizer.exp_avg_sq_dtype", "bf16", is_read<"exp_avg_sq_dtype">},
     {"optimizer.clip_grad_norm", "0|0.1"},
+    {"optimizer.ema_decay", "0.5"},
     {"optimizer.groups",
      "[{\"match\":\"*norm*\",\"type\":\"sgd\",\"wd_mult\":0.5},"
      "{\"match\":\"embedding.*\",\"lr_mult\":0.5}]"},
