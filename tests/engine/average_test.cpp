@@ -77,7 +77,7 @@ TEST_CASE("the average of weights follows them in every layout", "[threads]") {
   }
 }
 
-TEST_CASE("the average of weights stands behind what each optimizer keeps", "[threads]") {
+TEST_CASE("the average of weights comes after what each optimizer keeps", "[threads]") {
   for (const Options& options : std::vector<Options>{
            {"optimizer.type=sgd", "optimizer.momentum=0"},
            {"optimizer.type=lion"},
