@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_weights.h"
+#include "checkpoint/load.h"
 #include "checkpoint/saver.h"
 #include "comm/others_wait.h"
 #include "comm/rank_words.h"
