@@ -24,13 +24,7 @@ std::int64_t first_of_largest(const std::vector<double>& values) {
   return std::max_element(values.begin(), values.end()) - values.begin();
 }
 
-double& at(std::vector<double>& values, std::int64_t place) {
-  return values[static_cast<std::size_t>(place)];
-}
-template <class T>
-const T& at(const std::vector<T>& values, std::int64_t place) {
-  return values[static_cast<std::size_t>(place)];
-}
+auto& at(auto& values, std::int64_t place) { return values[static_cast<std::size_t>(place)]; }
 
 }  // namespace
 
@@ -149,8 +143,7 @@ void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
       const std::int64_t expert = first_of_largest(left);
       made.chosen[here] = made.counted[here] = static_cast<int>(expert);
       std::int64_t& full = taken[static_cast<std::size_t>(expert)];
-      made.kept[here] = full < most ? 1 : 0;
-      if (full < most) ++full;
+      full += made.kept[here] = full < most ? 1 : 0;
     }
   }
 }
@@ -202,8 +195,7 @@ void Router::drop(const RouterInput& input, std::int64_t first, RouterChoices& m
     const auto here = static_cast<std::size_t>(place(first, 0) + choice);
     if (made.chosen[here] < 0) continue;
     std::int64_t& full = taken[static_cast<std::size_t>(made.chosen[here])];
-    made.kept[here] = full < most ? 1 : 0;
-    if (full < most) ++full;
+    full += made.kept[here] = full < most ? 1 : 0;
   }
 }
 
@@ -248,11 +240,11 @@ double Router::balance(const RouterInput& input, const RouterChoices& made, std:
 double Router::evenness(const RouterInput& input, const RouterChoices& made) const {
   double sum = 0;
   const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
+  const std::int64_t rounds = in_rounds ? moe_.router_topk : 1;
   for (std::int64_t first = 0; first < sizes_.tokens; first += sizes_.balance_group) {
-    for (std::int64_t round = 0; in_rounds && round < moe_.router_topk; ++round) {
-      sum += balance(input, made, first, round);
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      sum += balance(input, made, first, in_rounds ? round : -1);
     }
-    if (!in_rounds) sum += balance(input, made, first, -1);
   }
   return sum;
 }
@@ -260,13 +252,9 @@ double Router::evenness(const RouterInput& input, const RouterChoices& made) con
 double Router::loss(const RouterInput& input, const RouterChoices& choices,
                     double positions) const {
   const bool balances = moe_.router_load_balancing_type != LoadBalancing::none;
-  double squares = 0;
-  for (std::int64_t token = 0; token < sizes_.tokens; ++token) {
-    if (input.real[static_cast<std::size_t>(token)] == 0) continue;
-    squares += std::pow(log_sum(logits_of(input, token)), 2);
-  }
-  const double uneven = balances ? moe_.aux_loss_factor * evenness(input, choices) : 0;
-  return (uneven + moe_.z_loss_factor * squares) / positions;
+  const RouterSums all = sums(input, choices);
+  const double uneven = balances ? moe_.aux_loss_factor * all.balance : 0;
+  return (uneven + moe_.z_loss_factor * all.z_loss) / positions;
 }
 
 /// Of each expert.

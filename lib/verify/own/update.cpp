@@ -34,16 +34,14 @@ bool is_matrix_of_layer(std::string_view name) {
 struct Terms {
   const OptimizerConfig& optimizer;
   const StepNumbers& numbers;
-  double gradient, rate, decay;
+  double gradient, rate, decay, beta1, beta2;
 };
 
 /// Loshchilov and Hutter 2019, algorithm 2; the decay is multiplied by the learning rate.
 Element adamw(const Element& before, const Terms& terms) {
-  const double beta1 = narrow(terms.optimizer.beta1);
-  const double beta2 = narrow(terms.optimizer.beta2);
   Element after;
-  after.first = beta1 * before.first + (1 - beta1) * terms.gradient;
-  after.second = beta2 * before.second + (1 - beta2) * terms.gradient * terms.gradient;
+  after.first = terms.beta1 * before.first + (1 - terms.beta1) * terms.gradient;
+  after.second = terms.beta2 * before.second + (1 - terms.beta2) * terms.gradient * terms.gradient;
   const double mean = after.first / terms.numbers.bias_correction1;
   const double deviation = std::sqrt(after.second / terms.numbers.bias_correction2);
   const double epsilon = narrow(terms.optimizer.eps);
@@ -65,14 +63,12 @@ Element sgd(const Element& before, const Terms& terms) {
 /// Chen et al. 2023, algorithm 2. Where the two terms of the direction cancel as far as
 /// fp32 tells, its sign is not known.
 Element lion(const Element& before, const Terms& terms) {
-  const double beta1 = narrow(terms.optimizer.beta1);
-  const double beta2 = narrow(terms.optimizer.beta2);
-  const double kept = beta1 * before.first;
-  const double added = (1 - beta1) * terms.gradient;
+  const double kept = terms.beta1 * before.first;
+  const double added = (1 - terms.beta1) * terms.gradient;
   const double sign = kept + added > 0 ? 1 : kept + added < 0 ? -1 : 0;
   const double rate = terms.rate;
   Element after;
-  after.first = beta2 * before.first + (1 - beta2) * terms.gradient;
+  after.first = terms.beta2 * before.first + (1 - terms.beta2) * terms.gradient;
   after.value = before.value - rate * (sign + terms.decay * before.value);
   const bool known = std::abs(kept + added) >= 0x1p-21 * (std::abs(kept) + std::abs(added));
   if (!known) after.loose = 2 * rate;
@@ -121,7 +117,9 @@ Element Update::of(const Element& before, double gradient, const Choice& choice)
                     .numbers = numbers_,
                     .gradient = clip_ * gradient,
                     .rate = choice.rate * numbers_.learning_rate,
-                    .decay = choice.decay * numbers_.weight_decay};
+                    .decay = choice.decay * numbers_.weight_decay,
+                    .beta1 = narrow(optimizer_.beta1),
+                    .beta2 = narrow(optimizer_.beta2)};
   switch (choice.type) {
     case OptimizerType::adamw: return adamw(before, terms);
     case OptimizerType::lion: return lion(before, terms);
