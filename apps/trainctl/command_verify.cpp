@@ -217,17 +217,19 @@ class VerifyRun {
                                 true};
   }
 
+  WordRow suspects() const { return without_implied(suspect_words(rows(false), rows(true))); }
+
   /// Where several words are common to what differs, the plainest such layout runs without each of
   /// them: those without which it still differs are not the cause.
   void narrow(VerifyOutput& output) {
     const Ran* plain = plainest();
     if (command_.through_checkpoint || plain == nullptr || !plain->choice) return;
-    if (rows(true).empty() || common_to_different().size() < 2) return;
+    if (rows(true).empty() || suspects().size() < 2) return;
     LayoutChoice choice = *plain->choice;
     std::vector<Settings> words = plain->words;
-    output.begin_narrowing(plain->name, common_to_different());
-    for (const std::string& word : common_to_different()) {
-      const WordRow left = common_to_different();
+    output.begin_narrowing(plain->name, suspects());
+    for (const std::string& word : suspects()) {
+      const WordRow left = suspects();
       const bool is_left = std::find(left.begin(), left.end(), word) != left.end();
       if (left.size() < 2 || stop_signal() != 0) return;
       if (is_left) try_without(word, choice, words, output);

@@ -190,6 +190,9 @@ TEST_CASE("what differs has words in common that nothing equal has") {
   const std::vector<WordRow> both{{"tp", "gpipe", "offload"}};
   CHECK(common_together(both, {{"gpipe", "tp"}, {"offload"}}) == WordRow{"gpipe", "offload"});
   CHECK(common_together(both, {{"gpipe", "tp", "offload"}}).empty());
+  CHECK(suspect_words(with, {{"tp", "pp"}}) == WordRow{"recompute"});
+  CHECK(suspect_words(both, {{"gpipe", "tp"}, {"offload"}}) == both.front());
+  CHECK(suspect_words(both, {{"gpipe", "tp", "offload"}}).empty());
   const LayoutChoice choice = parse_layouts("tp2sp+dp4+m2+zero3+sliced", 0).front();
   CHECK(choice.said() ==
         WordRow{"tp", "tp2", "dp", "dp4", "sp", "m2", "zero", "zero3", "recompute", "sliced"});

@@ -195,6 +195,12 @@ WordRow common_words(const std::vector<WordRow>& with, const std::vector<WordRow
   return common;
 }
 
+WordRow suspect_words(const std::vector<WordRow>& with, const std::vector<WordRow>& without) {
+  const WordRow apart = common_words(with, without);
+  if (!apart.empty()) return apart;
+  return common_together(with, without).empty() ? WordRow{} : common_words(with, {});
+}
+
 WordRow common_together(const std::vector<WordRow>& with, const std::vector<WordRow>& without) {
   const auto is_apart = [&](const WordRow& words) {
     return std::none_of(without.begin(), without.end(), [&](const WordRow& row) {

@@ -32,6 +32,10 @@ std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
 /// The words that all of `with` and none of `without` have, in the order of the first.
 WordRow common_words(const std::vector<WordRow>& with, const std::vector<WordRow>& without);
 
+/// The words of which some may be why `with` is not `without`: common_words; where there are none,
+/// all that `with` has in common, if no row of `without` has them all.
+WordRow suspect_words(const std::vector<WordRow>& with, const std::vector<WordRow>& without);
+
 /// The words that all of `with` have, and of those as few as no row of `without` has together: the
 /// first are left out first. Empty: some row of `without` has all of them.
 WordRow common_together(const std::vector<WordRow>& with, const std::vector<WordRow>& without);
