@@ -139,8 +139,9 @@ constexpr OptionKey keys[] = {
     {"precision.initial_loss_scale", "", nullptr, "a comparison finds one that does not overflow"},
     {"precision.min_loss_scale", "16", scales},
     {"precision.loss_scale_growth", "1.5", scales},
-    // With the last one a comparison begins with steps that are skipped.
-    {"precision.loss_scale_backoff", "0.25|0.0009765625", scales},
+    // With the last one, 2^-20, a comparison begins with steps that are skipped, as fast as the
+    // scale may grow. Types that reach farther than fp16 skip none.
+    {"precision.loss_scale_backoff", "0.25|9.5367431640625e-7 precision.compute=fp16", scales},
     {"precision.loss_scale_window", "1|2", scales},
     {"precision.loss_scale_hysteresis", "1", scales},
     {"data.train", "", nullptr, of_files},
