@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "formats/strategy/requested_files.h"
 #include "ops/kernels.h"
+#include "plan/prepare/draft_plan.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
 #include "plan/prices/machine.h"
@@ -121,6 +122,11 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
   const auto& missing = diagnostics.forgiven();
   if (std::count(missing.begin(), missing.end(), "lr_schedule.max_lr") > 0) plan.rates.clear();
   return plan;
+}
+
+Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& site,
+                   Diagnostics& diagnostics) {
+  return draft_plan(config, site, sources, diagnostics);
 }
 
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout,

@@ -36,6 +36,10 @@ struct LayoutSearchRequest {
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
+/// The same for a search of layouts: a draft of the plan (plan/prepare/draft_plan.h).
+Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& site,
+                   Diagnostics& diagnostics);
+
 /// What train.epochs does: the training data is counted, and text tokenised first, as a run does;
 /// or it is not looked at, and the number of steps is unknown (train.steps stays 0).
 enum class Epochs { counted, unknown };

@@ -190,7 +190,8 @@ TEST_CASE("the ledger of a device adds up to its play") {
   const Plan plan = plan_of(config, 8);
   const Machine machine = machine_on(config, 8);
   const auto prices = device_prices(plan, price_list(plan, machine));
-  const TimeEstimate time = estimate_time(plan, prices, simulation_input(plan));
+  SimulationInput input = simulation_input(plan);
+  const TimeEstimate time = estimate_time(plan, prices, input);
   for (const Ledger& ledger : estimate_ledgers(plan, prices)) {
     CHECK(ledger.products > 0);
     CHECK(ledger.tp > 0);

@@ -55,7 +55,7 @@ double least_of_all(const LayoutSearch& search) {
 
 TEST_CASE("a search finds the least of all layouts, from below") {
   const ReadResult whole = small_file({});
-  const ReadResult part = small_file({"parallel.tensor_parallel=2"});
+  const ReadResult part = small_file({"parallel.tensor_parallel=2", "parallel.context_parallel=1"});
   struct Space {
     const ReadResult& read;
     std::int64_t ranks;
@@ -110,21 +110,28 @@ TEST_CASE("the page has every field of a search") {
 
 TEST_CASE("a search that is stopped says how far from the least it may be") {
   const ReadResult read = small_file({});
-  LayoutSearch search = search_of(read, 4, 1);
-  search.stops = [asked = 0]() mutable { return ++asked > 1; };
-  const SearchedLayouts searched = search_layouts(search);
-  CHECK(searched.plays == 8);
-  REQUIRE_FALSE(searched.found.empty());
-  search.stops = {};
+  LayoutSearch search = search_of(read, 4, 0.062);
   const SearchedLayouts whole = search_layouts(search);
-  CHECK(whole.found.front().seconds >= (1 - searched.gap) * searched.found.front().seconds);
+  for (int most = 1; most < 10; ++most) {
+    search.stops = [asked = 0, most]() mutable { return ++asked > most; };
+    const SearchedLayouts searched = search_layouts(search);
+    CHECK(searched.plays + searched.opened <= static_cast<std::size_t>(8 * most));
+    if (searched.found.empty()) {
+      CHECK(searched.left > 0);
+      CHECK(print_search(searched).find("stopped before") != std::string::npos);
+    } else {
+      CHECK(whole.found.front().seconds >= (1 - searched.gap) * searched.found.front().seconds);
+    }
+  }
 }
 
 TEST_CASE("where nothing fits a search tells the reasons, each with the layout that came closest") {
   const ReadResult read = small_file({});
   const SearchedLayouts searched = search_layouts(search_of(read, 2, 0.001));
   CHECK(searched.found.empty());
-  REQUIRE(searched.refused.contains("recompute-memory"));
-  CHECK(searched.refused.at("recompute-memory").message.find("MiB") != std::string::npos);
+  REQUIRE(searched.refused.contains("memory"));
+  const RefusedLayouts& refused = searched.refused.at("memory");
+  CHECK(refused.lacking > 0);
+  CHECK(refused.message.find("MiB more than the limit") != std::string::npos);
   CHECK(print_search(searched).find("none fits") != std::string::npos);
 }

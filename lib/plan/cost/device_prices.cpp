@@ -349,23 +349,29 @@ StagePricesList device_prices(const Plan& plan, const PriceList& list) {
   return prices;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTerms& terms) {
-  const auto prices = device_prices(plan, price_list(plan, machine));
-  Simulation played;
-  const SimulationInput input = one_replica(plan);
-  TimeEstimate time = estimate_time(plan, prices, input, &played);
+PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePricesList& prices) {
+  PlayedStep step{.time = {}, .input = one_replica(plan), .played = {}};
+  step.input.keep_times = step.input.proven = true;
+  TimeEstimate& time = step.time;
+  time = estimate_time(plan, prices, step.input, &step.played);
   const SoftwareFigures& software = machine.software;
   double slowed = 0;
-  for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
-    const int stage = input.ranks[rank].input.stage;
+  for (std::size_t rank = 0; rank < step.input.ranks.size(); ++rank) {
+    const int stage = step.input.ranks[rank].input.stage;
     const double beside = beside_passes(at(plan.stages, stage), *at(prices, stage));
-    const double shared = std::min(beside, played.queues[rank].busy);
+    const double shared = std::min(beside, step.played.queues[rank].busy);
     slowed = std::max(slowed, machine.device.contention * shared + software.sums_rest * beside);
   }
   const double hosts = real(machine.hosts(plan.mesh.world_size()));
   const double apart = 1 + software.jitter * std::log2(std::max(1.0, hosts));
   time.forward_backward = (time.forward_backward + slowed) * apart;
   time.optimizer = time.optimizer * apart + software.fixed;
+  return step;
+}
+
+TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTerms& terms) {
+  const auto prices = device_prices(plan, price_list(plan, machine));
+  TimeEstimate time = play_step(plan, machine, prices).time;
   time.on_device = run_estimate(plan, machine, terms, time.step());
   return time;
 }

@@ -20,8 +20,17 @@ PriceList price_list(const Plan& plan, const Machine& machine);
 /// One for each stage.
 StagePricesList device_prices(const Plan& plan, const PriceList& list);
 
-/// The time of a step by the machine's prices: what was played, the contention of collectives with
-/// the work beside them, and what grows with the number of hosts.
+/// A step as it was played, one rank for each stage: the others do the same in the same time.
+struct PlayedStep {
+  TimeEstimate time;
+  SimulationInput input;  // with the costs of its rows
+  Simulation played;      // with the times of its rows
+};
+/// By the machine's prices: what was played, the contention of collectives with the work beside
+/// them, and what grows with the number of hosts. The rows of `plan` are legal.
+PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePricesList& prices);
+
+/// The time of such a step, and what it means for a run.
 TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTerms& terms);
 
 /// Rates that stand for the machine's prices where one number for each must do: products of a

@@ -120,6 +120,26 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
   return bytes;
 }
 
+std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<int>& blocks) {
+  std::vector<std::int64_t> now(static_cast<std::size_t>(blocks.back()) + 1);
+  std::vector<std::int64_t> most = now;
+  std::int64_t sum = 0;
+  std::int64_t largest = 0;
+  for (const Action& row : rows.schedule) {
+    const bool forward = row.kind == ActionKind::forward;
+    if (!forward && row.kind != ActionKind::backward_input) continue;
+    for (const int unit : blocks) {
+      if (unit < row.begin || unit >= row.end) continue;
+      at(now, unit) += forward ? 1 : -1;
+      sum += forward ? 1 : -1;
+    }
+    if (sum <= largest) continue;
+    largest = sum;
+    most = now;
+  }
+  return most;
+}
+
 ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
   return make_activations(activation_input(plan, stage, forms), at(plan.stages, stage).units);
 }

@@ -40,6 +40,10 @@ struct FormBytes {
 };
 FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form);
 
+/// For each block of the stage the number of micro-batches that it keeps at the moment at which the
+/// stage keeps most, by unit.
+std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<int>& blocks);
+
 /// Whether the plan picks the forms: recompute.select auto.
 bool picks_forms(const RecomputeConfig& recompute);
 /// Whether it also picks which of the first offload.num_layers are on the host.

@@ -427,7 +427,7 @@ std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& pl
   return input.cost;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput input,
+TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& input,
                            Simulation* simulation) {
   TimeEstimate time;
   for (const auto& stage : prices) time.optimizer = std::max(time.optimizer, stage->optimizer());
@@ -445,7 +445,8 @@ TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, Simu
 }
 
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
-  return estimate_time(plan, rate_prices(plan, rates), simulation_input(plan));
+  SimulationInput input = simulation_input(plan);
+  return estimate_time(plan, rate_prices(plan, rates), input);
 }
 
 }  // namespace trainctl

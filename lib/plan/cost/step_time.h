@@ -116,9 +116,9 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 /// The head computes its gradients in F and touches its logits four times. The update reads and
 /// writes once everything that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
-/// The same by other prices, of ranks without their costs (simulation_input); `simulation`, if
-/// given, becomes what was played.
-TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput ranks,
+/// The same by other prices, of ranks that get their costs here (simulation_input); `simulation`,
+/// if given, becomes what was played.
+TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& ranks,
                            Simulation* simulation = nullptr);
 
 }  // namespace trainctl

@@ -1,6 +1,7 @@
 #include "plan/prepare/make_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/at.h"
@@ -8,9 +9,11 @@
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
+#include "plan/cost/lay_moves.h"
 #include "plan/cost/step_time.h"
 #include "plan/generators/generators.h"
 #include "plan/gradients/slices.h"
+#include "plan/prepare/draft_plan.h"
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"
 #include "plan/prepare/runnable.h"
@@ -200,6 +203,7 @@ void set_schedule(Plan& plan, int stage, const Config& config) {
   rows.slots = peak_microbatches(rows.schedule);
 }
 
+/// A stage whose rows are not refined yet.
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
@@ -221,7 +225,6 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   measure_slices(rows.shards, rows.parameters, rows.flat);
   set_schedule(plan, stage, config);
   rows.forms = given_forms(plan, stage, config.recompute, config.offload);
-  lay_out(plan, stage, move_config(config), rows);
 }
 
 /// What is gathered stays for one use: the slots of a step are sure to have room for that.
@@ -233,14 +236,19 @@ void set_forward(Plan& plan, int stage) {
       gather_freed(refine(schedule_forward_only(input), input, {}, reads), reads, 0);
 }
 
-/// What follows from the rows and tables of all stages.
-void estimate(Plan& plan, const Config& config) {
+/// What the rows and tables of all stages send and hold.
+void estimate_stages(Plan& plan, const Config& config) {
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
     rows.communication =
         estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
     rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
   }
+}
+
+/// What follows from the rows and tables of all stages.
+void estimate(Plan& plan, const Config& config) {
+  estimate_stages(plan, config);
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
   if (const auto machine = machine_of(config.cluster, plan.mesh.world_size())) {
     plan.time = estimate_time(plan, *machine, run_terms(config));
@@ -279,20 +287,47 @@ void add_smaller(Plan& plan, const Config& config) {
   plan.smaller = std::move(smaller);
 }
 
-}  // namespace
-
-Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
-               Diagnostics& diagnostics) {
+/// The sizes and the layers of each stage; none where a rule is broken.
+std::optional<Plan> begin_plan(const Config& config, const Site& site, const SourceMap& sources,
+                               Diagnostics& diagnostics) {
   require(site.world_size >= 1 && site.world_size <= (std::int64_t{1} << 24), ExitCode::usage,
           "a world of " + std::to_string(site.world_size) + " ranks is not from 1 to 16777216");
   Check check(sources, diagnostics);
   const Facts facts(config, site);
   StageMap map = check_rules(facts, check);
-  if (diagnostics.has_errors()) return {};
-
+  if (diagnostics.has_errors()) return std::nullopt;
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
-  for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
+  return plan;
+}
+
+}  // namespace
+
+Plan draft_plan(const Config& config, const Site& site, const SourceMap& sources,
+                Diagnostics& diagnostics) {
+  std::optional<Plan> begun = begin_plan(config, site, sources, diagnostics);
+  if (!begun) return {};
+  Plan plan = std::move(*begun);
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    add_stage(plan, stage, config);
+    StagePlan& rows = at(plan.stages, stage);
+    ScheduleInput input = schedule_input(plan, stage);
+    input.forms = rows.forms;
+    lay_moves(plan, input, move_config(config), rows, nullptr);
+  }
+  estimate_stages(plan, config);
+  return plan;
+}
+
+Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
+               Diagnostics& diagnostics) {
+  std::optional<Plan> begun = begin_plan(config, site, sources, diagnostics);
+  if (!begun) return {};
+  Plan plan = std::move(*begun);
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    add_stage(plan, stage, config);
+    lay_out(plan, stage, move_config(config), at(plan.stages, stage));
+  }
   if (picks_forms(config.recompute)) pick_forms(plan, config, sources, diagnostics);
   if (diagnostics.has_errors()) return {};
   for (int stage = 0; stage < plan.map.stages; ++stage) set_forward(plan, stage);

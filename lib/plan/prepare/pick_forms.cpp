@@ -94,28 +94,6 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
   return best;
 }
 
-/// For each block of the stage the number of micro-batches that it keeps at the moment at which the
-/// stage keeps most.
-std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<int>& blocks) {
-  std::vector<std::int64_t> now(static_cast<std::size_t>(blocks.back()) + 1);
-  std::vector<std::int64_t> most = now;
-  std::int64_t sum = 0;
-  std::int64_t largest = 0;
-  for (const Action& row : rows.schedule) {
-    const bool forward = row.kind == ActionKind::forward;
-    if (!forward && row.kind != ActionKind::backward_input) continue;
-    for (const int unit : blocks) {
-      if (unit < row.begin || unit >= row.end) continue;
-      at(now, unit) += forward ? 1 : -1;
-      sum += forward ? 1 : -1;
-    }
-    if (sum <= largest) continue;
-    largest = sum;
-    most = now;
-  }
-  return most;
-}
-
 /// A choice for some blocks of a stage, the last of which has been added last.
 struct Choice {
   std::int64_t kept = 0;  // bytes at the peak, where these blocks keep them

@@ -128,8 +128,9 @@ std::string Play::describe(int index) const {
   return text;
 }
 
-Simulation simulate(const SimulationInput& input) {
-  Simulation result;
+namespace {
+
+void prove_ranks(const SimulationInput& input, Simulation& result) {
   const std::vector<BucketSum> no_buckets;
   const std::vector<ReadBlock> no_gathers;
   std::map<std::pair<int, const Action*>, bool> proven;  // replicas share their rows
@@ -145,6 +146,13 @@ Simulation simulate(const SimulationInput& input) {
     if (mine.rows.empty()) continue;
     proven[{mine.input.stage, mine.rows.data()}] = result.violations.size() == before;
   }
+}
+
+}  // namespace
+
+Simulation simulate(const SimulationInput& input) {
+  Simulation result;
+  if (!input.proven) prove_ranks(input, result);
   Play play(input);
   play.find_unmatched(result.violations);
   if (play.run()) {

@@ -33,6 +33,7 @@ struct SimulationInput {
   /// message (asked for the receive). Waits and send rows themselves take no time.
   std::function<double(const RankRows&, const Action&)> cost;
   bool keep_times = false;  // fill Simulation::times
+  bool proven = false;      // the rows are known to be legal: they are only played
   /// Per stage, the blocks of gathered parameters; no entry means no gathers.
   std::vector<std::vector<ReadBlock>> gathers{};
   /// Seconds of what a row has on its way to other ranks when it is over (Action::sends_rows).

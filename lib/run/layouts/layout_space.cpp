@@ -1,6 +1,8 @@
 #include "run/layouts/layout_space.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace trainctl {
 
@@ -24,19 +26,75 @@ Sizes sizes_of(bool free, std::int64_t given, std::int64_t number, std::int64_t 
   return free ? divisors(number, most) : Sizes{given};
 }
 
+/// The four pairs of first and last stage with the smallest largest stage: `chunks` divides each,
+/// and the stages between them are alike.
+void add_unequal(std::int64_t layers, RankLayout layout, std::vector<RankLayout>& all) {
+  constexpr std::size_t most = 4;
+  std::vector<std::pair<std::int64_t, RankLayout>> pairs;  // by the largest stage
+  const std::int64_t between = layout.stages - 2;
+  const std::int64_t step = layout.chunks;
+  for (std::int64_t first = step; first < layers; first += step) {
+    for (std::int64_t last = step; first + last <= layers; last += step) {
+      const std::int64_t rest = layers - first - last;
+      const bool fits = between == 0 ? rest == 0 : rest > 0 && rest % (between * step) == 0;
+      const std::int64_t middle = between == 0 ? 0 : rest / between;
+      if (!fits || (first == last && (between == 0 || middle == first))) continue;
+      layout.first_layers = first;
+      layout.last_layers = last;
+      pairs.emplace_back(std::max({first, last, middle}), layout);
+    }
+  }
+  std::ranges::stable_sort(pairs, {}, &std::pair<std::int64_t, RankLayout>::first);
+  for (std::size_t i = 0; i < std::min(most, pairs.size()); ++i) all.push_back(pairs[i].second);
+}
+
+/// The ways in which `layers` lie on the stages and chunks of `layout`.
+std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout& layout) {
+  if (!free) return {layout};
+  std::vector<RankLayout> all;
+  const std::int64_t places = layout.stages * layout.chunks;
+  for (const bool embedding : {false, true}) {
+    for (const bool loss : {false, true}) {
+      const std::int64_t counted = layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
+      if (counted % places != 0 || (layout.stages == 1 && (embedding || loss))) continue;
+      RankLayout& one = all.emplace_back(layout);
+      one.counts_embedding = embedding;
+      one.counts_loss = loss;
+    }
+  }
+  if (layout.stages > 1) add_unequal(layers, layout, all);
+  if (layout.chunks > 1) return all;
+  std::vector<RankLayout> different;
+  for (const RankLayout& one : all) {
+    const bool known = std::ranges::any_of(different, [&](const RankLayout& other) {
+      return std::ranges::all_of(
+          std::to_array({std::int64_t{0}, std::int64_t{1}, layout.stages - 1}),
+          [&](std::int64_t stage) {
+            return layers_of(one, layers, stage).all == layers_of(other, layers, stage).all;
+          });
+    });
+    if (!known) different.push_back(one);
+  }
+  return different;
+}
+
 /// Adds the layouts with the sizes that `layout` has of tp, cp, ep and the stages.
 void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replicas,
-                 RankLayout layout, std::vector<RankLayout>& all) {
+                 const RankLayout& sizes, std::vector<RankLayout>& all) {
   const std::int64_t layers = config.model.num_layers;
   const std::int64_t batch = config.train.global_batch_size;
-  if (layers % layout.stages != 0 || batch % replicas != 0) return;
-  const bool shares = replicas * layout.context_parallel > 1;
-  const Sizes chunks = sizes_of(free.chunks && layout.stages > 1,
-                                free.chunks ? 1 : config.parallel.virtual_pipeline_stages,
-                                layers / layout.stages, most_chunks);
+  if (sizes.stages > layers || batch % replicas != 0) return;
+  const bool shares = replicas * sizes.context_parallel > 1;
+  std::vector<RankLayout> cuts;
+  const std::int64_t chunks = free.chunks ? 1 : config.parallel.virtual_pipeline_stages;
+  const std::int64_t most =
+      free.chunks && sizes.stages > 1 ? std::min(most_chunks, layers / sizes.stages) : chunks;
+  for (RankLayout one = sizes; one.chunks <= most; ++one.chunks) {
+    if (one.chunks < chunks) continue;
+    for (const RankLayout& cut : cuts_of(layers, free.cut, one)) cuts.push_back(cut);
+  }
   const std::int64_t given = config.train.micro_batch_size.value_or(1);
-  for (const std::int64_t chunk : chunks) {
-    layout.chunks = chunk;
+  for (RankLayout layout : cuts) {
     for (const std::int64_t size :
          sizes_of(free.micro_batch, given, batch / replicas, most_micro_batch)) {
       layout.micro_batch_size = size;
@@ -63,6 +121,10 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources) {
   free.optimizer = is_free("parallel.parallel_optimizer.enable") &&
                    is_free("parallel.parallel_optimizer.optimizer_level");
   free.recompute = is_free("recompute.enable");
+  free.cut = std::ranges::all_of(
+      std::to_array({"first_stage_layers", "last_stage_layers", "account_for_embedding",
+                     "account_for_loss", "layout", "offset"}),
+      [&](const char* key) { return is_free((std::string("parallel.pipeline.") + key).c_str()); });
   return free;
 }
 
@@ -104,6 +166,13 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
   parallel.virtual_pipeline_stages = layout.chunks;
   if (free.sequence) parallel.sequence_parallel = layout.tensor_parallel > 1;
   if (free.micro_batch) changed.train.micro_batch_size = layout.micro_batch_size;
+  if (free.cut) {
+    PipelineConfig& pipeline = parallel.pipeline;
+    pipeline.account_for_embedding = layout.counts_embedding;
+    pipeline.account_for_loss = layout.counts_loss;
+    if (layout.first_layers > 0) pipeline.first_stage_layers = layout.first_layers;
+    if (layout.last_layers > 0) pipeline.last_stage_layers = layout.last_layers;
+  }
   if (!free.optimizer) return changed;
   constexpr OptimizerLevel levels[] = {OptimizerLevel::level1, OptimizerLevel::level1,
                                        OptimizerLevel::level2, OptimizerLevel::level3};
@@ -113,6 +182,27 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
     parallel.parallel_optimizer.optimizer_level = levels[layout.optimizer_level];
   }
   return changed;
+}
+
+StageLayers layers_of(const RankLayout& layout, std::int64_t layers, std::int64_t stage) {
+  const auto chunks = static_cast<double>(layout.chunks);
+  const bool first = stage == 0;
+  const bool last = stage == layout.stages - 1;
+  if (layout.first_layers > 0) {
+    const std::int64_t ends = layout.first_layers + layout.last_layers;
+    const std::int64_t between = std::max<std::int64_t>(1, layout.stages - 2);
+    const auto all = static_cast<double>(first  ? layout.first_layers
+                                         : last ? layout.last_layers
+                                                : (layers - ends) / between);
+    return {all, all / chunks};
+  }
+  const double embedding = layout.counts_embedding ? 1 : 0;
+  const double loss = layout.counts_loss ? 1 : 0;
+  const double all =
+      (static_cast<double>(layers) + embedding + loss) / static_cast<double>(layout.stages);
+  const double fewer = first ? embedding : 0;
+  return {all - fewer - (last ? loss : 0),
+          all / chunks - fewer - (last && layout.chunks == 1 ? loss : 0)};
 }
 
 std::string layout_text(const RankLayout& layout, std::int64_t world) {
@@ -129,6 +219,12 @@ std::string layout_text(const RankLayout& layout, std::int64_t world) {
   text += (text.empty() ? "" : " ") + std::string("micro-batch ") +
           std::to_string(layout.micro_batch_size);
   if (layout.optimizer_level > 0) text += " level" + std::to_string(layout.optimizer_level);
+  if (layout.counts_embedding) text += " embedding as a layer";
+  if (layout.counts_loss) text += " loss as a layer";
+  if (layout.first_layers > 0) {
+    text += " first " + std::to_string(layout.first_layers) + " last " +
+            std::to_string(layout.last_layers);
+  }
   return text;
 }
 

@@ -16,6 +16,9 @@ struct RankLayout {
   std::int64_t stages = 1, chunks = 1;  // of the pipeline, and per stage
   std::int64_t micro_batch_size = 1;
   int optimizer_level = 0;  // of the parallel optimizer; 0: off
+  // Whether embedding and loss count as a layer each where layers are divided among stages.
+  bool counts_embedding = false, counts_loss = false;
+  std::int64_t first_layers = 0, last_layers = 0;  // of these stages; 0: as the others
   auto operator<=>(const RankLayout&) const = default;
 };
 
@@ -23,15 +26,24 @@ struct RankLayout {
 struct FreeKeys {
   bool tensor = false, sequence = false, context = false, experts = false, stages = false;
   bool chunks = false, micro_batch = false, optimizer = false, recompute = false;
+  bool cut = false;  // how many layers each stage has
 };
 FreeKeys free_keys(const Config& config, const SourceMap& sources);
 
 /// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
+/// Stages have as many layers each, embedding and loss counted or not, or the first and the last
+/// one have other numbers: of these pairs the four with the smallest largest stage.
 std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
 
 /// The configuration in the layout. Sequence parallelism is on where tensor parallelism is, unless
 /// it is given.
 Config with_layout(const Config& config, const FreeKeys& free, const RankLayout& layout);
+
+/// Of a stage: its layers, and those of its first chunk.
+struct StageLayers {
+  double all = 0, first = 0;
+};
+StageLayers layers_of(const RankLayout& layout, std::int64_t layers, std::int64_t stage);
 
 /// "tp 2 pp 4 x 2 dp 8 micro-batch 1 level2", without sizes of 1.
 std::string layout_text(const RankLayout& layout, std::int64_t world);

@@ -56,6 +56,10 @@ void write_layout(JsonText& json, const FoundLayout& one, const SearchedLayouts&
   json.member("virtual_pipeline_stages", layout.chunks);
   json.member("micro_batch_size", layout.micro_batch_size);
   json.member("optimizer_level", layout.optimizer_level);
+  json.member("account_for_embedding", layout.counts_embedding);
+  json.member("account_for_loss", layout.counts_loss);
+  json.member("first_stage_layers", layout.first_layers);
+  json.member("last_stage_layers", layout.last_layers);
   json.member("recompute_auto", one.repeats);
   json.member("seconds", one.seconds);
   json.member("bytes", one.bytes);
@@ -75,10 +79,10 @@ std::string print_search(const SearchedLayouts& searched) {
                      grouped_count(searched.world, "rank") + ", memory limit " +
                      printed("%.4g", searched.memory_limit) +
                      " GiB: " + format_grouped(static_cast<std::int64_t>(searched.plays)) +
-                     " planned, " + format_grouped(static_cast<std::int64_t>(searched.opened)) +
-                     " of them again with recompute.select auto\n";
+                     " drafted, " + format_grouped(static_cast<std::int64_t>(searched.opened)) +
+                     " planned\n";
   if (searched.found.empty()) {
-    text += "none fits\n";
+    text += searched.left > 0 ? "stopped before a layout that fits was found\n" : "none fits\n";
   } else {
     const FoundLayout& best = searched.found.front();
     text += "best\n" + layout_line(best, searched) + "\n  " +
@@ -97,7 +101,7 @@ std::string print_search(const SearchedLayouts& searched) {
     text += "frontier: less memory takes longer\n";
     for (const FoundLayout& one : searched.frontier) text += layout_line(one, searched) + "\n";
   }
-  if (!searched.refused.empty()) text += "refused, and the one that could have been fastest\n";
+  if (!searched.refused.empty()) text += "refused, and the one that came closest\n";
   for (const auto& [code, refused] : searched.refused) {
     text += "  " + padded(code, 20) + padded_left(format_grouped(refused.count), 8) + "  " +
             layout_text(refused.nearest.layout, searched.world) + ", at least " +

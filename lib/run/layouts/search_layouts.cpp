@@ -10,16 +10,15 @@
 #include "base/parallel_for.h"
 #include "base/units.h"
 #include "plan/cost/device_prices.h"
-#include "plan/cost/estimate.h"
-#include "plan/rules/resolve.h"
-#include "plan/tables/model.h"
+#include "plan/cost/least_needs.h"
+#include "run/layouts/layout_bound.h"
 #include "run/prepare.h"
 
 namespace trainctl {
 
 namespace {
 
-enum class Step { bounded, played, opened };
+enum class Step { bounded, drafted, planned };
 
 /// A layout on its way; its bound grows with each step.
 struct Open {
@@ -34,70 +33,36 @@ struct IsLater {
 };
 
 struct Outcome {
-  std::string code, message;  // of the error; "": it is planned
-  double seconds = 0;
+  std::string code, message;  // why it is refused; "": it is not
+  std::int64_t lacking = 0;   // bytes over the limit
+  double seconds = 0;         // of a draft: at least
   std::int64_t bytes = 0;
-};
-
-/// The most operations a second that any product or attention has on the device.
-double highest_rate(const Machine& machine, DType type) {
-  const DeviceFigures& device = machine.device;
-  const ProductFigures& products = *products_of(device, type);
-  double share = 0;
-  for (const ProductTile& tile : products.tiles) {
-    share = std::max(share, products.reached * tile.quality);
-  }
-  for (const auto& [name, kernel] : device.attention) {
-    share = std::max(share, kernel.forward * std::max(1.0, kernel.backward) *
-                                std::max(1.0, machine.software.attention_speed));
-  }
-  return products.peak * share * device.sustained;
-}
-
-/// What the passes of one layer of a rank take with one micro-batch, at least.
-struct LayerSeconds {
-  double forward = 0, all = 0;
+  bool repeats = false;  // of a draft: something must be made again
 };
 
 class Search {
  public:
-  explicit Search(const LayoutSearch& search)
-      : search_(search), free_(free_keys(search.config, search.sources)) {
+  Search(const LayoutSearch& search, const Machine& machine)
+      : search_(search),
+        free_(free_keys(search.config, search.sources)),
+        machine_(machine),
+        bound_(search, free_, machine) {
     result_.world = search.site.world_size;
     result_.memory_limit = search.memory_limit;
     result_.free = free_;
-    const ModelShape model = model_shape(search.config.model, search.config.moe);
-    const auto tokens = search.config.train.global_batch_size * model.seq_length;
-    const FlopsEstimate all = estimate_flops(model, tokens);
-    const auto machine = machine_of(search.config.cluster, result_.world);
-    const bool fp32 = resolve_compute(search.config.precision) == ComputeType::fp32;
-    const DType type = fp32 ? DType::f32 : DType::bf16;
-    if (!machine || products_of(machine->device, type) == nullptr) return;  // a rule tells it
-    ideal_ = all.total() / (highest_rate(*machine, type) * static_cast<double>(result_.world));
-    double least = all.total();
-    double most = 0;
-    for (int unit = 1; unit <= model.layers; ++unit) {
-      const double one = estimate_flops(model, tokens, {{unit, unit + 1}}).total();
-      least = std::min(least, one);
-      most = std::max(most, one);
-    }
-    alike_ = least == most;
-    layers_share_ = least * static_cast<double>(model.layers) / all.total();
-    // Where W lies apart it fills the end of a step, and F alone comes before a last stage begins.
-    const PipelineScheduler scheduler = search.config.parallel.pipeline.scheduler;
-    in_turns_ =
-        !search.config.parallel.delay_wgrad_compute &&
-        (scheduler == PipelineScheduler::one_f_one_b || scheduler == PipelineScheduler::gpipe);
-    if (!in_turns_) layers_share_ /= 3;
   }
 
   SearchedLayouts run() {
     const std::vector<RankLayout> space = layouts_of(search_.config, free_, result_.world);
     result_.space = space.size();
     for (std::size_t number = 0; number < space.size(); ++number) {
-      heap_.push({{.layout = space[number], .bound = least_seconds(space[number])},
-                  Step::bounded,
-                  number});
+      const FoundLayout one{.layout = space[number], .bound = bound_.seconds(space[number])};
+      const std::int64_t lacking = bound_.state_bytes(one.layout) - limit();
+      if (lacking > 0) {
+        refuse(memory_outcome("states need at least ", lacking), one);
+      } else {
+        heap_.push({one, Step::bounded, number});
+      }
     }
     while (!heap_.empty() && !is_done() && !(search_.stops && search_.stops())) {
       open_next();
@@ -113,8 +78,8 @@ class Search {
     const auto now = std::chrono::steady_clock::now();
     if (!search_.tell || now - told_ < between) return;
     told_ = now;
-    std::string line =
-        std::to_string(result_.plays) + " of " + std::to_string(result_.space) + " layouts planned";
+    std::string line = std::to_string(result_.plays) + " of " + std::to_string(result_.space) +
+                       " layouts drafted, " + std::to_string(result_.opened) + " planned";
     if (!result_.found.empty() && !heap_.empty()) {
       const double gap = 1 - heap_.top().found.bound / best();
       line += "; best " + format_seconds(best()) + " " +
@@ -128,68 +93,62 @@ class Search {
     return !result_.found.empty() && heap_.top().found.bound >= (1 - search_.gap) * best();
   }
 
-  /// Of the operations of the model on all ranks, or where all layers are alike of its layers as
-  /// they are priced. Before the last stage begins and after it ends one chunk of each other stage
-  /// passes a micro-batch.
-  double least_seconds(const RankLayout& layout) {
-    const std::int64_t replicas =
-        result_.world / (layout.tensor_parallel * layout.context_parallel * layout.stages);
-    const double batches = static_cast<double>(search_.config.train.global_batch_size) /
-                           static_cast<double>(replicas * layout.micro_batch_size);
-    const double before =
-        static_cast<double>(layout.stages - 1) / static_cast<double>(layout.chunks);
-    const double ideal = ideal_ * (1 + layers_share_ * before / batches);
-    if (!alike_) return ideal;
-    const LayerSeconds layer = layer_seconds(layout);
-    const double pass = in_turns_ ? layer.all : layer.forward;
-    const double layers =
-        static_cast<double>(search_.config.model.num_layers) / static_cast<double>(layout.stages);
-    return std::max(ideal, layers * (batches * layer.all + before * pass));
+  std::int64_t limit() const {
+    return static_cast<std::int64_t>(search_.memory_limit * (std::int64_t{1} << 30));
   }
 
-  /// Of a plan of one layer on as few ranks as hold it, where groups lie as in any first stage.
-  LayerSeconds layer_seconds(const RankLayout& layout) {
-    RankLayout alone = layout;
-    alone.stages = alone.chunks = 1;
-    alone.optimizer_level = 0;
-    const auto known = layers_.find(alone);
-    if (known != layers_.end()) return known->second;
-    LayerSeconds& layer = layers_[alone];
-    Config config = config_of(search_, {.layout = alone});
-    config.model.num_layers = 1;
-    config.train.global_batch_size = alone.micro_batch_size * alone.expert_parallel;
-    config.recompute.enable = config.offload.enable = false;
-    Site site = search_.site;
-    site.world_size = alone.tensor_parallel * alone.context_parallel * alone.expert_parallel;
-    site.ranks_per_host = std::min(site.ranks_per_host, site.world_size);
-    Diagnostics found;
-    const Plan plan = prepare(config, search_.sources, site, Purpose::plan, found);
-    if (found.has_errors()) return layer;
-    const auto machine = machine_of(config.cluster, site.world_size);
-    const auto prices = device_prices(plan, price_list(plan, *machine));
-    const UnitTimes times = prices.front()->units(1);
-    layer = {times.forward.layer, times.forward.layer + times.input.layer + times.weight.layer};
-    return layer;
+  Outcome memory_outcome(const std::string& what, std::int64_t lacking) const {
+    return {.code = "memory",
+            .message = what + format_bytes(limit() + lacking) + " per rank, " +
+                       format_bytes(lacking) + " more than the limit",
+            .lacking = lacking};
   }
 
-  Outcome plan(const RankLayout& layout, bool picks) const {
-    const Config config = config_of(search_, {.layout = layout, .repeats = picks});
-    Outcome outcome;
+  Outcome next_of(const Open& open) const {
     try {
-      Diagnostics found;
-      const Plan plan = prepare(config, search_.sources, search_.site, Purpose::plan, found);
-      for (const Diagnostic& one : found.list()) {
-        if (one.severity != Severity::error || !outcome.code.empty()) continue;
-        outcome.code = one.code;
-        outcome.message = one.message;
-      }
-      if (!outcome.code.empty()) return outcome;
-      outcome.seconds = plan.time->step();
-      outcome.bytes = plan.most_memory().device();
+      return open.step == Step::bounded ? draft(open.found) : plan(open.found);
     } catch (const Error& error) {
-      outcome.code = "internal";
-      outcome.message = error.what();
+      return {.code = "internal", .message = error.what()};
     }
+  }
+
+  static bool refused(const Diagnostics& found, Outcome& outcome) {
+    for (const Diagnostic& one : found.list()) {
+      if (one.severity != Severity::error || !outcome.code.empty()) continue;
+      outcome.code = one.code;
+      outcome.message = one.message;
+    }
+    return !outcome.code.empty();
+  }
+
+  Outcome draft(const FoundLayout& one) const {
+    const Config config = config_of(search_, one);
+    Outcome outcome;
+    Diagnostics found;
+    const Plan draft = prepare_draft(config, search_.sources, search_.site, found);
+    if (refused(found, outcome)) return outcome;
+    const std::optional<std::int64_t> limit_of_forms =
+        free_.recompute ? std::optional(limit()) : std::nullopt;
+    const LeastNeeds needs = least_needs(draft, config, machine_, limit_of_forms);
+    outcome.seconds = needs.seconds;
+    outcome.bytes = needs.bytes;
+    outcome.repeats = needs.repeats;
+    outcome.lacking =
+        free_.recompute ? needs.lacking : std::max<std::int64_t>(0, needs.bytes - limit());
+    if (outcome.lacking == 0) return outcome;
+    return memory_outcome("stage " + std::to_string(needs.stage) + " needs at least ",
+                          outcome.lacking);
+  }
+
+  Outcome plan(const FoundLayout& one) const {
+    const Config config = config_of(search_, one);
+    Outcome outcome;
+    Diagnostics found;
+    const Plan plan = prepare(config, search_.sources, search_.site, Purpose::plan, found);
+    if (refused(found, outcome)) return outcome;
+    outcome.seconds = plan.time->step();
+    outcome.bytes = plan.most_memory().device();
+    outcome.lacking = std::max<std::int64_t>(0, outcome.bytes - limit());
     return outcome;
   }
 
@@ -204,44 +163,59 @@ class Search {
     std::vector<Outcome> outcomes(next.size());
     parallel_for(std::ssize(next), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        outcomes[i] = plan(next[i].found.layout, next[i].step == Step::played);
+        outcomes[i] = next_of(next[i]);
       }
     });
     for (std::size_t i = 0; i < next.size(); ++i) take(next[i], outcomes[i]);
   }
 
   void take(Open& open, const Outcome& outcome) {
-    const bool played = open.step == Step::played;
-    ++(played ? result_.opened : result_.plays);
-    open.step = played ? Step::opened : Step::played;
-    if (!outcome.code.empty()) return refuse(outcome.code, outcome.message, open.found);
+    const bool drafted = open.step == Step::bounded;
+    ++(drafted ? result_.plays : result_.opened);
+    if (!outcome.code.empty()) return refuse(outcome, open.found);
+    if (drafted) {
+      open.step = Step::drafted;
+      open.found.repeats = outcome.repeats;
+      open.found.bound = std::max(open.found.bound, outcome.seconds);
+      return heap_.push(std::move(open));
+    }
+    if (outcome.lacking > 0) return repeat(open, outcome);
     open.found.seconds = outcome.seconds;
     open.found.bytes = outcome.bytes;
-    open.found.repeats = played;
-    if (static_cast<double>(outcome.bytes) <= search_.memory_limit * (1 << 30)) {
-      const auto place = std::ranges::upper_bound(
-          result_.found, open.found, [](const FoundLayout& a, const FoundLayout& b) {
-            return std::pair(a.seconds, a.layout) < std::pair(b.seconds, b.layout);
-          });
-      result_.found.insert(place, open.found);
-    } else if (free_.recompute && !played) {
-      open.found.bound = std::max(open.found.bound, outcome.seconds);
-      heap_.push(std::move(open));
-    } else {
-      refuse("memory", "needs " + format_bytes(outcome.bytes) + " per rank", open.found);
-    }
+    const auto place = std::ranges::upper_bound(
+        result_.found, open.found, [](const FoundLayout& a, const FoundLayout& b) {
+          return std::pair(a.seconds, a.layout) < std::pair(b.seconds, b.layout);
+        });
+    result_.found.insert(place, open.found);
   }
 
-  void refuse(const std::string& code, const std::string& message, const FoundLayout& found) {
-    RefusedLayouts& refused = result_.refused[code];
-    if (refused.count == 0 || found.bound < refused.nearest.bound) {
+  /// A plan that does not fit comes again with repeats, or is refused.
+  void repeat(Open& open, const Outcome& outcome) {
+    if (free_.recompute && !open.found.repeats) {
+      open.found.repeats = true;
+      open.found.bound = std::max(open.found.bound, outcome.seconds);
+      return heap_.push(std::move(open));
+    }
+    refuse(memory_outcome("needs ", outcome.lacking), open.found);
+  }
+
+  /// The nearest lacks the least memory, or could have been the fastest.
+  void refuse(const Outcome& outcome, const FoundLayout& found) {
+    RefusedLayouts& refused = result_.refused[outcome.code];
+    const auto rank = [](std::int64_t lacking, const FoundLayout& one) {
+      return std::pair(lacking, one.bound);
+    };
+    if (refused.count == 0 ||
+        rank(outcome.lacking, found) < rank(refused.lacking, refused.nearest)) {
       refused.nearest = found;
-      refused.message = message;
+      refused.lacking = outcome.lacking;
+      refused.message = outcome.message;
     }
     ++refused.count;
   }
 
   void finish() {
+    result_.left = heap_.size();
     if (result_.found.empty()) return;
     const double least = heap_.empty() ? best() : heap_.top().found.bound;
     result_.gap = std::max(0.0, 1 - least / best());
@@ -259,9 +233,8 @@ class Search {
     Diagnostics none;
     const Plan plan =
         prepare(config_of(search_, found), search_.sources, search_.site, Purpose::plan, none);
-    const auto machine = machine_of(search_.config.cluster, result_.world);
     Ledger mean;
-    const auto ledgers = estimate_ledgers(plan, device_prices(plan, price_list(plan, *machine)));
+    const auto ledgers = estimate_ledgers(plan, device_prices(plan, price_list(plan, machine_)));
     for (const LedgerEntry& entry : ledger_entries) {
       for (const Ledger& one : ledgers) {
         mean.*entry.seconds += one.*entry.seconds / static_cast<double>(ledgers.size());
@@ -272,19 +245,20 @@ class Search {
 
   const LayoutSearch& search_;
   FreeKeys free_;
-  bool alike_ = false;     // all layers
-  bool in_turns_ = false;  // F and B end a step in turns, W with B
-  std::map<RankLayout, LayerSeconds> layers_;
+  const Machine& machine_;
+  LayoutBound bound_;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
-  double ideal_ = 0;         // seconds of all operations, nothing else
-  double layers_share_ = 0;  // of them, the layers, if each had as few as the smallest
   std::priority_queue<Open, std::vector<Open>, IsLater> heap_;
   SearchedLayouts result_;
 };
 
 }  // namespace
 
-SearchedLayouts search_layouts(const LayoutSearch& search) { return Search(search).run(); }
+SearchedLayouts search_layouts(const LayoutSearch& search) {
+  const auto machine = machine_of(search.config.cluster, search.site.world_size);
+  require(machine.has_value(), ExitCode::config, "cluster.device cannot be read");
+  return Search(search, *machine).run();
+}
 
 Config config_of(const LayoutSearch& search, const FoundLayout& found) {
   const FreeKeys free = free_keys(search.config, search.sources);

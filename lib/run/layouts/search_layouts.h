@@ -40,14 +40,16 @@ struct FoundLayout {
 /// Layouts that were refused for one reason.
 struct RefusedLayouts {
   std::int64_t count = 0;
-  FoundLayout nearest;  // the one that could have been fastest
-  std::string message;  // about it
+  FoundLayout nearest;       // the one that lacks the least memory, or could have been fastest
+  std::int64_t lacking = 0;  // bytes that it lacks
+  std::string message;       // about it
 };
 
 struct SearchedLayouts {
   std::size_t space = 0;              // layouts whose sizes divide
-  std::size_t plays = 0;              // planned without repeats
-  std::size_t opened = 0;             // planned with the forms of recompute.select auto
+  std::size_t plays = 0;              // drafted
+  std::size_t opened = 0;             // planned: with recompute.select auto if that is needed
+  std::size_t left = 0;               // neither planned nor refused
   double gap = 0;                     // that is proven; 0: none is faster
   std::vector<FoundLayout> found;     // that fit, the fastest first
   std::vector<FoundLayout> frontier;  // of these, those that no other beats in seconds and bytes
@@ -57,11 +59,11 @@ struct SearchedLayouts {
   FreeKeys free;
 };
 
-/// Layouts are planned in the order of a lower bound of their seconds: first their operations at
-/// the highest rates of the device, with the bubble of their stages, then a plan in which nothing
-/// is made again. Where that needs more memory than there is, it is planned with
-/// recompute.select auto. Threads of parallel_for share the plans; the answer does not depend on
-/// their number.
+/// Layouts are taken in the order of a lower bound of their seconds: first the operations of their
+/// stages (layout_bound.h), then what a draft needs at least within the limit
+/// (plan/cost/least_needs.h). The one with the least is planned: with recompute.select auto where
+/// that needs repeats, or where its plan without them does not fit. Threads of parallel_for share
+/// the work; the answer does not depend on their number.
 SearchedLayouts search_layouts(const LayoutSearch& search);
 
 /// The configuration of a layout that was found.

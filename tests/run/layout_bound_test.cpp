@@ -1,0 +1,124 @@
+// What a search holds for the least that a layout needs, beside whole plans of the layout.
+#include <algorithm>
+#include <random>
+
+#include "catch.h"
+#include "plan/cost/least_needs.h"
+#include "run/layouts/layout_bound.h"
+#include "run/prepare.h"
+
+using namespace trainctl;
+
+namespace {
+
+/// Models and machines that differ in what bounds must know: ends, kinds of layers, schedules.
+constexpr const char* bounded_files[] = {
+    "model: {num_layers: 8, hidden_size: 256, num_attention_heads: 4, seq_length: 128, "
+    "vocab_size: 1024}\ncluster: {device: cpu-avx2}\n",
+    "model: {family: llama, num_layers: 6, hidden_size: 512, num_attention_heads: 8, "
+    "num_query_groups: 2, seq_length: 512, vocab_size: 32000}\nprecision: {compute: bf16}\n"
+    "cluster: {device: h100-sxm}\n",
+    "model: {num_layers: 10, hidden_size: 512, num_attention_heads: 8, seq_length: 256, "
+    "vocab_size: 8192, tie_word_embeddings: true}\nprecision: {compute: bf16}\n"
+    "cluster: {device: a100-sxm-80}\nparallel: {delay_wgrad_compute: true}\n",
+    "model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 256, "
+    "vocab_size: 8192}\nprecision: {compute: bf16}\ncluster: {device: h100-sxm}\n"
+    "parallel: {pipeline: {scheduler: zb-h1}}\n",
+    "model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 256, "
+    "vocab_size: 8192}\nprecision: {compute: bf16}\ncluster: {device: h100-sxm}\n"
+    "parallel: {pipeline: {scheduler: gpipe}}\n",
+    "model: {family: llama, num_layers: 4, hidden_size: 256, num_attention_heads: 4, "
+    "num_query_groups: 4, seq_length: 128, vocab_size: 1024}\nmoe: {num_experts: 4, router_topk: "
+    "2}\n"
+    "precision: {compute: bf16}\ncluster: {device: h100-sxm}\n",
+};
+
+ReadResult bounded_file(const char* text) {
+  const std::string rest =
+      "train: {steps: 10, global_batch_size: 32}\nlr_schedule: {max_lr: 1.0e-3}\n";
+  ReadResult read = read_config_text(text + rest, "t.yaml", {});
+  forgive_missing(Purpose::plan, read.diagnostics);
+  INFO(render_text(read.diagnostics, false));
+  REQUIRE_FALSE(read.diagnostics.has_errors());
+  return read;
+}
+
+struct Planned {
+  bool fits = false;
+  double seconds = 0;
+  std::int64_t bytes = 0;
+};
+
+Planned planned(const LayoutSearch& search, const FoundLayout& layout, std::int64_t limit) {
+  Diagnostics found;
+  const Plan plan =
+      prepare(config_of(search, layout), search.sources, search.site, Purpose::plan, found);
+  if (found.has_errors()) return {};
+  const std::int64_t bytes = plan.most_memory().device();
+  return {bytes <= limit, plan.time->step(), bytes};
+}
+
+/// Of bounds beside the seconds of plans.
+struct Closeness {
+  int all = 0, near = 0;  // near: at least .97 of them
+};
+
+void compare(LayoutSearch& search, const RankLayout& layout, double share, LayoutBound& bound,
+             Closeness& closeness) {
+  const FreeKeys free = free_keys(search.config, search.sources);
+  const auto machine = machine_of(search.config.cluster, search.site.world_size);
+  constexpr std::int64_t everything = std::int64_t{1} << 50;
+  const Planned whole = planned(search, {.layout = layout}, everything);
+  Diagnostics refused;
+  const Config config = config_of(search, {.layout = layout});
+  const Plan draft = prepare_draft(config, search.sources, search.site, refused);
+  INFO(layout_text(layout, search.site.world_size) << " within " << share);
+  if (refused.has_errors()) {
+    CHECK_FALSE(whole.fits);
+    return;
+  }
+  if (!whole.fits) return;  // what only whole plans refuse
+  CHECK(bound.seconds(layout) <= whole.seconds * (1 + 1e-9));
+  CHECK(bound.state_bytes(layout) <= whole.bytes);
+  const LeastNeeds least = least_needs(draft, config, *machine, everything);
+  CHECK_FALSE(least.repeats);
+  CHECK(least.bytes <= whole.bytes);
+  CHECK(least.seconds <= whole.seconds * (1 + 1e-9));
+  CHECK(least.seconds >= whole.seconds * (1 - 1e-9));
+  const auto limit = static_cast<std::int64_t>(share * static_cast<double>(whole.bytes));
+  search.memory_limit = static_cast<double>(limit) / (1 << 30);
+  const LeastNeeds within = least_needs(draft, config, *machine, limit);
+  const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
+  if (!picked.fits) return;
+  CHECK(within.lacking == 0);
+  CHECK(within.seconds <= picked.seconds * (1 + 1e-9));
+  ++closeness.all;
+  if (within.seconds >= 0.97 * picked.seconds) ++closeness.near;
+}
+
+}  // namespace
+
+TEST_CASE("no bound is above what a plan of the layout needs, and most are close") {
+  std::mt19937 random(7);
+  Closeness closeness;
+  for (const char* text : bounded_files) {
+    const ReadResult read = bounded_file(text);
+    LayoutSearch search{read.config, read.sources, {}, 1};
+    search.site.world_size = 16;
+    search.site.ranks_per_host = 8;
+    const FreeKeys free = free_keys(read.config, read.sources);
+    const auto machine = machine_of(read.config.cluster, search.site.world_size);
+    LayoutBound bound(search, free, *machine);
+    std::vector<RankLayout> space = layouts_of(read.config, free, search.site.world_size);
+    std::ranges::shuffle(space, random);
+    INFO(text);
+    constexpr std::size_t drawn = 16;
+    for (std::size_t i = 0; i < std::min(drawn, space.size()); ++i) {
+      const double share = std::uniform_real_distribution(0.5, 1.0)(random);
+      compare(search, space[i], share, bound, closeness);
+    }
+  }
+  INFO(closeness.near << " of " << closeness.all);
+  CHECK(closeness.all >= 15);
+  CHECK(3 * closeness.near >= 2 * closeness.all);
+}
