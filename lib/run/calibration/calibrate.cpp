@@ -289,6 +289,7 @@ class Calibrator {
       start.spread.push_back(constant.spread);
     }
     constexpr int rounds = 8;
+    constexpr int fold_rounds = 3;
     const auto error = [this](std::size_t i, const Numbers& values) { return error_of(i, values); };
     const Fitted fitted = fit(cases_, start, error, rounds, [](int round, double mean) {
       log_info("round " + std::to_string(round) + ": mean error " + printed("%.4f", mean));
@@ -300,7 +301,8 @@ class Calibrator {
     for (int fold = 0; fold < folds; ++fold) {
       std::vector<bool> used;
       for (const PlannedStep& row : rows_) used.push_back(row.fold != fold);
-      const Numbers values = fit_again(cases_, start, fitted, used);
+      log_info("fold " + std::to_string(fold + 1) + " of " + std::to_string(folds));
+      const Numbers values = fit_again(cases_, start, fitted, used, error, fold_rounds);
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (!used[i]) held[i] = error_of(i, values);
       }

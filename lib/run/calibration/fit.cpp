@@ -94,24 +94,25 @@ Numbers times_exp(const Numbers& values, const Numbers& step, double part) {
   return moved;
 }
 
-Numbers all_errors(std::size_t count, const FitError& error, const Numbers& values) {
-  Numbers errors(count);
-  parallel_for(static_cast<std::int64_t>(count), 1, [&](std::int64_t begin, std::int64_t end) {
+/// Errors of the cases of `used`; of others 0, which no cost or step counts.
+Numbers errors_of(const std::vector<bool>& used, const FitError& error, const Numbers& values) {
+  Numbers errors(used.size(), 0);
+  parallel_for(std::ssize(used), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      at(errors, i) = error(static_cast<std::size_t>(i), values);
+      if (at(used, i)) at(errors, i) = error(static_cast<std::size_t>(i), values);
     }
   });
   return errors;
 }
 
-void find_slopes(const std::vector<FitCase>& cases, const FitError& error, Fitted& fitted) {
+void find_slopes(const std::vector<FitCase>& cases, const std::vector<bool>& used,
+                 const FitError& error, Fitted& fitted) {
   const std::size_t constants = fitted.values.size();
   fitted.slopes.assign(cases.size(), Numbers(constants, 0));
-  const auto count = static_cast<std::int64_t>(cases.size());
-  parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       for (std::size_t constant = 0; constant < constants; ++constant) {
-        if (!at(cases, i).concerned[constant]) continue;
+        if (!at(used, i) || !at(cases, i).concerned[constant]) continue;
         Numbers values = fitted.values;
         values[constant] *= std::exp(difference);
         const double moved = error(static_cast<std::size_t>(i), values);
@@ -121,39 +122,38 @@ void find_slopes(const std::vector<FitCase>& cases, const FitError& error, Fitte
   });
 }
 
-}  // namespace
-
-Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
-           int rounds, const std::function<void(int round, double mean)>& tell) {
-  Fitted fitted{.values = start.values,
-                .errors = all_errors(cases.size(), error, start.values),
-                .slopes = {}};
-  const std::vector<bool> all(cases.size(), true);
-  for (int round = 0;; ++round) {
+/// So many rounds of steps from `fitted.values` on, while they help.
+void descend(const std::vector<FitCase>& cases, const std::vector<bool>& used,
+             const FitStart& start, const FitError& error, int rounds,
+             const std::function<void(int round, double mean)>& tell, Fitted& fitted) {
+  fitted.errors = errors_of(used, error, fitted.values);
+  const auto count = static_cast<double>(std::ranges::count(used, true));
+  bool better = true;
+  for (int round = 0; better; ++round) {
     double mean = 0;
-    for (const double one : fitted.errors) mean += std::abs(one);
-    tell(round, mean / static_cast<double>(cases.size()));
-    find_slopes(cases, error, fitted);
-    if (round == rounds) return fitted;
+    for (const double one : fitted.errors) mean += std::abs(one) / count;
+    tell(round, mean);
+    if (round == rounds) return;
+    find_slopes(cases, used, error, fitted);
     const double before = cost_of(cases, start, fitted.errors, fitted.values);
     const Numbers step =
-        step_of(cases, start, fitted.errors, fitted.slopes, moved_from(start, fitted.values), all);
-    bool better = false;
+        step_of(cases, start, fitted.errors, fitted.slopes, moved_from(start, fitted.values), used);
+    better = false;
     for (double part = 1; part > 0.2 && !better; part /= 2) {
       const Numbers values = times_exp(fitted.values, step, part);
-      const Numbers errors = all_errors(cases.size(), error, values);
+      const Numbers errors = errors_of(used, error, values);
       better = cost_of(cases, start, errors, values) < before;
       if (better) {
         fitted.values = values;
         fitted.errors = errors;
       }
     }
-    if (!better) return fitted;
   }
 }
 
-std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart& start,
-                              const Fitted& fitted, const std::vector<bool>& used) {
+/// The values that least errors e + slopes * step of the cases of `used` ask for.
+Numbers fit_straight(const std::vector<FitCase>& cases, const std::vector<bool>& used,
+                     const FitStart& start, const Fitted& fitted) {
   constexpr int rounds = 12;
   Numbers values = fitted.values;
   Numbers errors = fitted.errors;
@@ -161,21 +161,34 @@ std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart&
     const Numbers step =
         step_of(cases, start, errors, fitted.slopes, moved_from(start, values), used);
     values = times_exp(values, step, 1);
-    const Numbers moved = [&] {
-      Numbers one;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        one.push_back(std::log(values[i] / fitted.values[i]));
-      }
-      return one;
-    }();
     for (std::size_t i = 0; i < cases.size(); ++i) {
       errors[i] = fitted.errors[i];
-      for (std::size_t at = 0; at < moved.size(); ++at) {
-        errors[i] += fitted.slopes[i][at] * moved[at];
+      for (std::size_t at = 0; at < values.size(); ++at) {
+        errors[i] += fitted.slopes[i][at] * std::log(values[at] / fitted.values[at]);
       }
     }
   }
   return values;
+}
+
+}  // namespace
+
+Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
+           int rounds, const std::function<void(int round, double mean)>& tell) {
+  const std::vector<bool> all(cases.size(), true);
+  Fitted fitted{.values = start.values, .errors = {}, .slopes = {}};
+  descend(cases, all, start, error, rounds, tell, fitted);
+  find_slopes(cases, all, error, fitted);
+  return fitted;
+}
+
+std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart& start,
+                              const Fitted& fitted, const std::vector<bool>& used,
+                              const FitError& error, int rounds) {
+  Fitted again{.values = fit_straight(cases, used, start, fitted), .errors = {}, .slopes = {}};
+  descend(
+      cases, used, start, error, rounds, [](int, double) {}, again);
+  return again.values;
 }
 
 }  // namespace trainctl

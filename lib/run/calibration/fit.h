@@ -32,8 +32,10 @@ struct Fitted {
 Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
            int rounds, const std::function<void(int round, double mean)>& tell);
 
-/// The values that the cases of `used` alone ask for, with the slopes of `fitted`.
+/// The values that the cases of `used` alone ask for: those by the slopes of `fitted`, and from
+/// there so many rounds with errors and slopes of their own.
 std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart& start,
-                              const Fitted& fitted, const std::vector<bool>& used);
+                              const Fitted& fitted, const std::vector<bool>& used,
+                              const FitError& error, int rounds);
 
 }  // namespace trainctl
