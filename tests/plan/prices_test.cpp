@@ -1,6 +1,8 @@
 // Prices on a device: products, attention, collectives by the levels of a network, and steps.
 #include <cmath>
+#include <map>
 #include <random>
+#include <regex>
 #include <string>
 
 #include "catch.h"
@@ -12,6 +14,7 @@
 #include "plan/cost/ledger.h"
 #include "plan/cost/run_estimate.h"
 #include "sample.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -35,8 +38,13 @@ Machine machine_on(const Config& config, std::int64_t ranks) {
 /// One product takes 1 s for each 1e9 operations on one processor, without anything else.
 Machine plain_machine() {
   Machine machine;
-  machine.device.products["bf16"] = {
-      .peak = 1e9, .reached = 1, .wave = 1, .half = 0, .launch = 0, .tiles = {{10, 10, 1}}};
+  machine.device.products["bf16"] = {.peak = 1e9,
+                                     .reached = 1,
+                                     .wave = 1,
+                                     .half = 0,
+                                     .launch = 0,
+                                     .tiles = {{10, 10, 1}},
+                                     .table = {}};
   machine.device.memory_bandwidth = 1e30;
   machine.device.link = 100;
   machine.levels = {{.ranks = 4, .bandwidth = 100, .latency = 0},
@@ -77,17 +85,62 @@ TEST_CASE("long sums of few tiles are split over idle processors") {
   CHECK(list_of(machine).product({10, 10, 510}) == Approx(8 * 2 * 100 * 510.0 / 1e9));
 }
 
+TEST_CASE("a product of the device's table takes its time, and those near it are as much longer") {
+  Machine machine = plain_machine();
+  const double formula = list_of(machine).product({1000, 1000, 1000});
+  ProductFigures& figures = machine.device.products["bf16"];
+  figures.table = {{.rows = 1000, .columns = 1000, .inner = 1000, .seconds = 1.5 * formula},
+                   {.rows = 1000, .columns = 1000, .inner = 5000, .seconds = 10 * formula}};
+  compare_table(machine);
+  const auto beside = [&](const PricedProduct& one) {
+    return list_of(machine).product(one) / list_of(plain_machine()).product(one);
+  };
+  CHECK(beside({1000, 1000, 1000}) == Approx(1.5));
+  CHECK(beside({1000, 1000, 5000}) == Approx(2));
+  const double half_way = std::pow(1.5, 1 - std::log(2) / 2);
+  CHECK(beside({2000, 1000, 1000}) == Approx(half_way));
+  CHECK(beside({1000, 500, 1000}) == Approx(half_way));
+  CHECK(beside({1000, 1000, 10000}) == Approx(std::pow(2, 1 - std::log(2) / 2)));
+  CHECK(beside({10000, 1000, 1000}) == 1);
+  CHECK(beside({1000, 1000, 1000, 2}) == 1);        // experts are not in it
+  CHECK(beside({1000, 1000, 1000, 1, true}) == 1);  // nor sums into fp32
+  figures.peak *= 2;                                // of another device: as much beside its formula
+  CHECK(list_of(machine).product({1000, 1000, 1000}) == Approx(1.5 * formula / 2));
+}
+
+TEST_CASE("a device's file is read back as it is written, with its table of products") {
+  DeviceFigures device = machine_on(config_on("h100-sxm"), 1).device;
+  ProductFigures& figures = device.products["bf16"];
+  figures.table = {
+      {.rows = 1024, .columns = 768, .inner = 3072, .seconds = 9.5e-6},
+      {.rows = 768, .columns = 3072, .inner = 1024, .accumulates = true, .seconds = 1.25e-5}};
+  const std::string text = write_device(device);
+  CHECK(text.find("table: {1024x768x3072: 9.5, 768x3072x1024+: 12.5}") != std::string::npos);
+  Diagnostics mistakes;
+  const DeviceFigures read = read_device(text, "own.yaml", mistakes);
+  CHECK_FALSE(mistakes.has_errors());
+  CHECK(write_device(read) == text);
+  read_device(std::regex_replace(text, std::regex("768x3072x1024"), "768x3072"), "own.yaml",
+              mistakes);
+  REQUIRE(mistakes.has_errors());
+  CHECK(mistakes.list().front().message ==
+        "a product is ROWSxCOLUMNSxINNER, with + behind it where it is added to");
+}
+
 TEST_CASE("attention costs the pairs under the mask, and is slower for short sequences") {
   Machine machine = plain_machine();
   machine.device.attention["own"] = {
       .forward = 0.5, .half_length = 100, .head_64 = 0.5, .launch = 0, .backward = 0.5};
   machine.software.attention = "own";
   const PricedAttention one{1000, 2, 128, 1000, 1000, 500.5};
-  const double forward = one.flops() / (1e9 * 0.5 * 1000 / 1100);
+  const double flops = 4 * 1000.0 * 2 * 128 * 500.5;
+  const double forward = flops / (1e9 * 0.5 * 1000 / 1100);
   CHECK(list_of(machine).attention(one, false) == Approx(forward));
   CHECK(list_of(machine).attention(one, true) == Approx(forward * 2.5 / 0.5));
   const PricedAttention narrow{1000, 4, 64, 1000, 1000, 500.5};
   CHECK(list_of(machine).attention(narrow, false) == Approx(2 * forward));
+  machine.device.sustained = 0.5;  // once
+  CHECK(list_of(machine).attention(one, false) == Approx(2 * forward));
   machine.software.attention = "scores";
   machine.software.score_bytes = 14;
   machine.device.memory_bandwidth = 1e6;
@@ -138,6 +191,32 @@ TEST_CASE("groups lie in the levels as the mesh numbers its ranks") {
   CHECK(span_of(mesh, levels, world_group, 64, 0) == GroupSpan{8, 8});
   CHECK(joining_level(levels, 0, 7) == 0);
   CHECK(joining_level(levels, 0, 32) == 1);
+}
+
+TEST_CASE(
+    "a level has its links' bandwidth, shared by those that send, and what the software reaches") {
+  Config config = config_on("h100-sxm");  // links of 450e9 inside, 8 of 50e9 for the 8 of a host
+  Machine machine = machine_on(config, 64);
+  machine.software.network_share = 0.5;
+  machine.software.network_latency = 1e-5;
+  const auto levels = [&] { return levels_of(config.cluster, machine, 64); };
+  REQUIRE(levels().size() == 2);
+  CHECK(levels()[0].ranks == 8);
+  CHECK(levels()[0].bandwidth == Approx(450e9));
+  CHECK(levels()[0].latency == Approx(1.4e-5));
+  CHECK(levels()[1].ranks == 64);
+  CHECK(levels()[1].bandwidth == Approx(25e9));
+  CHECK(levels()[1].latency == Approx(2.4e-5));
+  config.cluster.levels.list.resize(2);
+  config.cluster.levels.list[0].name = "host";
+  config.cluster.levels.list[0].ranks = 8;
+  config.cluster.levels.list[1].name = "network";
+  config.cluster.levels.list[1].links = 4;
+  CHECK(levels()[1].bandwidth == Approx(12.5e9));
+  config.cluster.levels.list[1].oversubscription = 2;
+  CHECK(levels()[1].bandwidth == Approx(6.25e9));
+  config.cluster.levels.list[1].links = 16;  // more than ranks that send
+  CHECK(levels()[1].bandwidth == Approx(12.5e9));
 }
 
 TEST_CASE("ranks that share layers over the network are slower than those of a host") {
@@ -199,31 +278,101 @@ TEST_CASE("the ledger of a device adds up to its play") {
   }
 }
 
+TEST_CASE("figures of a type that a file lacks are guessed from those of the other") {
+  const Config bf16 = config_on("h100-sxm");
+  const DeviceFigures device = machine_on(bf16, 1).device;
+  CHECK_FALSE(device.products.at("bf16").guessed);
+  CHECK(device.products.at("fp32").guessed);
+  CHECK(device.products.at("fp32").peak == Approx(989e12 / 16));
+  CHECK(write_device(device).find("fp32:") == std::string::npos);
+  Config fp32 = bf16;
+  fp32.precision.compute = ComputeType::fp32;
+  const Plan rough = plan_of(fp32, 1);
+  CHECK(rough.time->on_device->trust == "data sheet");
+  CHECK(rough.time->on_device->expected_error == Approx(0.3));
+  CHECK(rough.time->step() > 5 * plan_of(bf16, 1).time->step());
+  CHECK_FALSE(machine_on(config_on("cpu-avx2"), 1).device.products.at("fp32").guessed);
+}
+
+namespace {
+
+/// Layouts of 16 ranks drawn at random, planned once each.
+class DrawnLayouts {
+ public:
+  explicit DrawnLayouts(std::mt19937& random) : random_(random) {}
+  std::int64_t upto(unsigned most) { return static_cast<std::int64_t>(random_() % most); }
+
+  const Plan& draw() {
+    Config config = config_on("h100-sxm");
+    ParallelConfig& parallel = config.parallel;
+    std::string key;
+    const auto pick = [&](unsigned most) {
+      const std::int64_t chosen = upto(most);
+      key += std::to_string(chosen) + ",";
+      return chosen;
+    };
+    parallel.tensor_parallel = std::int64_t{1} << pick(3);
+    parallel.pipeline_stages = std::int64_t{1} << pick(2);
+    parallel.context_parallel = std::int64_t{1} << pick(2);
+    const std::int64_t level = pick(4);
+    parallel.parallel_optimizer.enable = level > 0;
+    if (level > 0) {
+      parallel.parallel_optimizer.optimizer_level = static_cast<OptimizerLevel>(level - 1);
+    }
+    parallel.sequence_parallel = pick(2) == 1 && parallel.tensor_parallel > 1;
+    parallel.tp_comm_overlap.enable = pick(2) == 1 && parallel.sequence_parallel;
+    config.recompute.enable = pick(2) == 1;
+    config.train.global_batch_size = 32;
+    config.train.micro_batch_size = 1 + pick(2);
+    const auto found = plans_.find(key);
+    return found != plans_.end() ? found->second
+                                 : plans_.emplace(key, plan_of(config, 16)).first->second;
+  }
+
+ private:
+  std::mt19937& random_;
+  std::map<std::string, Plan> plans_;
+};
+
+struct FasterFigure {
+  const char* name;
+  void (*change)(Machine& machine, double factor);
+};
+constexpr FasterFigure faster_figures[] = {
+    {"link", [](Machine& m, double by) { m.levels[0].bandwidth *= by; }},
+    {"latency of the link", [](Machine& m, double by) { m.levels[0].latency /= by; }},
+    {"network", [](Machine& m, double by) { m.levels[1].bandwidth *= by; }},
+    {"latency of the network", [](Machine& m, double by) { m.levels[1].latency /= by; }},
+    {"memory", [](Machine& m, double by) { m.device.memory_bandwidth *= by; }},
+    {"products", [](Machine& m, double by) { m.device.products["bf16"].peak *= by; }},
+    {"launch", [](Machine& m, double by) { m.device.products["bf16"].launch /= by; }},
+    {"attention",
+     [](Machine& m, double by) {
+       for (auto& [kernel, figures] : m.device.attention) figures.forward *= by;
+     }},
+    {"copies", [](Machine& m, double by) { m.device.host_bandwidth *= by; }},
+    {"collectives", [](Machine& m, double by) {
+       for (auto& [operation, tables] : m.device.collectives) {
+         for (auto& [ranks, table] : tables) {
+           for (double& seconds : table.seconds) seconds /= by;
+         }
+       }
+     }}};
+
+}  // namespace
+
 TEST_CASE("a faster link, memory or processor never makes a step slower") {
   std::mt19937 random(7);
-  const auto upto = [&](int most) {
-    return static_cast<int>(random() % static_cast<unsigned>(most));
-  };
-  for (int draw = 0; draw < 40; ++draw) {
-    Config config = config_on(draw % 2 == 0 ? "h100-sxm" : "a100-sxm-80");
-    config.parallel.tensor_parallel = 1 << upto(3);
-    config.parallel.pipeline_stages = 1 << upto(2);
-    config.parallel.parallel_optimizer.enable = upto(2) == 1;
-    config.train.global_batch_size = 32;
-    const Plan plan = plan_of(config, 16);
-    const Machine machine = machine_on(config, 16);
-    const double before = estimate_time(plan, machine, run_terms(config)).step();
-    const auto check = [&](const char* what, const auto& change) {
-      Machine faster = machine;
-      change(faster);
-      INFO(what << ", draw " << draw);
-      CHECK(estimate_time(plan, faster, run_terms(config)).step() <= before * (1 + 1e-12));
-    };
-    const double factor = 1.05 + 0.1 * upto(20);
-    check("link", [&](Machine& m) { m.levels[0].bandwidth *= factor; });
-    check("network", [&](Machine& m) { m.levels[1].bandwidth *= factor; });
-    check("latency", [&](Machine& m) { m.levels[1].latency /= factor; });
-    check("memory", [&](Machine& m) { m.device.memory_bandwidth *= factor; });
-    check("products", [&](Machine& m) { m.device.products["bf16"].peak *= factor; });
+  DrawnLayouts layouts(random);
+  const char* devices[] = {"h100-sxm", "a100-sxm-80", "gb200", "mi300x"};
+  for (int draw = 0; draw < tries(500, 5000); ++draw) {
+    const Plan& plan = layouts.draw();
+    const Machine machine = machine_on(config_on(devices[layouts.upto(4)]), 16);
+    const FasterFigure& figure = faster_figures[draw % std::ssize(faster_figures)];
+    Machine faster = machine;
+    figure.change(faster, 1.02 + 0.1 * static_cast<double>(layouts.upto(20)));
+    const double before = estimate_time(plan, machine, {}).step();
+    INFO(figure.name << ", draw " << draw);
+    CHECK(estimate_time(plan, faster, {}).step() <= before * (1 + 1e-12));
   }
 }

@@ -28,6 +28,14 @@ struct ProductTile {
   double quality = 1;  // speed beside the first tile
 };
 
+/// A product that was measured: y [rows, columns] = a [rows, inner] x b [inner, columns].
+struct ProductTime {
+  std::int64_t rows = 0, columns = 0, inner = 0;
+  bool accumulates = false;  // y is fp32 and is added to
+  double seconds = 0;
+  double beside = 1;  // seconds / the formula's; filled in by compare_table (plan/prices)
+};
+
 /// Products of one type (plan/prices/price_list.h has the formula).
 struct ProductFigures {
   double peak = 0;     // FLOP/s of the data sheet
@@ -36,6 +44,8 @@ struct ProductFigures {
   double half = 0;     // length of the sums at which a tile is half as fast
   double launch = 0;   // seconds
   std::vector<ProductTile> tiles;
+  std::vector<ProductTime> table;
+  bool guessed = false;  // the file has none of this type: from those of the other
 };
 
 /// One kernel of attention.

@@ -174,6 +174,28 @@ ProductTile tile_of(FigureMap& tiles, const std::string& key) {
   return tile;
 }
 
+/// "1024x768x3072" is rows, columns and inner; "+" behind it: y is added to.
+ProductTime product_of(FigureMap& table, const std::string& key) {
+  ProductTime one;
+  one.accumulates = key.ends_with("+");
+  const std::string sizes = key.substr(0, key.size() - (one.accumulates ? 1 : 0));
+  const std::size_t first = sizes.find('x');
+  const std::size_t second = first == std::string::npos ? first : sizes.find('x', first + 1);
+  const auto side = [](const std::string& text, std::int64_t& value) {
+    return !parse_number(text, value) && value >= 1 && value <= std::int64_t{1} << 32;
+  };
+  const bool good = second != std::string::npos && side(sizes.substr(0, first), one.rows) &&
+                    side(sizes.substr(first + 1, second - first - 1), one.columns) &&
+                    side(sizes.substr(second + 1), one.inner);
+  if (!good) {
+    table.refuse(key, "a product is ROWSxCOLUMNSxINNER, with + behind it where it is added to",
+                 "write for example 1024x768x3072: 95.2");
+  }
+  table.read(key.c_str(), above_zero, one.seconds);
+  one.seconds *= 1e-6;
+  return one;
+}
+
 void read_products(FigureMap root, DeviceFigures& device) {
   std::vector<std::string> types;
   root.each([&](const std::string& type) { types.push_back(type); });
@@ -194,6 +216,10 @@ void read_products(FigureMap root, DeviceFigures& device) {
     tiles.each([&](const std::string& key) { keys.push_back(key); });
     for (const std::string& key : keys) figures.tiles.push_back(tile_of(tiles, key));
     if (figures.tiles.empty()) figures.tiles.push_back({1, 1, 1});
+    FigureMap table = map.map("table");
+    std::vector<std::string> shapes;
+    table.each([&](const std::string& key) { shapes.push_back(key); });
+    for (const std::string& key : shapes) figures.table.push_back(product_of(table, key));
     map.finish();
   }
   if (types.empty()) root.missing("bf16");
@@ -285,6 +311,24 @@ Figures read_file(std::string_view text, const std::string& name, Diagnostics& d
   return figures;
 }
 
+/// A type without figures has those of the other, at a peak that is guessed: on a GPU fp32, which
+/// its tensor cores do not multiply, is a sixteenth of bf16 (A100 19.5 of 312 TFLOP/s, H100 67 of
+/// 989); a CPU without units for bf16 multiplies both alike.
+void guess_products(DeviceFigures& device) {
+  const double bf16_beside_fp32 = device.cuda ? 16 : 1;
+  const auto guess = [&](const char* missing, const char* known, double factor) {
+    const auto found = device.products.find(known);
+    if (found == device.products.end() || device.products.contains(missing)) return;
+    ProductFigures figures = found->second;
+    figures.peak *= factor;
+    figures.table.clear();
+    figures.guessed = true;
+    device.products[missing] = figures;
+  };
+  guess("fp32", "bf16", 1 / bf16_beside_fp32);
+  guess("bf16", "fp32", bf16_beside_fp32);
+}
+
 void fill_device(FigureMap& root, DeviceFigures& device) {
   root.require("name", any_text, device.name);
   std::string kind = "cuda";
@@ -302,6 +346,7 @@ void fill_device(FigureMap& root, DeviceFigures& device) {
   memory.finish();
   root.read("processors", whole_number, device.processors);
   read_products(root.required_map("products"), device);
+  guess_products(device);
   read_attention(root.map("attention"), device);
   root.read("sustained", share_of_one, device.sustained);
   root.read("contention", field("", "").from(0).to(1), device.contention);
@@ -392,6 +437,14 @@ std::string_view device_text(const ClusterConfig& cluster) {
 
 std::string_view software_text(const ClusterConfig& cluster) {
   return text_named(known_software(), cluster.software, cluster.software_text);
+}
+
+bool names_gpu(const ClusterConfig& cluster) {
+  const std::string_view text = device_text(cluster);
+  if (text.empty()) return false;
+  Diagnostics mistakes;
+  const DeviceFigures device = read_device(text, *cluster.device, mistakes);
+  return device.cuda && !mistakes.has_errors();
 }
 
 void load_figures(ClusterConfig& cluster, const Surroundings& around) {

@@ -25,6 +25,9 @@ std::string write_device(const DeviceFigures& device);
 std::string_view device_text(const ClusterConfig& cluster);
 std::string_view software_text(const ClusterConfig& cluster);
 
+/// Whether cluster.device names a device of CUDA whose file has no mistakes.
+bool names_gpu(const ClusterConfig& cluster);
+
 /// Fills in ClusterConfig::device_text and software_text where the names are those of files that
 /// `around` can load.
 void load_figures(ClusterConfig& cluster, const Surroundings& around);

@@ -24,9 +24,16 @@ std::string product_line(const std::string& type, const ProductFigures& of) {
     tiles += (tiles.empty() ? "" : ", ") + std::to_string(tile.rows) + "x" +
              std::to_string(tile.columns) + ": " + figure(tile.quality);
   }
+  std::string table;
+  for (const ProductTime& one : of.table) {
+    table += (table.empty() ? "" : ", ") + std::to_string(one.rows) + "x" +
+             std::to_string(one.columns) + "x" + std::to_string(one.inner) +
+             (one.accumulates ? "+" : "") + ": " + figure(one.seconds * 1e6);
+  }
+  if (!table.empty()) table = ", table: {" + table + "}";
   return "  " + type + ": {peak: " + figure(of.peak) + ", reached: " + figure(of.reached) +
          ", wave: " + figure(of.wave) + ", half: " + figure(of.half) +
-         ", launch: " + figure(of.launch) + ", tiles: {" + tiles + "}}\n";
+         ", launch: " + figure(of.launch) + ", tiles: {" + tiles + "}" + table + "}\n";
 }
 
 std::string attention_line(const std::string& kernel, const AttentionFigures& of) {
@@ -61,7 +68,9 @@ std::string write_device(const DeviceFigures& device) {
                      ", bandwidth: " + figure(device.memory_bandwidth) +
                      ", reached: " + figure(device.memory_reached) + "}\n" +
                      "processors: " + std::to_string(device.processors) + "\nproducts:\n";
-  for (const auto& [type, figures] : device.products) text += product_line(type, figures);
+  for (const auto& [type, figures] : device.products) {
+    if (!figures.guessed) text += product_line(type, figures);
+  }
   if (!device.attention.empty()) text += "attention:\n";
   for (const auto& [kernel, figures] : device.attention) text += attention_line(kernel, figures);
   text += "sustained: " + figure(device.sustained) + "\ncontention: " + figure(device.contention) +

@@ -128,6 +128,12 @@ constexpr CodeNote training_notes[] = {
      "files "
      "of the same form (docs/planning.md).",
      "cluster: {device: h100}", "cluster: {device: h100-sxm}"},
+    {"device-guess", "A device's file has no figures of products in this precision",
+     "Products are guessed from those of the other precision: on a GPU fp32 at a sixteenth of "
+     "bf16, "
+     "on a CPU at the same rate. Times that rest on a guess say so and expect an error of 30 %.",
+     "cluster: {device: h100-sxm}, precision: {compute: fp32}",
+     "cluster: {device: h100-sxm}, precision: {compute: bf16}"},
     {"device-memory", "The plan needs more memory than a CUDA device has",
      "cluster.device_memory says how much each device has. The plan counts the tensors of a rank "
      "and allows for the CUDA context and NCCL's buffers; `train` refuses it where the tensors "

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/cost/real.h"
+#include "plan/prices/price_list.h"
 
 namespace trainctl {
 
@@ -33,8 +34,11 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms
   DeviceTime time;
   time.device = machine.device.name;
   time.software = machine.software.name;
-  time.trust = name_of(machine.device.trust);
-  time.expected_error = expected_error(machine.device.trust);
+  const ProductFigures* products = products_of(machine.device, plan.compute);
+  const bool guessed = products != nullptr && products->guessed;
+  const Trust trust = guessed ? Trust::data_sheet : machine.device.trust;
+  time.trust = name_of(trust);
+  time.expected_error = expected_error(trust);
   const double best = between > 0 ? best_interval(seconds, stall, between) : 0;
   time.best_checkpoint_steps = best;
   const double every = terms.checkpoint.every > 0 ? real(terms.checkpoint.every)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/devices/read_figures.h"
+#include "plan/prices/price_list.h"
 
 namespace trainctl {
 
@@ -57,6 +58,7 @@ std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t wor
   machine.software = read_software(software, cluster.software, mistakes);
   if (mistakes.has_errors()) return std::nullopt;
   machine.levels = levels_of(cluster, machine, world);
+  compare_table(machine);
   return machine;
 }
 

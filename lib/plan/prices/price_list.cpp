@@ -51,9 +51,46 @@ const ProductFigures* products_of(const DeviceFigures& device, DType type) {
 PriceList::PriceList(Machine machine, const Mesh& mesh, DType type)
     : machine_(std::move(machine)), mesh_(mesh), type_(type) {}
 
+void compare_table(Machine& machine) {
+  for (const auto& [name, type] : {std::pair("fp32", DType::f32), std::pair("bf16", DType::bf16)}) {
+    const auto found = machine.device.products.find(name);
+    if (found == machine.device.products.end()) continue;
+    std::vector<ProductTime> table = std::exchange(found->second.table, {});
+    const PriceList list(machine, Mesh{}, type);
+    for (ProductTime& entry : table) {
+      entry.beside = entry.seconds /
+                     list.product({entry.rows, entry.columns, entry.inner, 1, entry.accumulates});
+    }
+    found->second.table = std::move(table);
+  }
+}
+
 double PriceList::product(const PricedProduct& one) const {
-  const DeviceFigures& device = machine_.device;
   if (one.rows == 0 || one.columns == 0 || one.inner == 0) return 0;
+  return formula(one) * beside_formula(one);
+}
+
+double PriceList::beside_formula(const PricedProduct& one) const {
+  constexpr double farthest = 2;
+  double nearest = farthest;
+  double beside = 1;
+  if (one.groups > 1) return beside;
+  const auto apart = [](std::int64_t x, std::int64_t y) {
+    return std::abs(std::log(as_double(x) / as_double(y)));
+  };
+  for (const ProductTime& entry : products().table) {
+    if (entry.accumulates != one.accumulates) continue;
+    const double distance = apart(entry.rows, one.rows) + apart(entry.columns, one.columns) +
+                            apart(entry.inner, one.inner);
+    if (distance >= nearest) continue;
+    nearest = distance;
+    beside = std::pow(entry.beside, 1 - distance / farthest);
+  }
+  return beside;
+}
+
+double PriceList::formula(const PricedProduct& one) const {
+  const DeviceFigures& device = machine_.device;
   const double made = as_double(one.rows) * as_double(one.columns) * as_double(one.groups);
   const double rate = products().peak * products().reached * device.sustained;
   const auto processors = as_double(device.processors);

@@ -28,6 +28,10 @@ struct PricedAttention {
   double flops() const;
 };
 
+/// Fills in how the times of the device's tables of products are beside those of the formula. They
+/// stay so where figures of the machine change later.
+void compare_table(Machine& machine);
+
 /// The figures of products of a type, or nullptr: bf16 stands for fp16.
 const ProductFigures* products_of(const DeviceFigures& device, DType type);
 
@@ -40,7 +44,10 @@ class PriceList {
   /// / processors waves: the least of
   ///   v 2 a b processors (inner / s + half) / (peak reached quality sustained)
   /// with v = wave ceil(w) + (1 - wave) max(w, 1); s > 1 adds (4 s + 4) bytes of each element. Not
-  /// less than what its operands take to be read and written; then the launch.
+  /// less than what its operands take to be read and written; then the launch. Where the device has
+  /// a table, a product of it takes its time, and others that of the formula as much longer as the
+  /// nearest of the table, the less the further it is: not at all from a distance of 2 on, the sum
+  /// of |log| of the three extents.
   double product(const PricedProduct& one) const;
   /// By the kernel of the software, or where it is "scores" as two products and what is read and
   /// written of each score.
@@ -64,6 +71,8 @@ class PriceList {
   void use_attention(const std::string& kernel) { machine_.software.attention = kernel; }
 
  private:
+  double formula(const PricedProduct& one) const;
+  double beside_formula(const PricedProduct& one) const;
   const ProductFigures& products() const { return *products_of(machine_.device, type_); }
   double inside(GroupOperation operation, double ranks, double bytes) const;
   double scores(const PricedAttention& one, bool backward) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/units.h"
 #include "config/devices/known_files.h"
 #include "config/devices/read_figures.h"
 #include "plan/rules/check.h"
@@ -61,15 +62,21 @@ void tell_unknown(const char* path, const std::string& name, std::span<const Kno
               near.empty() ? "known are " + alternatives(names) : "did you mean " + near + "?");
 }
 
-/// The device's products and attention must be those of this run.
+/// Products of the run's type may be guessed; its kernel of attention must be there.
 void check_figures(const Facts& facts, const DeviceFigures& device, const SoftwareFigures& software,
                    Check& check) {
   const char* path = "cluster.device";
   const bool fp32 = resolve_compute(facts.config.precision) == ComputeType::fp32;
   const std::string type = fp32 ? "fp32" : "bf16";
-  if (!device.products.contains(type)) {
-    check.error("device-file", path, device.name + " has no figures of products in " + type,
-                fp32 ? "set precision.compute to bf16" : "set precision.compute to fp32");
+  const auto products = device.products.find(type);
+  if (products != device.products.end() && products->second.guessed) {
+    check.warning("device-guess", path,
+                  device.name + " has no figures of products in " + type +
+                      ": they are guessed at " + printed("%.4g", products->second.peak * 1e-12) +
+                      " TFLOP/s, those in " + (fp32 ? "bf16" : "fp32") +
+                      (device.cuda ? (fp32 ? " / 16" : " x 16") : ""),
+                  "`trainctl bench device` measures them, or set precision.compute to " +
+                      std::string(fp32 ? "bf16" : "fp32"));
   }
   const std::string& kernel = software.attention;
   if (kernel == "scores" || device.attention.contains(kernel)) return;
