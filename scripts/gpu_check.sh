@@ -370,6 +370,12 @@ speed_sections() {
   lines=20 on_devices 1 "graphs against rows" 15 "$program" bench step "${four[@]}" --pairs 9 \
     --set parallel.cuda_graphs=false --against parallel.cuda_graphs=true
   step "step, 124M, timed products" 15 "124M x 4, timed" --pairs 9 "${four[@]}" --set parallel.product_algorithms=timed
+  if [ -n "$small" ]; then
+    skip "this device as a file, and a step by it" "the device is emulated: its times say nothing"
+  else
+    on_devices 1 "this device as a file, and a step by it" 45 "$program" bench device "${four[@]}" --seconds 20 \
+      --save "$work/own.yaml"
+  fi
   step "step, 124M, any order of sums" 15 "124M x 4, any order" --pairs 9 "${four[@]}" --set train.deterministic_mode=false
 
   model_file qwen2-0.5b 32 1024

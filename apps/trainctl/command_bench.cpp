@@ -170,7 +170,8 @@ int run_overlap(const Arguments& arguments) {
 int run_device(const Arguments& arguments) {
   CommandLine line(
       "Measures this machine's device and writes a file for cluster.device, so that plans rest on "
-      "this machine.",
+      "this machine; then a step of the configuration beside its plan. Under mpirun also the links "
+      "inside a host and between hosts.",
       "trainctl bench device");
   BenchRequest request;
   DeviceBench options;
@@ -185,7 +186,9 @@ int run_device(const Arguments& arguments) {
       "NAME");
   line.add_number("--seconds", options.seconds, "About how long it takes; default 60", 5);
   line.add_whole_number("--local-ranks", local_ranks,
-                        "Also measure collectives between so many ranks, as threads", 2, 1024);
+                        "Also measure collectives between so many ranks, as threads, and what they "
+                        "take from products",
+                        2, 1024);
   if (!read_request(line, arguments, request)) return 0;
   refuse_existing("trainctl bench device", file);
   options.file = file;

@@ -60,6 +60,7 @@ struct PlanCommand {
   CalibrateRequest calibrate;
   bool only_errors = false;  // of --calibrate
   bool measure = false;
+  std::int64_t local_ranks = 0;  // that it runs; 0: one
   bool search = false;
   double gap = 2;      // % of the search
   double reserve = 4;  // GiB
@@ -240,7 +241,7 @@ int show_plan(const PlanCommand& command) {
     BenchRequest bench;
     bench.config = command.request.config;
     bench.set_options = command.request.set_options;
-    measure_plan(bench, std::cout);
+    measure_plan(bench, static_cast<int>(command.local_ranks), std::cout);
     finish_output();
   }
   const MemoryFit fit = memory_fit(input);
@@ -334,6 +335,9 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_flag("--measure", command.measure,
                 "Also run some steps of one rank here, and show their time beside the planned one "
                 "kind by kind");
+  line.add_whole_number("--local-ranks", command.local_ranks,
+                        "With --measure: of so many ranks, as threads, in the file's layout", 2,
+                        1024);
   line.add_flag("--search", command.search,
                 "Find the layout with the least time of a step that fits: the sizes of section "
                 "parallel, train.micro_batch_size and recompute, unless they are given");
@@ -387,6 +391,9 @@ void check_together(const PlanCommand& command) {
   if (page && diff) refuse(plan_name, "--diff supports --format table|json, not " + command.format);
   if (page && !command.groups.empty()) {
     refuse(plan_name, "--groups supports --format table|json, not " + command.format);
+  }
+  if (command.local_ranks > 0 && !command.measure) {
+    refuse(plan_name, "--local-ranks belongs to --measure");
   }
   if (command.measure && (diff || command.format != "table" || !command.groups.empty())) {
     refuse(plan_name, "--measure is for the table of one plan");

@@ -74,23 +74,26 @@ struct CommBench {
 /// two, and whether the results are right. On CUDA devices over NCCL. Rank 0 prints.
 void bench_comm(const CommBench& options, std::ostream& out);
 
-/// Steps of the config on random tokens on one rank of this machine, kind by kind beside what the
-/// prices of its section cluster give for the same plan, and the largest differences. `pairs` is
-/// the number of steps. Throws Error{usage} where the section has no prices.
-void measure_plan(const BenchRequest& request, std::ostream& out);
+/// Steps of the config on random tokens on this machine, on one rank or as so many threads in the
+/// config's own layout, kind by kind beside what the prices of its section cluster give for the
+/// same plan; the largest differences, and the whole step. `pairs` is the number of steps. Throws
+/// Error{usage} where the section has no prices.
+void measure_plan(const BenchRequest& request, int ranks, std::ostream& out);
 
 struct DeviceBench {
   std::string like;            // a name of `trainctl devices --known`: what is not measured is its
-  int local_ranks = 0;         // of collectives, as threads; 0: none are measured
+  int local_ranks = 0;         // as threads; 0: those that mpirun started, or one
   double seconds = 60;         // of all measurements together, about
   std::filesystem::path file;  // that the figures are written to
   std::string command;         // as typed, for the sources
 };
 
 /// Measures what section cluster needs to know of this machine's device (cluster.device): products
-/// of many shapes and orientations, attention, copies, how fast products are after minutes, and
-/// collectives. Writes a file of the form in docs/planning.md, and prints how far its formulas are
-/// from what was measured. Throws Error{usage} for an unknown `like`.
+/// of many shapes and orientations, attention, copies, how fast products are after minutes;
+/// between ranks collectives, messages and what they take from products, inside a host and between
+/// hosts. Writes a file of the form in docs/planning.md on every host, and prints how far its
+/// formulas are from what was measured, and how far a step of the configuration is from its plan.
+/// Throws Error{usage} for an unknown `like`, or hosts with other numbers of ranks.
 void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out);
 
 struct CheckpointBench {

@@ -19,7 +19,7 @@
 
 namespace trainctl {
 
-BenchSetup read_bench_setup(const BenchRequest& request) {
+BenchSetup read_bench_setup(const BenchRequest& request, int ranks_here) {
   ReadResult read = read_config(request.config, request.set_options);
   read.config.parallel = for_one_rank(read.config.parallel);
   read.config.train.rampup_batch_size.reset();  // the full batch is timed
@@ -28,7 +28,7 @@ BenchSetup read_bench_setup(const BenchRequest& request) {
   setup.plan = prepare(read,
                        {.world_size = 1,
                         .ranks_per_host = 1,
-                        .cores_per_host = usable_cores(),
+                        .cores_per_host = std::max(1, usable_cores() / ranks_here),
                         .device = device,
                         .cudnn = cudnn_here(read.config.parallel.attention_backend, device).taken},
                        Purpose::bench);

@@ -21,8 +21,9 @@ struct BenchSetup {
   Plan plan;
 };
 
-/// Reads the config for a world of one rank. Throws Error{config} with the rendered diagnostics.
-BenchSetup read_bench_setup(const BenchRequest& request);
+/// Reads the config for a world of one rank, which shares this host's cores with so many others.
+/// Throws Error{config} with the rendered diagnostics.
+BenchSetup read_bench_setup(const BenchRequest& request, int ranks_here = 1);
 
 /// Selects the device of the plan for this thread. Its name and number of threads or
 /// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.

@@ -32,16 +32,16 @@ std::vector<int> all_ranks(const World& world) {
 
 class Collectives {
  public:
-  Collectives(World& world, const CommBench& options)
+  Collectives(World& world, const CommBench& options, std::span<const int> ranks)
       : options_(options),
         devices_(world, options.device, options.deadline_seconds,
                  options.share_devices ? DeviceSharing::nccl : DeviceSharing::none),
-        everyone_(world.everyone("measured values")),
-        group_(devices_.group("measured", all_ranks(world), {.carries = Carries::all})),
+        everyone_(world.group("measured values", ranks)),
+        group_(devices_.group("measured", ranks, {.carries = Carries::all})),
         stream_(options.device, "measured", Stream::Mode::run_inline),
         clock_(stream_),
-        rank_(world.rank()),
-        ranks_(world.size()),
+        rank_(everyone_->rank()),
+        ranks_(everyone_->size()),
         next_((rank_ + 1) % ranks_),
         previous_((rank_ + ranks_ - 1) % ranks_) {
     const MessageLine lines[] = {{.peer = next_, .tag = 0, .sends = true},
@@ -136,7 +136,7 @@ class Collectives {
 
   const CommBench& options_;
   DeviceWorld devices_;
-  std::unique_ptr<Group> everyone_;  // of host values
+  std::unique_ptr<Group> everyone_;  // of the same ranks, for host values
   std::unique_ptr<Group> group_;
   Stream stream_;
   WorkClock clock_;
@@ -165,9 +165,14 @@ std::vector<std::int64_t> sizes_of(const CommBench& options, int ranks) {
 }
 
 std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options) {
-  Collectives collectives(world, options);
+  return measure_collectives(world, options, all_ranks(world));
+}
+
+std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options,
+                                                 std::span<const int> ranks) {
+  Collectives collectives(world, options, ranks);
   std::vector<CollectiveSpeed> found{collectives.measure_barrier()};
-  for (const std::int64_t bytes : sizes_of(options, world.size())) {
+  for (const std::int64_t bytes : sizes_of(options, static_cast<int>(ranks.size()))) {
     if (world.rank() == 0) begin_part("messages of " + format_bytes(bytes));
     collectives.measure(bytes, found);
   }

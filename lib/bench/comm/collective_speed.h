@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,12 @@ double bus_factor(const std::string& operation, int ranks);
 /// The sizes between the limits, each a multiple of a float for each rank.
 std::vector<std::int64_t> sizes_of(const CommBench& options, int ranks);
 
-/// Every operation at every size, in the order of their names. Collective over the world of at
-/// least two ranks; on a device the caller's must be selected. All ranks get the same.
+/// Every operation at every size over `ranks`, at least two with this one, in the order of their
+/// names. Collective over the world, whose ranks are in one such group each and measure at once; on
+/// a device the caller's must be selected. All ranks of a group get the same.
+std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options,
+                                                 std::span<const int> ranks);
+/// Over all of them.
 std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options);
 
 }  // namespace trainctl

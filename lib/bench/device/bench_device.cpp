@@ -1,18 +1,17 @@
 #include <algorithm>
 #include <cmath>
-#include <mutex>
-#include <optional>
 #include <ostream>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "bench/bench_setup.h"
-#include "bench/comm/collective_speed.h"
 #include "bench/device/device_cases.h"
+#include "bench/device/links.h"
 #include "bench/figures.h"
 #include "bench/machine_limits.h"
+#include "bench/planned_step.h"
 #include "bench/work_clock.h"
 #include "config/devices/known_files.h"
 #include "config/devices/read_figures.h"
@@ -20,7 +19,7 @@
 #include "formats/print/memory_fit.h"
 #include "ops/kernels.h"
 #include "run/calibration/fit.h"
-#include "run/preflight/machine.h"
+#include "run/records/ledger_text.h"
 
 namespace trainctl {
 
@@ -51,6 +50,24 @@ Numbers time_cases(const Cases& cases, WorkClock& clock, int turns) {
   Numbers medians;
   for (const Numbers& one : seconds) medians.push_back(median(one));
   return medians;
+}
+
+/// A square product is timed in two orientations, which have one place.
+std::vector<ProductTime> table_of(const std::vector<ProductCase>& cases, const Numbers& seconds) {
+  std::vector<ProductTime> table;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const PricedProduct& one = cases[i].shape;
+    const auto same = std::ranges::find_if(table, [&](const ProductTime& other) {
+      return other.rows == one.rows && other.columns == one.columns && other.inner == one.inner &&
+             other.accumulates == one.accumulates;
+    });
+    if (same == table.end()) {
+      table.push_back({one.rows, one.columns, one.inner, one.accumulates, seconds[i]});
+    } else {
+      same->seconds = std::sqrt(same->seconds * seconds[i]);
+    }
+  }
+  return table;
 }
 
 /// Mean of |log(formula / measured)|.
@@ -86,6 +103,9 @@ class DeviceMeter {
 
  private:
   std::string type() const { return plan_.compute == DType::f32 ? "fp32" : "bf16"; }
+  void part(const char* what) const {
+    if (out_.rdbuf() != nullptr) begin_part(what);
+  }
   void measured(const char* key) {
     device_.sources[key] = "measured by `" + options_.command + "`";
   }
@@ -98,7 +118,7 @@ class DeviceMeter {
   }
 
   void measure_copies() {
-    begin_part("copies");
+    part("copies");
     MachineLimits limits(ops_, plan_.compute);
     for (int i = 0; i < 3; ++i) limits.measure();
     rate_ = limits.products();
@@ -116,7 +136,7 @@ class DeviceMeter {
   }
 
   void measure_products() {
-    begin_part("products");
+    part("products");
     const double longest = options_.seconds / 1500;  // of about 400 runs, most are far shorter
     const std::vector<ProductCase> cases = product_cases(bench_, rate_, longest);
     const Numbers seconds = time_cases(cases, clock_, 5);
@@ -155,14 +175,36 @@ class DeviceMeter {
         },
         fit_rounds, [](int, double) {});
     device_ = with(found.values);
+    std::vector<ProductTime> table = table_of(cases, seconds);
+    const double apart = mean_error(errors_without_own(table));
+    device_.products[type()].table = std::move(table);
     measured("products");
     out_ << "products           " << cases.size() << ", best " << printed("%.4g", best * 1e-12)
          << " TFLOP/s; the formula is off by " << printed("%.1f", 100 * mean_error(found.errors))
-         << " % in the mean\n";
+         << " % in the mean, by the nearest other of the table " << printed("%.1f", 100 * apart)
+         << " %\n";
+  }
+
+  /// Of each product of `table`, by the formula and the others.
+  Numbers errors_without_own(const std::vector<ProductTime>& table) const {
+    Numbers errors;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      Machine machine;
+      machine.device = device_;
+      std::vector<ProductTime>& others = machine.device.products[type()].table;
+      others = table;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+      compare_table(machine);
+      const ProductTime& one = table[i];
+      const PriceList list(machine, Mesh{}, plan_.compute);
+      errors.push_back(std::log(
+          list.product({one.rows, one.columns, one.inner, 1, one.accumulates}) / one.seconds));
+    }
+    return errors;
   }
 
   void measure_attention() {
-    begin_part("attention");
+    part("attention");
     const std::vector<AttentionCase> cases =
         attention_cases(bench_, rate_ / 4, options_.seconds / 300);
     const Numbers seconds = time_cases(cases, clock_, 5);
@@ -197,7 +239,7 @@ class DeviceMeter {
 
   /// Products back to back, in their last half beside those of the first half second.
   void measure_sustained() {
-    begin_part("products back to back");
+    part("products back to back");
     const double longest = options_.seconds / 100;
     const std::vector<ProductCase> cases = product_cases(bench_, rate_, longest);
     const ProductCase& largest = *std::ranges::max_element(cases, {}, [](const ProductCase& one) {
@@ -229,71 +271,94 @@ class DeviceMeter {
   double rate_ = 0;  // of square products
 };
 
-std::optional<GroupOperation> operation_of_name(const std::string& name) {
-  for (int number = 0; number < operation_count; ++number) {
-    const auto operation = static_cast<GroupOperation>(number);
-    if (name == name_of(operation)) return operation;
-  }
-  return std::nullopt;
+/// The step of the configuration by the file, and as it is.
+void tell_own_step(World& world, BenchRequest request, const DeviceBench& options,
+                   std::ostream& out) {
+  if (world.rank() == 0) begin_part("steps of " + request.config.string());
+  request.set_options.push_back("cluster.device=" + options.file.string());
+  const PlannedStep step = measure_planned_step(world, request);
+  if (world.rank() > 0) return;
+  out << "a step             planned " << format_seconds(step.planned) << ", measured "
+      << format_seconds(step.measured) << ": " << printed("%+.1f", 100 * step.error()) << " %\n"
+      << "                   "
+      << differences_text(mean_of(step.ledgers), mean_of(step.by_rank.by_rank)) << '\n';
 }
 
-/// Each collective and messages between ranks that are threads.
-void measure_links(const DeviceBench& options, DeviceKind kind, DeviceFigures& device,
-                   std::ostream& out) {
-  begin_part("collectives");
+std::string gigabytes(double bytes) { return printed("%.3g", bytes * 1e-9) + " GB/s"; }
+
+/// Collectives, messages and contention between the ranks of `world`. Rank 0 tells.
+void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
+                   DeviceFigures& device, std::ostream& out) {
+  if (world.rank() == 0) begin_part("collectives");
   CommBench comm;
-  comm.device = kind;
-  comm.local_ranks = options.local_ranks;
+  comm.device = plan.device;
   comm.least_bytes = 512;
-  comm.most_bytes = kind == DeviceKind::cuda ? 512 << 20 : 16 << 20;
+  comm.most_bytes = plan.device == DeviceKind::cuda ? 512 << 20 : 16 << 20;
   comm.iterations = 10;
-  std::vector<CollectiveSpeed> speeds;
-  run_thread_world(
-      options.local_ranks,
-      {.deadline_seconds = comm.deadline_seconds, .check_collectives = false, .report_hangs = true},
-      [&](World& world) {
-        set_thread_count(std::max(1, usable_cores() / world.local_size()));
-        const auto found = measure_collectives(world, comm);
-        if (world.rank() == 0) speeds = found;
-      });
-  device.collectives.clear();
-  for (const CollectiveSpeed& speed : speeds) {
-    const auto operation = operation_of_name(speed.operation);
-    const auto bytes = static_cast<double>(speed.bytes);
-    if (operation) {
-      CollectiveTable& table = device.collectives[*operation][options.local_ranks];
-      table.bytes.push_back(bytes);
-      // Never less for more bytes.
-      table.seconds.push_back(
-          std::max(speed.seconds, table.seconds.empty() ? 0 : table.seconds.back()));
-    } else if (speed.operation == "send_receive") {
-      device.link = bytes / speed.seconds;  // the last is the largest
-      if (speed.bytes <= comm.least_bytes) device.link_latency = speed.seconds;
-    }
+  const LinkFindings found = measure_links(world, comm, plan);
+  take_links(found, device);
+  const std::string source = "measured by `" + options.command + "`";
+  if (!found.inside.empty()) device.sources["collectives"] = source;
+  if (!found.between.empty()) device.sources["network"] = source;
+  device.sources["host"] = "ranks " + source + "; bandwidth as " + options.like;
+  device.sources["contention"] = source;
+  if (world.rank() > 0) return;
+  if (!found.inside.empty()) {
+    out << "collectives        of the " << found.host_ranks << " ranks of a host, messages at "
+        << gigabytes(device.link) << '\n';
   }
-  device.host_ranks = std::max<std::int64_t>(device.host_ranks, options.local_ranks);
-  device.sources["collectives"] = "measured by `" + options.command + "`";
-  out << "collectives        of " << options.local_ranks << " ranks, messages at "
-      << printed("%.3g", device.link * 1e-9) << " GB/s\n";
+  if (!found.between.empty()) {
+    out << "network            between " << found.hosts << " hosts, messages at "
+        << gigabytes(device.network.bandwidth) << " for each of " << found.host_ranks << " ranks, "
+        << format_seconds(device.network.latency) << '\n';
+  }
+  out << "contention         " << printed("%.3f", device.contention)
+      << ", of products beside sums over all ranks\n";
+}
+
+/// What a rank of a world does; rank 0 tells and writes.
+void measure_on(World& world, const BenchRequest& request, const DeviceBench& given,
+                std::ostream& out) {
+  set_log_rank(world.rank(), world.size());
+  const BenchSetup setup = read_bench_setup(request, world.local_size());
+  const Plan& plan = setup.plan;
+  const bool cuda = plan.device == DeviceKind::cuda;
+  const bool tells = world.rank() == 0;
+  DeviceBench options = given;
+  if (options.like.empty()) options.like = cuda ? "h100-sxm" : "cpu-avx2";
+  DeviceFigures device = figures_like(options.like);
+  std::ostream nowhere(nullptr);
+  // Ranks on a CPU share its memory, so all measure at once; each device has its own.
+  if (tells || !cuda) {
+    const BenchContext context(plan);
+    if (tells) out << "on " << context.where() << '\n';
+    device = DeviceMeter(plan, context.ops(), options, device, tells ? out : nowhere)
+                 .measure(context.where());
+  }
+  if (world.size() > 1) measure_ranks(world, options, plan, device, out);
+  const auto everyone = world.everyone("written");
+  std::string text = write_device(device);
+  broadcast_bytes(*everyone, text, 0);
+  if (world.local_rank() == 0) write_whole_file(options.file, text);  // on every host
+  if (tells) out << "wrote " << options.file.string() << ": use it as cluster.device\n";
+  gather_values(*everyone, 0.0);
+  tell_own_step(world, request, options, out);
 }
 
 }  // namespace
 
-void bench_device(const BenchRequest& request, const DeviceBench& given, std::ostream& out) {
-  const BenchSetup setup = read_bench_setup(request);
-  const Plan& plan = setup.plan;
-  DeviceBench options = given;
-  const bool cuda = plan.device == DeviceKind::cuda;
-  if (options.like.empty()) options.like = cuda ? "h100-sxm" : "cpu-avx2";
-  DeviceFigures like = figures_like(options.like);
-  const BenchContext context(plan);
-  const std::string& where = context.where();
-  out << "on " << where << '\n';
-  DeviceFigures device =
-      DeviceMeter(plan, context.ops(), options, std::move(like), out).measure(where);
-  if (options.local_ranks > 1) measure_links(options, plan.device, device, out);
-  write_whole_file(options.file, write_device(device));
-  out << "wrote " << options.file.string() << ": use it as cluster.device\n";
+void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out) {
+  const double deadline = 300 + 10 * options.seconds;  // for ranks that wait for rank 0
+  const WorldOptions world{
+      .deadline_seconds = deadline, .check_collectives = false, .report_hangs = true};
+  const auto on_rank = [&](World& one) { measure_on(one, request, options, out); };
+  if (options.local_ranks > 0) {
+    run_thread_world(options.local_ranks, world, on_rank);
+  } else if (launched_as().size > 1) {
+    run_mpi_world(world, on_rank);
+  } else {
+    on_rank(*self_world());
+  }
 }
 
 }  // namespace trainctl

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Measures this machine as cluster.device, and then 40 configurations beside their plans by it: of one rank and of two,
+# which are threads. Then GPT-2 124M in each layout of two ranks: how much slower the one with the least planned time
+# is than the fastest.
+#   scripts/own_steps.sh [--seconds N] [--only steps|layouts] [--device FILE] [BUILD_DIR]
+#   --seconds N     for measuring the machine, twice; default 60
+#   --device FILE   measured before by two ranks; default: measured now
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=60 only=all device='' build=build/release
+while [ $# -gt 0 ]; do
+  case $1 in
+    --seconds) seconds=${2:?--seconds needs a number}; shift ;;
+    --only) only=${2:?--only needs steps or layouts}; shift ;;
+    --device) device=$(realpath "${2:?--device needs a file}"); shift ;;
+    -*) sed -n '2,8s/^# *//p' "$0" >&2; exit 64 ;;
+    *) build=$1 ;;
+  esac
+  shift
+done
+program=$PWD/$build/bin/trainctl
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The file of a machine with so many ranks.
+device_of() {
+  if [ -n "$device" ]; then
+    echo "$device"
+    return
+  fi
+  local ranks=()
+  [ "$1" = 1 ] || ranks=(--local-ranks "$1")
+  [ -f "$work/own$1.yaml" ] || "$program" bench device --config configs/gpt.yaml --seconds "$seconds" \
+    --save "$work/own$1.yaml" "${ranks[@]}" >&2
+  echo "$work/own$1.yaml"
+}
+
+# "planned measured", in seconds with the units of the program, of $1 ranks with the options behind.
+step_of() {
+  local ranks=() count=$1
+  shift
+  [ "$count" = 1 ] || ranks=(--local-ranks "$count" --world-size "$count")
+  "$program" plan --set cluster.device="$(device_of "$count")" --measure "${ranks[@]}" "$@" 2>/dev/null |
+    sed -n 's/^the step: planned \(.*\), measured \(.*\): \([-+0-9.]*\) %$/\1|\2|\3/p'
+}
+
+# Seconds of "1.2 ms".
+in_seconds() { awk '{ print $1 * ($2 == "us" ? 1e-6 : $2 == "ms" ? 1e-3 : 1) }' <<<"$1"; }
+
+show_steps() {
+  local rows=0 sum=0 most=0 off
+  for ranks in 1 2; do
+    for family in gpt2 llama; do
+      for size in "2 128" "4 256" "2 384" "4 512" "2 768"; do
+        for length in 128 512; do
+          read -r layers hidden <<<"$size"
+          IFS='|' read -r planned measured off < <(step_of $ranks --config configs/tiny.yaml \
+            --set model.family=$family --set model.num_layers="$layers" --set model.hidden_size="$hidden" \
+            --set model.num_attention_heads=$((hidden / 64)) --set model.seq_length=$length \
+            --set model.vocab_size=4096 --set train.global_batch_size=4 --set train.micro_batch_size=1)
+          printf '%d ranks  %-6s %d layers of %4d, %3d tokens: planned %10s, measured %10s  %+6.1f %%\n' \
+            $ranks $family "$layers" "$hidden" $length "$planned" "$measured" "$off"
+          rows=$((rows + 1))
+          sum=$(awk -v s="$sum" -v x="$off" 'BEGIN { print s + (x < 0 ? -x : x) }')
+          most=$(awk -v m="$most" -v x="$off" 'BEGIN { x = x < 0 ? -x : x; print x > m ? x : m }')
+        done
+      done
+    done
+  done
+  awk -v n="$rows" -v s="$sum" -v m="$most" 'BEGIN { printf "%d steps: mean error %.1f %%, most %.1f %%\n", n, s / n, m }'
+}
+
+show_layouts() {
+  local planned measured off best_planned='' chosen='' fastest=''
+  local p=--set\ parallel
+  local layouts=(
+    "" "$p.parallel_optimizer.enable=true" "$p.parallel_optimizer.enable=true $p.parallel_optimizer.optimizer_level=level3"
+    "$p.tensor_parallel=2" "$p.tensor_parallel=2 $p.sequence_parallel=true" "$p.context_parallel=2"
+    "$p.pipeline_stages=2" "$p.pipeline_stages=2 $p.pipeline.scheduler=zb-h1" "$p.pipeline_stages=2 $p.virtual_pipeline_stages=2")
+  for layout in "${layouts[@]}"; do
+    # shellcheck disable=SC2086
+    IFS='|' read -r planned measured off < <(step_of 2 --config configs/gpt2-124m.yaml --set model.seq_length=256 \
+      --set train.global_batch_size=8 --set train.micro_batch_size=1 $layout)
+    printf '%-90s planned %10s, measured %10s  %+6.1f %%\n' "${layout:-two replicas}" "$planned" "$measured" "$off"
+    planned=$(in_seconds "$planned")
+    measured=$(in_seconds "$measured")
+    if [ -z "$best_planned" ] || awk "BEGIN { exit !($planned < $best_planned) }"; then
+      best_planned=$planned chosen=$measured
+    fi
+    if [ -z "$fastest" ] || awk "BEGIN { exit !($measured < $fastest) }"; then fastest=$measured; fi
+  done
+  awk -v c="$chosen" -v f="$fastest" 'BEGIN { printf "the layout with the least planned time is %.1f %% slower than the fastest\n", 100 * (c / f - 1) }'
+}
+
+[ "$only" = layouts ] || show_steps
+[ "$only" = steps ] || show_layouts
