@@ -264,6 +264,41 @@ TEST_CASE("the commands of the tutorial run in their order") {
   CHECK(try_page("docs/tutorial.md") > 6);
 }
 
+TEST_CASE("the commands of the planning page print the lines that it shows") {
+  const std::string page = "docs/planning.md";
+  const Workplace place;
+  std::string printed;
+  for (const Lines& block : blocks_of(page, "sh")) {
+    for (std::string command : commands_in(block)) {
+      // The whole search takes a minute; a part of it has the same answer.
+      if (command.find("--search") != std::string::npos && !thorough()) {
+        command += " --set parallel.pipeline_stages=2 --set parallel.virtual_pipeline_stages=4";
+        command += " --set recompute.enable=false";
+      }
+      const Outcome outcome = place.run(command);
+      INFO(command << "\n" << outcome.err);
+      CHECK(outcome.exit_code == 0);
+      printed += outcome.out + outcome.err;
+    }
+  }
+  Lines shown;
+  for (const Lines& block : blocks_of(page, "text")) {
+    shown.insert(shown.end(), block.begin(), block.end());
+  }
+  const std::string text = read_file(TRAINCTL_SOURCE_DIR "/" + page);
+  const std::regex answer("`(total |does not fit |fits in )[^`]+`");
+  for (std::sregex_iterator one(text.begin(), text.end(), answer); one != std::sregex_iterator();
+       ++one) {
+    const std::string quoted = one->str();
+    if (quoted != "`fits in`") shown.push_back(quoted.substr(1, quoted.size() - 2));
+  }
+  CHECK(shown.size() > 12);
+  for (const std::string& line : shown) {
+    INFO(line);
+    CHECK(printed.find(line) != std::string::npos);
+  }
+}
+
 TEST_CASE("the examples in the help of every command run") {
   Workplace place;
   place.make_runs();

@@ -43,6 +43,12 @@ void fill_optimizer(const SourceMap& sources, OptimizerConfig& optimizer) {
   }
 }
 
+/// A file that names a GPU is for machines that have it.
+void choose_device(const SourceMap& sources, Config& config) {
+  const bool given = sources.places().contains("parallel.device");
+  if (!given && names_gpu(config.cluster)) config.parallel.device = "auto";
+}
+
 void read_root(Reading& reading, int root, const std::vector<std::string>& set_options,
                const std::string& text, const Surroundings& around) {
   YamlTree& tree = reading.tree;
@@ -68,6 +74,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
   fill_optimizer(reading.result.sources, reading.result.config.optimizer);
   if (start) check_model_against(reading, *start);
   load_figures(reading.result.config.cluster, around);
+  choose_device(reading.result.sources, reading.result.config);
   reading.result.complete = reading.model_complete;
 }
 

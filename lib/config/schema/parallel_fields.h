@@ -113,7 +113,9 @@ void fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.check_collectives,
         field("check_collectives", "Ranks compare their calls before each collective over MPI"));
   visit(parallel.device,
-        field("device", "Device that trains the model; auto: CUDA where every rank has one")
+        field("device",
+              "Device that trains the model; auto: CUDA where every rank has one, and what it is "
+              "without the key where cluster.device names a GPU")
             .one_of("auto|cpu|cuda"));
   visit(parallel.attention_backend,
         field("attention_backend", "Attention on CUDA devices; auto: cuDNN where all ranks can"));

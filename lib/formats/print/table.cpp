@@ -27,7 +27,7 @@ std::string print_table(const PrintInput& input) {
                      optimizer_section(input) + memory_section(input) + "\n" +
                      (input.config == nullptr ? "" : recompute_section(input) + "\n") +
                      communication_section(input) + "\n" + work_section(plan) + "\n" +
-                     time_section(plan) + ramp_section(plan);
+                     time_section(plan, input.config) + ramp_section(plan);
   if (!plan.rates.empty()) {
     const std::string title = "learning rate  (" + grouped_count(plan.steps, "step") + ")";
     text += "\n" + rates_section(title, plan.rates);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "base/scratch.h"
 #include "base/units.h"
@@ -6,6 +7,8 @@
 #include "formats/print/memory_models.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
+#include "plan/cost/device_prices.h"
+#include "plan/cost/ledger.h"
 
 namespace trainctl {
 
@@ -227,6 +230,28 @@ std::string run_lines(const DeviceTime& time) {
   return text;
 }
 
+/// The kinds of seconds of a rank, on average over the stages, largest first: those of at least a
+/// hundredth of the step.
+std::string kinds_line(const Plan& plan, const Config& config) {
+  const auto machine = machine_of(config.cluster, plan.mesh.world_size());
+  if (!machine) return "";
+  Ledger sum;
+  for (const Ledger& one :
+       estimate_ledgers(plan, device_prices(plan, price_list(plan, *machine)))) {
+    for (const LedgerEntry& entry : ledger_entries) sum.*entry.seconds += one.*entry.seconds;
+  }
+  auto kinds = ledger_entries;
+  std::ranges::stable_sort(kinds, std::ranges::greater{},
+                           [&](const LedgerEntry& entry) { return sum.*entry.seconds; });
+  std::string text;
+  for (const LedgerEntry& entry : kinds) {
+    const double share = sum.*entry.seconds / sum.total();
+    if (share < 0.01) break;
+    text += (text.empty() ? "" : ", ") + std::string(entry.text) + " " + percent(share);
+  }
+  return labelled("goes to", text);
+}
+
 std::string basis_of(const TimeEstimate& time) {
   if (!time.on_device) return "at the rates of section cluster";
   const DeviceTime& on = *time.on_device;
@@ -236,7 +261,7 @@ std::string basis_of(const TimeEstimate& time) {
 
 }  // namespace
 
-std::string time_section(const Plan& plan) {
+std::string time_section(const Plan& plan, const Config* config) {
   if (!plan.time) return "time per step  not estimated: the config has no section cluster\n";
   const TimeEstimate& time = *plan.time;
   const double tokens = static_cast<double>(plan.tokens_per_step()) / time.step();
@@ -252,6 +277,7 @@ std::string time_section(const Plan& plan) {
          labelled("optimizer", format_seconds(time.optimizer)) +
          labelled("total", format_seconds(time.step()) + ", " + format_count(tokens) +
                                " tokens per second") +
+         (time.on_device && config != nullptr ? kinds_line(plan, *config) : "") +
          (time.on_device ? run_lines(*time.on_device) : "");
 }
 

@@ -29,7 +29,8 @@ std::string search_section(const PrintInput& input);
 std::string recompute_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);
 std::string work_section(const Plan& plan);
-std::string time_section(const Plan& plan);
+/// `config`, if it is known: with a device, what the time goes to is told.
+std::string time_section(const Plan& plan, const Config* config);
 /// table_ramp.cpp: the batches of a ramp; empty without one.
 std::string ramp_section(const Plan& plan);
 std::string rates_section(const std::string& title, const std::vector<RatePoint>& points);

@@ -180,6 +180,8 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
   parallel.parallel_optimizer.optimizer_level.reset();
   if (layout.optimizer_level > 0) {
     parallel.parallel_optimizer.optimizer_level = levels[layout.optimizer_level];
+    // A file with both says the same twice.
+    parallel.parallel_optimizer.gradient_accumulation_shard = layout.optimizer_level > 1;
   }
   return changed;
 }
