@@ -36,7 +36,7 @@ endfunction()
 if(on_host)
   test_on_host(cuda_on_host test_cuda_on_host)
   trainctl_test(NAME cuda_steps_on_host LABEL unit
-    SOURCES cuda_on_host/enqueued_test.cpp cuda_on_host/planned_on_device_test.cpp cuda_on_host/rank_death_on_host_test.cpp LIBS trainctl_sample_run)
+    SOURCES cuda_on_host/enqueued_test.cpp cuda_on_host/muon_on_device_test.cpp cuda_on_host/planned_on_device_test.cpp cuda_on_host/rank_death_on_host_test.cpp LIBS trainctl_sample_run)
   test_on_host(cuda_steps_on_host test_cuda_steps_on_host)
   add_test(NAME cuda_one_device_on_host COMMAND test_cuda_steps_on_host "[.one_device]")
   test_on_host(cuda_one_device_on_host test_cuda_steps_on_host CUDA_ON_HOST_DEVICES=1)

@@ -7,6 +7,7 @@
 #include "arguments.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "config/schema/optimizers.h"
 #include "device/cuda_device.h"
 #include "output.h"
 #include "plan/rules/resolve.h"
@@ -201,9 +202,12 @@ ReadResult VerifyPlanner::read_with(const Settings& settings) const {
 }
 
 Config VerifyPlanner::config_in(const Config& config, const Layout& layout) const {
-  if (layout.choice) return with_layout(config, *layout.choice);
-  Config own = config;
+  Config own = layout.choice ? with_layout(config, *layout.choice) : config;
   own.parallel.threads_per_rank = 1;
+  // Those of the single rank, which is on the CPU; on a device auto may be bf16.
+  MuonProducts& products = own.optimizer.muon.ns_dtype;
+  const bool has_muon = uses(own.optimizer, OptimizerType::muon);
+  if (has_muon && products == MuonProducts::automatic) products = MuonProducts::fp32;
   return own;
 }
 

@@ -51,7 +51,7 @@ struct ProductAlgorithm {
 struct CudaProducts {
   /// Of cuBLASLt: 130002 is 13.0.2.
   std::int64_t (*version)();
-  /// From now on products are noted, except those whose extents vary.
+  /// From now on products are noted, except those whose extents vary and those by their shape.
   void (*note)();
   /// Ends that. What was noted, in the order of the first calls.
   std::vector<NotedProduct> (*noted)();

@@ -42,8 +42,10 @@ void begin_product(const Matmul& args) {
         : args.transpose_b ? "a b^T must fit c"
                            : "a b must fit c",
         {{"a", a}, {"b", b}, {"c", c}});
-  check(args.bias.empty() || (is_vector(args.bias, right[1], DType::f32) && !args.accumulate), op,
-        "bias must be an fp32 vector with one element per column of c, without accumulate",
+  const bool takes_bias = !args.accumulate && !args.by_shape;
+  check(args.bias.empty() || (is_vector(args.bias, right[1], DType::f32) && takes_bias), op,
+        "bias must be an fp32 vector with one element per column of c, without accumulate and "
+        "by_shape",
         {{"bias", args.bias}, {"c", c}});
   check(args.scale_a == nullptr && args.scale_b == nullptr, op,
         "scales are for 8-bit operands only", {{"a", a}, {"b", b}});

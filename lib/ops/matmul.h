@@ -21,6 +21,9 @@ struct Matmul {
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
   bool varies = false;      // the extents differ from call to call: nothing is kept for them
+  // The order of all sums follows from extents, transposes and types alone, on one kind of
+  // processor. Not with bias; on a device, operands begin at multiples of 64 bytes.
+  bool by_shape = false;
   const float* scale_a =
       nullptr;  // per-operand scales for 8-bit operands; must be null for the types above
   const float* scale_b = nullptr;

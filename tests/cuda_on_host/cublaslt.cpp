@@ -358,7 +358,16 @@ struct Product {
   std::byte* workspace;
   std::size_t workspace_bytes;
   std::uint64_t proposal = 0;
+  bool turned = false;
 };
+
+/// Whether sums are taken in another order, as they may be where the library knows of less
+/// alignment, of other multiprocessors or of a batch.
+bool is_turned(const Operation& operation, const Layout& d, const Preference& promised) {
+  const bool loose = promised.alignments[0] < 256;
+  const bool confined = operation.multiprocessors > 0;
+  return (loose != confined) != (d.count > 1);
+}
 
 /// The epilogue of one element.
 float after(const Operation& operation, float sum, std::uint64_t row, std::uint64_t column,
@@ -409,6 +418,7 @@ void multiply_one(const Product& p) {
         for (std::uint64_t j = 0; j < lanes; ++j) parts[j] += left[i + j] * right[i + j];
       }
       for (; i < k; ++i) parts[0] += left[i] * right[i];
+      if (p.turned) std::ranges::reverse(parts);
       float sum = 0;
       for (const float part : parts) sum += part;
       sum *= p.alpha;
@@ -680,7 +690,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                   *static_cast<const float*>(beta),
                   static_cast<std::byte*>(workspace),
                   workspace_bytes,
-                  proposal};
+                  proposal,
+                  is_turned(of(operation), of(layout_d), promised)};
   if (planted("no_bias")) product.operation.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   if (planted("no_sums")) product.beta = 0;
   if (const char* flaw = flaw_of(product, words))

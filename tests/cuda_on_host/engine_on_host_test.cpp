@@ -134,6 +134,27 @@ TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: expert
   CHECK(contains(early.out, "DIFFERS"));
 }
 
+TEST_CASE("on CUDA devices layouts are equal to a single rank on the CPU: Muon, averaged weights") {
+  const std::vector<std::string> muon{"--set", "optimizer.type=muon", "--set",
+                                      "optimizer.ema_decay=0.5"};
+  const auto with_muon = [&](std::vector<std::string> more) {
+    more.insert(more.end(), muon.begin(), muon.end());
+    return more;
+  };
+  const Outcome outcome = verify(llama, "dp1,tp2sp,dp2+zero2,pp2+dp2+zero1", with_muon({}));
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "4 layouts equal to a single rank over 2 steps"));
+  const Outcome routed = verify(llama, "dp2+ep2,dp1+m2", with_muon(experts));
+  INFO(routed.out << routed.err);
+  CHECK(routed.exit_code == 0);
+  // There auto means bf16 on a device, but not in a comparison with the CPU.
+  const Outcome half =
+      verify(gpt2, "tp2sp+dp2+zero1", with_muon({"--set", "precision.compute=bf16"}));
+  INFO(half.out << half.err);
+  CHECK(half.exit_code == 0);
+}
+
 TEST_CASE("without NCCL tensors travel through the host's memory") {
   const std::string layouts = "dp2+zero2,tp2sp+pp2,dp2+cp2+p2p";
   const Outcome none =

@@ -67,6 +67,8 @@ TEST_CASE("steps that are graphs have the same numbers as steps row by row, in e
       {},
       {"--set", "train.micro_batch_size=1", "--set", "precision.compute=bf16"},
       {"--local-ranks", "2", "--set", "parallel.parallel_optimizer.enable=true"},
+      {"--local-ranks", "2", "--set", "parallel.parallel_optimizer.enable=true", "--set",
+       "optimizer.type=muon", "--set", "optimizer.ema_decay=0.5"},
       {"--local-ranks", "4", "--set", "parallel.tensor_parallel=2", "--set",
        "parallel.sequence_parallel=true", "--set", "parallel.pipeline_stages=2"},
       {"--local-ranks", "2", "--set", "parallel.context_parallel=2", "--set", "offload.enable=true",
@@ -77,7 +79,7 @@ TEST_CASE("steps that are graphs have the same numbers as steps row by row, in e
     CHECK(contains(expected, "val_loss"));
     CHECK(metrics_with("true", layout, {"CUDA_ON_HOST_SEED=" + std::to_string(++seed)}) ==
           expected);
-    if (&layout == &layouts[3]) {
+    if (&layout == &layouts[4]) {
       CHECK(metrics_with("true", layout, {"CUDA_ON_HOST_ORDER=lazy"}) == expected);
     }
   }

@@ -134,6 +134,28 @@ TEST_CASE("products leave multiprocessors to the collectives of several ranks") 
   CHECK(contains(all.err, "the device has 4 multiprocessors: none is left for products"));
 }
 
+TEST_CASE("muon's products have the first proposal always, and all multiprocessors") {
+  const TempDir dir;
+  const Words muon{"--set", "optimizer.type=muon"};
+  const Outcome alone = session(dir, "alone", muon, {third});
+  INFO(alone.err);
+  // Of 6 matrices in each of 2 layers 3 products in each of 5 steps.
+  constexpr long of_muon = 2L * 6 * 5 * 3;
+  const auto [first, none, fastest, slowest] = counts_of(alone, 0);
+  CHECK(none == slowest);
+  CHECK(fastest > slowest);
+  CHECK(first - slowest == 4 * of_muon + (fastest - slowest) / 3);
+  Words two{"--local-ranks", "2", "--set", "parallel.product_sm_margin=1"};
+  two.insert(two.end(), muon.begin(), muon.end());
+  const Outcome run = session(dir, "run", two, {third});
+  INFO(run.err);
+  CHECK(contains(run.err, "products of device 0 for 3 multiprocessors: "));
+  const std::string all = "products of device 1 for 0 multiprocessors: ";
+  const auto at = run.err.find(all);
+  REQUIRE(at != std::string::npos);
+  CHECK(std::strtol(run.err.c_str() + at + all.size(), nullptr, 10) == 4 * of_muon / 2);
+}
+
 TEST_CASE("a session that goes on takes the stored algorithms, and times nothing") {
   const TempDir dir;
   const Outcome whole = session(dir, "whole", {}, {third});

@@ -2,119 +2,29 @@
 // in every setup.
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <functional>
-#include <map>
 #include <mutex>
-#include <numbers>
 
-#include "base/hash.h"
-#include "base/philox.h"
 #include "catch.h"
-#include "plan/tables/shard.h"
-#include "sample_run.h"
+#include "config/read/read.h"
+#include "equal_gradients.h"
 #include "thorough.h"
+#include "verify/selection/layout_selection.h"
 
 using namespace trainctl;
 
 namespace {
 
 using Options = std::vector<std::string>;
-using Tensors = std::map<std::string, std::vector<float>>;
-
-/// Of every parameter what the owners have.
-struct Whole {
-  Tensors masters, momentum;
-  std::map<std::string, Shape> shapes;
-};
-
-/// Of an element of a whole parameter: the same on whatever rank it is.
-float gradient_at(const std::string& name, std::int64_t index, int step) {
-  const Philox random(static_cast<std::uint64_t>(step), fnv1a(name));
-  const double one = (random.bits(static_cast<std::uint64_t>(2 * index)) + 1.0) / 0x1p32;
-  const double other = random.bits(static_cast<std::uint64_t>(2 * index + 1)) / 0x1p32;
-  return static_cast<float>(std::sqrt(-2 * std::log(one)) * std::cos(2 * std::numbers::pi * other));
-}
-
-/// Every element that `held` has of a parameter, where it lies in the whole.
-void take(Tensors& all, const ParamSpec& spec, const Mesh& mesh, int rank, const Slice& part,
-          const Tensor& held) {
-  std::vector<float>& whole = all[spec.name];
-  whole.resize(static_cast<std::size_t>(spec.global_shape.numel()), NAN);
-  for (const ShardPiece& piece : pieces_in(spec, mesh, rank, part)) {
-    for (std::int64_t i = 0; i < piece.length; ++i) {
-      float& place = whole[static_cast<std::size_t>(piece.global + i)];
-      const float found = held.as<float>()[piece.local + i];
-      if (!std::isnan(place)) CHECK(std::memcmp(&place, &found, sizeof found) == 0);
-      place = found;
-    }
-  }
-}
-
 struct Setup {
   int ranks = 1;
   Options options;
 };
 
-/// After `steps` steps of the sample from gradients that are the same in all layouts; before them
-/// with 0.
-Whole after_steps(const Setup& setup, const Options& options, int steps) {
-  struct Place {
-    const Plan* plan;
-    int rank, step;
-  };
-  std::map<const ParamStore*, Place> places;
-  std::mutex mutex;
-  Whole whole;
-  SampleRun run{.set_options = with(with(options, setup.options),
-                                    {"optimizer.clip_grad_norm=0", "lr_schedule.style=constant",
-                                     "lr_schedule.min_lr=0"}),
-                .ranks = setup.ranks,
-                .steps = steps,
-                .world = {}};
-  run.prepare = [&](Engine& engine, const Plan& plan, World& world) {
-    const std::lock_guard lock(mutex);
-    places[&engine.parameters()] = {&plan, world.rank(), 0};
-  };
-  run.hooks.finalize_model_grads = [&](ParamStore& store) {
-    const std::lock_guard lock(mutex);
-    Place& place = places.at(&store);
-    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
-      const Tensor gradient = store.owned_gradient(i);
-      for (const ShardPiece& piece :
-           pieces_in(spec, place.plan->mesh, place.rank, store.owned(i))) {
-        for (std::int64_t at = 0; at < piece.length; ++at) {
-          gradient.as<float>()[piece.local + at] =
-              gradient_at(spec.name, piece.global + at, place.step);
-        }
-      }
-    }
-    ++place.step;
-  };
-  run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
-    const std::lock_guard lock(mutex);
-    const ParamStore& store = engine.parameters();
-    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
-      const Slice owned = store.owned(i);
-      if (owned.length() == 0) continue;
-      whole.shapes[spec.name] = spec.global_shape;
-      take(whole.masters, spec, plan.mesh, world.rank(), owned, store.master(i));
-      take(whole.momentum, spec, plan.mesh, world.rank(), owned, store.state(i, 0));
-    }
-  };
-  train_sample(run);
-  return whole;
-}
-
-void check_bits(const Tensors& found, const Tensors& expected) {
-  REQUIRE(found.size() == expected.size());
-  for (const auto& [name, values] : expected) {
-    CAPTURE(name);
-    REQUIRE(found.at(name).size() == values.size());
-    CHECK(std::memcmp(found.at(name).data(), values.data(), values.size() * sizeof(float)) == 0);
-  }
+/// After `steps` steps of the sample from equal gradients; before them with 0.
+Tensors after_steps(const Setup& setup, const Options& options, int steps) {
+  return after_equal_steps(
+      {.options = with(options, setup.options), .ranks = setup.ranks, .steps = steps});
 }
 
 struct Matrix {
@@ -194,20 +104,22 @@ TEST_CASE("two steps of muon follow the function in fp64") {
        [](double m, double n) { return std::sqrt(std::max(m, n)); }}};
   for (const Set& set : sets) {
     CAPTURE(set.options);
-    const Whole before = after_steps({}, with(muon, set.options), 0);
-    const Whole after = after_steps({}, with(muon, set.options), 2);
+    const Tensors before = after_steps({}, with(muon, set.options), 0);
+    const Tensors after = after_steps({}, with(muon, set.options), 2);
     const double mu = set.options.size() == 2 && set.options[1].ends_with("momentum=0") ? 0 : 0.95;
     for (const char* word : {"attention.q", "attention.out", "mlp.up", "mlp.down"}) {
       const std::string name = "layers.1." + std::string(word) + ".weight";
       CAPTURE(name);
-      const Shape shape = before.shapes.at(name);
-      std::vector<double> theta(before.masters.at(name).begin(), before.masters.at(name).end());
+      const bool widens = std::string(word) == "mlp.up";
+      const bool narrows = std::string(word) == "mlp.down";
+      const Shape shape{widens ? 64 : 32, narrows ? 64 : 32};
+      std::vector<double> theta(before.at(name).begin(), before.at(name).end());
       std::vector<double> b(theta.size(), 0);
       double moved = 0;
       for (int step = 0; step < 2; ++step) {
         Matrix u{shape[0], shape[1], b};
         for (std::size_t i = 0; i < b.size(); ++i) {
-          const double g = gradient_at(name, static_cast<std::int64_t>(i), step);
+          const double g = equal_gradient(name, static_cast<std::int64_t>(i), step);
           b[i] = mu * b[i] + (1 - mu) * g;
           u.x[i] = set.nesterov ? mu * b[i] + (1 - mu) * g : b[i];
         }
@@ -221,9 +133,9 @@ TEST_CASE("two steps of muon follow the function in fp64") {
       double worst = 0;
       double worst_momentum = 0;
       for (std::size_t i = 0; i < b.size(); ++i) {
-        worst = std::max(worst, std::abs(theta[i] - double{after.masters.at(name)[i]}));
+        worst = std::max(worst, std::abs(theta[i] - double{after.at(name)[i]}));
         worst_momentum =
-            std::max(worst_momentum, std::abs(b[i] - double{after.momentum.at(name)[i]}));
+            std::max(worst_momentum, std::abs(b[i] - double{after.at(name + " state 0")[i]}));
       }
       CHECK(worst < 1e-4 * moved);
       CHECK(worst_momentum < 1e-6);
@@ -265,12 +177,50 @@ TEST_CASE("from equal gradients muon makes the same bits in every setup", "[thre
   };
   for (const Model& model : models) {
     const Options options = with(muon, model.options);
-    const Whole alone = after_steps({}, options, 2);
+    const Tensors alone = after_steps({}, options, 2);
     for (const Setup& setup : model.layouts) {
       CAPTURE(model.options, setup.ranks, setup.options);
-      const Whole found = after_steps(setup, options, 2);
-      check_bits(found.masters, alone.masters);
-      check_bits(found.momentum, alone.momentum);
+      const Tensors found = after_steps(setup, options, 2);
+      CHECK(found.size() == alone.size());
+      CHECK(different_bits(found, alone).empty());
+    }
+  }
+}
+
+TEST_CASE("from equal gradients muon makes the same bits in the layouts of verify", "[threads]") {
+  struct Model {
+    Options options;
+    std::vector<std::string> names;  // parts of the names of layouts
+  };
+  const Options bf16{"optimizer.muon.ns_dtype=bf16"};
+  const Options all_items{"optimizer.muon.items=[gate_up, qkv]"};
+  std::vector<Model> models{{gqa, {"tp2sp", "pp2", "cp2", "zero1", "zero2", "zero3", "offload"}},
+                            {with(experts, bf16), {"ep2", "tp2", "zero"}}};
+  if (thorough()) {
+    models.push_back({with(with(gqa, bf16), all_items), {"tp4"}});
+    models.push_back({with(gqa, {"optimizer.muon.items=[heads]"}), {"tp4"}});
+    models.push_back({with(experts, all_items), {"etp2", "wep2"}});
+  }
+  for (const Model& model : models) {
+    const Options options = with(muon, model.options);
+    const ReadResult read = read_config_text(sample_yaml(), "sample.yaml", options);
+    const LayoutSelection selection = thorough()
+                                          ? select_layouts(read.config, read.sources, 4, false)
+                                          : select_few_layouts(read.config, read.sources, 4);
+    std::string names;
+    for (const LayoutChoice& choice : selection.layouts) names += choice.name() + " ";
+    CAPTURE(names);
+    for (const std::string& name : model.names) CHECK(names.find(name) != std::string::npos);
+    const Tensors alone = after_equal_steps({.options = options, .steps = 1});
+    for (const LayoutChoice& choice : selection.layouts) {
+      CAPTURE(choice.name());
+      const Tensors found = after_equal_steps(
+          {.options = options,
+           .ranks = static_cast<int>(choice.ranks()),
+           .steps = 1,
+           .change = [&](Config& config) { config = with_layout(config, choice); }});
+      CHECK(found.size() == alone.size());
+      CHECK(different_bits(found, alone).empty());
     }
   }
 }
@@ -279,25 +229,18 @@ TEST_CASE("a skipped step of muon changes nothing", "[threads]") {
   const Options options =
       with(with(muon, sharded), {"parallel.tensor_parallel=2", "precision.compute=fp16",
                                  "precision.initial_loss_scale=1e19"});
-  const Whole before = after_steps({4, {}}, options, 0);
+  const Tensors before = after_steps({4, {}}, options, 0);
   SampleRun run{.set_options = options, .ranks = 4, .steps = 1, .world = {}};
   bool skipped = false;
-  Whole after;
+  Tensors after;
   std::mutex mutex;
   run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
     const std::lock_guard lock(mutex);
     skipped = engine.step_state().found_inf != 0;
-    const ParamStore& store = engine.parameters();
-    for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-      const Slice owned = store.owned(i);
-      if (owned.length() == 0) continue;
-      const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
-      take(after.masters, spec, plan.mesh, world.rank(), owned, store.master(i));
-      take(after.momentum, spec, plan.mesh, world.rank(), owned, store.state(i, 0));
-    }
+    join(after, owned_values(engine.parameters(), plan, world.rank()));
   };
   train_sample(run);
   CHECK(skipped);
-  check_bits(after.masters, before.masters);
-  check_bits(after.momentum, before.momentum);
+  CHECK(after.size() == before.size());
+  CHECK(different_bits(after, before).empty());
 }

@@ -59,6 +59,7 @@ Batch make_batch(const Plan& plan, std::int64_t first_sample) {
 
 std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
   ReadResult read = read_config_text(sample_yaml(), "sample.yaml", run.set_options);
+  if (run.change) run.change(read.config);
   const Plan plan =
       make_plan(read.config, {.world_size = world.size(), .ranks_per_host = world.size()},
                 read.sources, read.diagnostics);

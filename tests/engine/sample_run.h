@@ -22,6 +22,7 @@ struct SampleRun {
   double deadline_seconds = 30;  // of the engine
   WorldOptions world;
   Hooks hooks{};                                                  // of every rank
+  std::function<void(Config&)> change{};                          // of the configuration
   std::function<Trace*(const World&, const Plan&)> make_trace{};  // of each rank
   std::function<void(World&, const Plan&)> after_training{};      // on each rank
   std::function<std::unique_ptr<World>(World&)> wrap{};         // the world that each rank is given

@@ -4,6 +4,8 @@
 #include "../device/cuda_available.h"
 #include "catch.h"
 #include "cuda_device_copy.h"
+#include "ops/cuda_products.h"
+#include "ops/matmul_batch.h"
 
 using namespace trainctl;
 
@@ -137,10 +139,36 @@ TEST_CASE("the same CUDA matrix product twice has the same bits") {
 
 namespace {
 
-/// Whether the device is the emulated one, whose epilogues are known to the bit.
+/// Whether the device is the emulated one, whose epilogues and orders of sums are known to the bit.
 bool is_emulated() {
   const char* module = std::getenv("TRAINCTL_CUDA_MODULE");
   return cuda_available() && module != nullptr && std::strstr(module, "cuda_on_host") != nullptr;
+}
+
+/// a b^T of two lists of operands, one product of each in a batch; the results.
+std::vector<HostTensor> products_of(bool by_shape, std::int64_t offset, int multiprocessors,
+                                    std::int64_t count) {
+  const std::int64_t m = 64;
+  const std::int64_t n = 32;
+  const std::int64_t k = 200;
+  DeviceCopy device;
+  const Tensor a = device.put(HostTensor::random({m, k}, DType::f32, 1), offset);
+  const Tensor all_b = device.put(HostTensor::random({count * n * k}, DType::f32, 2), offset);
+  const Tensor all_c = device.put(HostTensor({count * m * n}, DType::f32), offset);
+  std::vector<MatmulBatch::One> list;
+  for (std::int64_t i = 0; i < count; ++i) {
+    list.push_back({.product = {.a = a,
+                                .b = all_b.slice(i * n * k, (i + 1) * n * k).view({n, k}),
+                                .c = all_c.slice(i * m * n, (i + 1) * m * n).view({m, n}),
+                                .transpose_b = true,
+                                .by_shape = by_shape}});
+  }
+  OpContext context = device.context();
+  context.product_sms = multiprocessors;
+  matmul_batch(context, {.list = list});
+  std::vector<HostTensor> results;
+  for (const MatmulBatch::One& one : list) results.push_back(device.get(one.product.c));
+  return results;
 }
 
 bool same_bits(const HostTensor& one, const HostTensor& other) {
@@ -195,4 +223,43 @@ TEST_CASE("sums beside a product are those of the product's operand") {
     for (std::int64_t row = 0; row < 50; ++row) sum += static_cast<float>(dy.at(row * 24 + column));
     CHECK(static_cast<float>(got.at(column)) == static_cast<float>(before.at(column)) + sum);
   }
+}
+
+TEST_CASE("a CUDA product by its shape has the same bits at any place and beside others") {
+  if (!cuda_available()) return;
+  struct Setting {
+    std::int64_t offset;
+    int multiprocessors;
+    std::int64_t count;
+  };
+  for (const Setting& one : {Setting{64, 0, 1}, Setting{128, 1, 1}, Setting{0, 2, 1},
+                             Setting{0, 0, 3}, Setting{192, 1, 2}}) {
+    CAPTURE(one.offset, one.multiprocessors, one.count);
+    const auto bits = [&](bool by_shape, const Setting& setting) {
+      return products_of(by_shape, setting.offset, setting.multiprocessors, setting.count)
+          .front()
+          .bytes();
+    };
+    CHECK(bits(true, one) == bits(true, {0, 0, 1}));
+    // Of other products the emulated library takes the sums in another order there.
+    const bool turned = ((one.offset > 0) != (one.multiprocessors > 0)) != (one.count > 1);
+    if (is_emulated()) CHECK((bits(false, one) == bits(false, {0, 0, 1})) != turned);
+  }
+}
+
+TEST_CASE("a CUDA product by its shape is not timed, and refuses what it cannot be") {
+  if (!cuda_available()) return;
+  DeviceCopy device;
+  Matmul args{.a = device.put(HostTensor::random({16, 32}, DType::f32, 1)),
+              .b = device.put(HostTensor::random({32, 8}, DType::f32, 2)),
+              .c = device.put(HostTensor({16, 8}, DType::f32)),
+              .by_shape = true};
+  cuda_products().note();
+  matmul(device.context(), args);
+  CHECK(cuda_products().noted().empty());
+  args.a = device.put(HostTensor::random({16, 32}, DType::f32, 1), 32);
+  CHECK_THROWS_WITH(matmul(device.context(), args),
+                    Catch::Contains("begin at multiples of 64 bytes"));
+  args.bias = device.put(HostTensor::random({8}, DType::f32, 3));
+  CHECK_THROWS_WITH(matmul(device.context(), args), Catch::Contains("accumulate and by_shape"));
 }

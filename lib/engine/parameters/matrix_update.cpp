@@ -165,7 +165,6 @@ void MatrixUpdate::send_results(const Round& round, const OpContext& context) co
 }
 
 /// X <- aX + (bA + cA^2)X with A = XX^T, or from the right with A = X^T X where that is smaller.
-/// Products go the one way whose sums do not depend on threads.
 void MatrixUpdate::iterate(const Tensor& x, const OpContext& context) const {
   const bool left = x.shape[0] <= x.shape[1];
   const std::int64_t side = left ? x.shape[0] : x.shape[1];
@@ -174,12 +173,13 @@ void MatrixUpdate::iterate(const Tensor& x, const OpContext& context) const {
   const Tensor product = begin_of(memory_.at("product"), x.shape, DType::f32);
   for (const MuonTriple& triple : triples_) {
     const auto number = [&](int i) { return static_cast<float>(at(triple, i)); };
-    matmul(context,
-           {.a = x, .b = x, .c = gram, .transpose_a = !left, .transpose_b = left, .varies = true});
-    matmul(context, {.a = gram, .b = gram, .c = squared, .varies = true});
+    matmul(
+        context,
+        {.a = x, .b = x, .c = gram, .transpose_a = !left, .transpose_b = left, .by_shape = true});
+    matmul(context, {.a = gram, .b = gram, .c = squared, .by_shape = true});
     scaled_sum(context,
                {.x = gram, .y = squared, .z = gram, .alpha = number(1), .beta = number(2)});
-    matmul(context, {.a = left ? gram : x, .b = left ? x : gram, .c = product, .varies = true});
+    matmul(context, {.a = left ? gram : x, .b = left ? x : gram, .c = product, .by_shape = true});
     scaled_sum(context, {.x = x, .y = product, .z = x, .alpha = number(0)});
   }
 }

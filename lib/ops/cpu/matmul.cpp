@@ -1,7 +1,9 @@
 #include "ops/cpu/matmul.h"
 
+#include "base/error.h"
 #include "ops/cpu/level.h"
 #include "ops/cpu/matmul/library.h"
+#include "ops/cpu/matmul/tiles.h"
 #include "ops/cpu_tables.h"
 #include "ops/plain/kernels.h"
 
@@ -76,8 +78,9 @@ void matmul_cpu(const OpContext& context, const Matmul& args) {
   const Ways ways = shape.operand == DType::bf16  ? table.bf16
                     : shape.operand == DType::f16 ? table.fp16
                                                   : table.fp32;
-  // The library prepares each combination of extents, and keeps what it has prepared.
-  if (args.varies && multiply(Way::tiles, level, context, args)) return;
+  if (only_for_tiles(args) && multiply(Way::tiles, level, context, args)) return;
+  require(!args.by_shape, ExitCode::internal,
+          "[matmul] the context has no memory for a product by its shape");
   if (!multiply(ways.first, level, context, args)) multiply(ways.rest, level, context, args);
 }
 

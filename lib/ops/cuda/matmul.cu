@@ -60,13 +60,15 @@ bool enqueue(const OpContext& context, const Call& call) {
 
 using One = MatmulBatch::One;
 
-bool have_same_extents(const One& one, const One& other) {
+/// By their extents; the order of a batch's sums may be another one than that of its products.
+bool may_be_batch(const One& one, const One& other) {
   const Matmul& x = one.product;
   const Matmul& y = other.product;
-  return x.a.shape == y.a.shape && x.b.shape == y.b.shape && x.c.shape == y.c.shape &&
-         x.a.dtype == y.a.dtype && x.c.dtype == y.c.dtype && x.transpose_a == y.transpose_a &&
-         x.transpose_b == y.transpose_b && x.accumulate == y.accumulate && x.varies == y.varies &&
-         x.bias.empty() == y.bias.empty() && one.sums.empty() == other.sums.empty();
+  return !x.by_shape && !y.by_shape && x.a.shape == y.a.shape && x.b.shape == y.b.shape &&
+         x.c.shape == y.c.shape && x.a.dtype == y.a.dtype && x.c.dtype == y.c.dtype &&
+         x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
+         x.accumulate == y.accumulate && x.varies == y.varies && x.bias.empty() == y.bias.empty() &&
+         one.sums.empty() == other.sums.empty();
 }
 
 /// From the operands of one product to those of the next.
@@ -88,7 +90,7 @@ Strides strides_between(const One& one, const One& next) {
 /// order of their addresses.
 Strides leading_batch(std::span<const One> list) {
   Strides found;
-  for (std::size_t i = 1; i < list.size() && have_same_extents(list[0], list[i]); ++i) {
+  for (std::size_t i = 1; i < list.size() && may_be_batch(list[0], list[i]); ++i) {
     Strides next = strides_between(list[i - 1], list[i]);
     const bool in_order =
         std::min({next.a, next.b, next.vector}) >= 0 && next.c >= list[0].product.c.bytes();

@@ -1,4 +1,4 @@
-// What optimizer.groups may say of the parameters of a model, and where Muon can be.
+// What optimizer.groups may say of the parameters of a model.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -43,16 +43,6 @@ EmptyPattern describe_empty(const std::string& pattern, int entry,
       "put entry " + std::to_string(entry) + " before entry " + std::to_string(*earlier.begin())};
 }
 
-void check_muon_device(const Facts& facts, Check& check) {
-  const OptimizerConfig& optimizer = facts.config.optimizer;
-  if (!check.clean({"parallel.device"}) || !uses(optimizer, OptimizerType::muon)) return;
-  if (resolve_device(facts.parallel(), facts.site) != DeviceKind::cuda) return;
-  const bool all = optimizer.type == OptimizerType::muon;
-  check.error("muon-device", all ? "optimizer.type" : "optimizer.groups",
-              "muon is not built for CUDA devices yet; it runs on the CPU",
-              "set parallel.device to cpu, or use adamw");
-}
-
 void check_types(const std::vector<ParamSpec>& parameters, Check& check) {
   const auto wrong = std::ranges::find_if(parameters, [](const ParamSpec& row) {
     return row.group >= 0 && row.update == OptimizerType::muon && !may_have_muon(row);
@@ -83,7 +73,6 @@ void check_patterns(const std::vector<OptimizerGroup>& groups,
 }  // namespace
 
 void check_groups(const Facts& facts, Check& check) {
-  check_muon_device(facts, check);
   const OptimizerConfig& optimizer = facts.config.optimizer;
   const bool known = check.clean({"model.num_layers", "model.hidden_size", "model.layers",
                                   "model.layer_pattern", "moe.num_experts", "optimizer.groups"});

@@ -11,6 +11,7 @@
 #include "ops/cpu/matmul/amx_tile.h"
 #include "ops/cpu/matmul/pack.h"
 #include "ops/cpu/matmul/pack_blocks.h"
+#include "ops/cpu/matmul/tiles.h"
 #include "ops/cpu/vector/tile_registers.h"
 
 namespace trainctl {
@@ -296,7 +297,7 @@ template <class Out>
 bool run_amx(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
   const bool small = s.m < edge || s.n < edge;
-  if (small && !args.varies) return false;
+  if (small && !only_for_tiles(args)) return false;
   const AmxProduct<Out> product(context, args);
   if (!product.fits()) return false;
   product.run();

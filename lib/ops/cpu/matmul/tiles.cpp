@@ -335,7 +335,7 @@ template <class Words, class Out>
 bool run_product(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
   const bool small = s.m < Words::least_rows || s.n < Words::least_columns;
-  if (small && !args.varies) return false;
+  if (small && !only_for_tiles(args)) return false;
   const Product<Words, Out> product(context, args);
   if (!product.fits()) return false;
   product.run();

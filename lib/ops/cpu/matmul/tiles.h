@@ -12,4 +12,8 @@ namespace trainctl {
 /// thread count.
 bool matmul_tiles(const OpContext& context, const Matmul& args);
 
+/// Whether a product is for tiles whatever its extents are: the library keeps something for each
+/// combination of extents, and its order of sums may follow from the thread count.
+constexpr bool only_for_tiles(const Matmul& args) { return args.varies || args.by_shape; }
+
 }  // namespace trainctl

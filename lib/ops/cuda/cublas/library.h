@@ -39,7 +39,8 @@ struct Library {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;  // by device
   std::map<std::pair<int, ProductKey>, Product> products;
-  std::map<ProductKey, cublasLtMatmulAlgo_t> chosen;  // CudaProducts::use
+  std::map<std::pair<int, ProductKey>, Product> by_shape;  // never by another algorithm
+  std::map<ProductKey, cublasLtMatmulAlgo_t> chosen;       // CudaProducts::use
 
   cublasLtHandle_t handle_of(int device);
 };

@@ -1,5 +1,6 @@
 #include "ops/cuda/cublas/product.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -19,24 +20,34 @@ std::uint32_t alignment_of(const void* data, std::int64_t stride) {
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
+/// What proposals suppose of a product by its shape, however its operands are really aligned.
+constexpr std::uint32_t alignment_by_shape = 64;
+
 ProductKey key_of(const Call& call, int multiprocessors) {
   const Matmul& args = call.args;
   const Strides& by = call.strides;
-  return {.m = call.m,
-          .n = call.n,
-          .k = call.k,
-          .transpose_a = args.transpose_a,
-          .transpose_b = args.transpose_b,
-          .accumulate = args.accumulate,
-          .operand = args.a.dtype,
-          .result = args.c.dtype,
-          .epilogue = static_cast<std::uint32_t>(call.epilogue),
-          .multiprocessors = multiprocessors,
-          .count = by.count,
-          .strides = {by.a, by.b, by.c, by.vector},
-          .alignments = {alignment_of(args.a.data, by.a), alignment_of(args.b.data, by.b),
-                         alignment_of(args.c.data, by.c), alignment_of(call.vector, 0),
-                         alignment_of(call.beside, 0)}};
+  ProductKey key{.m = call.m,
+                 .n = call.n,
+                 .k = call.k,
+                 .transpose_a = args.transpose_a,
+                 .transpose_b = args.transpose_b,
+                 .accumulate = args.accumulate,
+                 .operand = args.a.dtype,
+                 .result = args.c.dtype,
+                 .epilogue = static_cast<std::uint32_t>(call.epilogue),
+                 .multiprocessors = multiprocessors,
+                 .count = by.count,
+                 .strides = {by.a, by.b, by.c, by.vector},
+                 .alignments = {alignment_of(args.a.data, by.a), alignment_of(args.b.data, by.b),
+                                alignment_of(args.c.data, by.c), alignment_of(call.vector, 0),
+                                alignment_of(call.beside, 0)}};
+  if (!args.by_shape) return key;
+  require(*std::ranges::min_element(key.alignments) >= alignment_by_shape, ExitCode::internal,
+          "[matmul] operands of a product by its shape begin at multiples of " +
+              std::to_string(alignment_by_shape) + " bytes");
+  key.alignments.fill(alignment_by_shape);
+  key.multiprocessors = 0;
+  return key;
 }
 
 /// By the library's first proposal; without an operation it has none.
@@ -50,6 +61,18 @@ Product proposed_product(cublasLtHandle_t handle, const ProductKey& key, const O
   }
   product.algorithm = found.front();
   return product;
+}
+
+/// The kept product, which is made if it is new.
+Product& kept_product(Library& kept, int device, const ProductKey& key, const Operands& operands,
+                      bool by_shape) {
+  auto& products = by_shape ? kept.by_shape : kept.products;
+  const auto found = products.find({device, key});
+  if (found != products.end()) return found->second;
+  Product product = proposed_product(kept.handle_of(device), key, operands);
+  const auto chosen = kept.chosen.find(key);
+  if (!by_shape && chosen != kept.chosen.end()) product.algorithm = chosen->second;
+  return products.emplace(std::pair(device, key), product).first->second;
 }
 
 }  // namespace
@@ -80,14 +103,7 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
     destroy(product);
     return done;
   }
-  auto found = kept.products.find({device, key});
-  if (found == kept.products.end()) {
-    Product product = proposed_product(handle, key, operands);
-    const auto chosen = kept.chosen.find(key);
-    if (chosen != kept.chosen.end()) product.algorithm = chosen->second;
-    found = kept.products.emplace(std::pair(device, key), product).first;
-  }
-  Product& product = found->second;
+  Product& product = kept_product(kept, device, key, operands, args.by_shape);
   if (product.operation == nullptr) return false;
   set_pointers(product, operands);
   if (!enqueue(handle, product, key, operands, of_library, stream)) {
@@ -95,7 +111,7 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
     product = {};
     return false;
   }
-  note_call(key);
+  if (!args.by_shape) note_call(key);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // One product, or a batch of them, as a call of cuBLASLt. Its algorithm is the library's first
 // proposal, or what CudaProducts::use named, so that all ranks choose alike; it is kept for the
-// next call.
+// next call. A product by its shape (Matmul::by_shape) has the first proposal always, whatever is
+// left to collectives, and is neither noted nor timed.
 #pragma once
 
 #include <cublasLt.h>
