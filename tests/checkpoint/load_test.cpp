@@ -17,6 +17,7 @@
 #include "checkpoint/saver.h"
 #include "comm/group.h"
 #include "config/read/read.h"
+#include "equal_gradients.h"
 #include "plan/tables/model.h"
 #include "sample_run.h"
 #include "temp_folder.h"
@@ -77,10 +78,24 @@ SampleRun sample_run(const Setup& setup, int steps) {
   return run;
 }
 
+/// What all ranks own together.
+class Gathered {
+ public:
+  void add(Engine& engine, const Plan& plan, const World& world) {
+    const std::lock_guard lock(mutex_);
+    join(all, owned_values(engine.parameters(), plan, world.rank()));
+  }
+  Tensors all;
+
+ private:
+  std::mutex mutex_;
+};
+
 /// A run of `at` steps that ends with a checkpoint.
-std::vector<StepReport> run_and_save(const Cut& cut) {
+std::vector<StepReport> run_and_save(const Cut& cut, Gathered* gathered = nullptr) {
   SampleRun run = sample_run(cut.first, cut.at);
   run.inspect = [&](Engine& engine, const Plan& plan, World& world) {
+    if (gathered != nullptr) gathered->add(engine, plan, world);
     const auto everyone = world.everyone("checkpoint");
     const Config config = config_of(cut.first.options);
     Saver saver({.plan = plan,
@@ -97,7 +112,8 @@ std::vector<StepReport> run_and_save(const Cut& cut) {
   return train_sample(run);
 }
 
-std::vector<StepReport> load_and_run(const Cut& cut, int steps) {
+/// `gathered`: before the first step.
+std::vector<StepReport> load_and_run(const Cut& cut, int steps, Gathered* gathered = nullptr) {
   const fs::path from = CheckpointFolder(cut.run).of(cut.at);
   const Manifest manifest = read_manifest(from);
   SampleRun run = sample_run(cut.then, steps);
@@ -107,6 +123,7 @@ std::vector<StepReport> load_and_run(const Cut& cut, int steps) {
     check_fits(manifest, from, plan, optimizer);
     load_checkpoint(manifest, from, plan, optimizer, world.rank(), engine.parameters());
     engine.resume(manifest.state);
+    if (gathered != nullptr) gathered->add(engine, plan, world);
   };
   return train_sample(run);
 }
@@ -187,6 +204,40 @@ TEST_CASE("lion goes on in another layout", "[load][threads]") {
   for (std::size_t step = 0; step < 3; ++step) {
     CHECK(found[step].loss == Approx(expected[step].loss).epsilon(1e-5));
     CHECK(found[step].grad_norm == Approx(expected[step].grad_norm).epsilon(2e-4));
+  }
+}
+
+TEST_CASE("what muon keeps has the same bytes in any other layout", "[load][threads]") {
+  const Options muon{"optimizer.type=muon", "moe.num_experts=4", "model.add_bias_linear=false",
+                     "optimizer.ema_decay=0.9"};
+  const Setup all[] = {
+      {1, {}},
+      {2, {"parallel.tensor_parallel=2", "parallel.sequence_parallel=true"}},
+      {2, {"parallel.pipeline_stages=2", "train.micro_batch_size=2"}},
+      {2, {"parallel.context_parallel=2"}},
+      {4, with(sharded, {"parallel.tensor_parallel=2", "parallel.expert_parallel=2"})},
+      {4, with(sharded, {"parallel.bucket_rule=megatron", "parallel.expert_parallel=4"})},
+      {4, {"parallel.parallel_mode=data_parallel", "parallel.parallel_optimizer.enable=true"}},
+      {4, with(sharded, {"parallel.parallel_optimizer.optimizer_level=level3"})}};
+  constexpr std::size_t count = std::size(all);
+  for (std::size_t i = 0; i < count; i += brief() ? 3 : 1) {
+    const TempFolder temp;
+    Cut cut{.run = temp.path(),
+            .first = {all[i].ranks, with(muon, all[i].options)},
+            .then = {},
+            .at = 2};
+    Gathered saved;
+    run_and_save(cut, &saved);
+    for (std::size_t j = 0; j < count; ++j) {
+      if (!thorough() && (i + j) % 4 != 3) continue;
+      CAPTURE(all[i].options, all[j].options);
+      cut.then = {all[j].ranks, with(muon, all[j].options)};
+      Gathered loaded;
+      load_and_run(cut, 0, &loaded);
+      CHECK(loaded.all.size() == saved.all.size());
+      CHECK(different_bits(loaded.all, saved.all).empty());
+      CHECK(different_bits(saved.all, loaded.all).empty());
+    }
   }
 }
 

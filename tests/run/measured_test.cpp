@@ -60,6 +60,7 @@ const Options recompute{"recompute.enable=true"};
 const Options offload{"offload.enable=true", "offload.num_layers=1"};
 const Options two_buffers{"offload.double_buffering=true"};
 const Options fused{"parallel.bucket_rule=comm_fusion"};
+const Options muon{"optimizer.type=muon"};
 
 const std::vector<Case> layouts{
     {1, {}},
@@ -113,6 +114,9 @@ const std::vector<Case> layouts{
      {"parallel.parallel_optimizer.enable=true",
       "parallel.parallel_optimizer.gradient_accumulation_shard=false",
       "parallel.parallel_optimizer.threshold=8"}},
+    {2, muon},
+    {4, muon + zero + tp2 + llama + Options{"optimizer.muon.items=[heads]"}},
+    {4, muon + pp2 + half + Options{"optimizer.muon.ns_dtype=bf16"}},
 };
 
 /// What each rank's groups counted and the plan says differently, after three steps.
@@ -335,6 +339,8 @@ TEST_CASE("memory is as planned, by category, within 2 %") {
                                 {2, zero},
                                 {4, zero + tp2 + sp},
                                 {2, dealt},
+                                {1, muon},
+                                {4, muon + zero + tp2},
                                 {8, pp2 + tp2 + four},
                                 {8, pp2 + tp2 + sp + zero + four}};
   for (const Case& layout : cases) {

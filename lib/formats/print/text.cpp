@@ -21,6 +21,7 @@ std::string padded_left(const std::string& text, std::size_t width) {
 
 std::string grouped_count(std::int64_t count, const std::string& noun) {
   const char* ending = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  if (count != 1 && noun == "matrix") return format_grouped(count) + " matrices";
   return format_grouped(count) + " " + noun + ending;
 }
 
