@@ -329,7 +329,10 @@ class Training::Impl {
     if (!first()) return whole.give();
     const HeldWeights weights([&](const std::string& name) { return whole.get(name); });
     write_model(directory_, plan_.model, weights,
-                {.tokens = special_tokens(config_, corpus_), .fence = &fence()}, whole.rest());
+                {.tokens = special_tokens(config_, corpus_),
+                 .type = config_.model.from ? read_model_type(*config_.model.from) : "",
+                 .fence = &fence()},
+                whole.rest());
     if (config_.model.from) copy_tokenizer(*config_.model.from, directory_, &fence());
     whole.end();
     log_info("weights: " + (directory_ / "model.safetensors").string());

@@ -121,7 +121,7 @@ void write_index(const std::filesystem::path& directory,
 
 void write_model(const std::filesystem::path& directory, const ModelShape& model,
                  const StoredWeights& weights, const ModelFiles& files, std::span<std::byte> work) {
-  const auto shards = cut(hugging_face_tensors(model, written_forms(model)), files);
+  const auto shards = cut(hugging_face_tensors(model, written_forms(model, files.type)), files);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorToWrite> tensors;
     for (const HuggingFaceTensor& tensor : shards[i]) {
@@ -135,8 +135,8 @@ void write_model(const std::filesystem::path& directory, const ModelShape& model
   if (!unknown_to_hugging_face(model).empty()) return;
   const std::string generation = generation_config(files.tokens);
   if (!generation.empty()) write_text(directory / "generation_config.json", generation, files);
-  write_text(directory / "config.json", hugging_face_config(model, files.stored, files.tokens),
-             files);
+  write_text(directory / "config.json",
+             hugging_face_config(model, files.stored, files.tokens, files.type), files);
 }
 
 void HeldWeights::read(const std::string& name, const MatrixBox& box, float* out) const {

@@ -22,6 +22,7 @@ struct ModelFiles {
   DType stored = DType::f32;     // or bf16
   std::int64_t shard_bytes = 0;  // most bytes of tensors in one file; 0: all in one
   SpecialTokens tokens{};
+  std::string type{};            // model_type of what it started from, if that has it; "" is none
   const Fence* fence = nullptr;  // of the directory, if it has one
 };
 

@@ -58,6 +58,8 @@ class Comparison {
     unless(free || model_.embedding_multiplier == usual,
            family_.zero_centered_norms ? "multiplies the embedding by sqrt(hidden_size)"
                                        : "does not scale the embedding");
+    unless(!family_.square_out || model_.q_features() == model_.hidden,
+           "has heads of hidden_size / heads");
     unless(free || (model_.residual_multiplier == 1 && model_.logit_scale == 1),
            "does not scale branches and logits");
     unless(free || family_.query_pre_attn_scalar > 0 ||
@@ -79,7 +81,8 @@ class Comparison {
     unless(!first.qk_norm || (model_.qk_norm_form == family_.qk_norm_form &&
                               model_.qk_norm_after_rope == family_.qk_norm_after_rope),
            "has other q/k norms");
-    unless(model_.norm_placement == family_.norm_placement,
+    const bool bare = family_.optional_post_norms && model_.norm_placement == NormPlacement::pre;
+    unless(bare || model_.norm_placement == family_.norm_placement,
            "has its norms in other places (norm_placement " +
                std::string(word_of(family_.norm_placement)) + ")");
   }

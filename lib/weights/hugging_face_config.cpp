@@ -186,7 +186,9 @@ void add_window(const ModelShape& model, const HuggingFaceFamily& family, Json& 
   const std::int64_t window = window_of(model);
   if (asks_for_window(family.window)) config["use_sliding_window"] = window > 0;
   config["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
-  if (window == 0 || slides_everywhere(family.window)) return;
+  if (slides_everywhere(family.window)) return;
+  // Without a list, a pattern would ask for windows of no length.
+  if (window == 0 && !slides_by_pattern(family.window)) return;
   Json words = Json::array();
   for (std::int64_t i = 0; i < model.layers; ++i) {
     words.push_back(model.kind(i).limits.window > 0 ? "sliding_attention" : "full_attention");
@@ -214,17 +216,17 @@ const char* activation_word(Activation kind) {
   return "silu";
 }
 
-void add_multipliers(const ModelShape& model, Json& config) {
+void add_multipliers(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
   config["attention_multiplier"] = model.softmax_scale;
   config["embedding_multiplier"] = model.embedding_multiplier;
   config["residual_multiplier"] = model.residual_multiplier;
-  config["logits_scaling"] = 1 / model.logit_scale;
+  config["logits_scaling"] = family.multiplies_logits ? model.logit_scale : 1 / model.logit_scale;
 }
 
 Json cap_or_null(double cap) { return cap > 0 ? Json(cap) : Json(nullptr); }
 
-Json llama_config(const ModelShape& model) {
-  const std::string type = hugging_face_type(model);
+Json llama_config(const ModelShape& model, const std::string& preferred) {
+  const std::string type = hugging_face_type(model, preferred);
   const HuggingFaceFamily& family = *hugging_face_family(type);
   Json config{{"architectures", {std::string(family.class_name) + "ForCausalLM"}},
               {"model_type", type},
@@ -241,7 +243,10 @@ Json llama_config(const ModelShape& model) {
               {"attention_dropout", model.attention_dropout}};
   add_biases(model, family, config);
   add_window(model, family, config);
-  if (family.multipliers) add_multipliers(model, config);
+  if (family.multipliers) add_multipliers(model, family, config);
+  if (family.optional_post_norms) {
+    config["use_post_norm"] = model.norm_placement != NormPlacement::pre;
+  }
   if (family.query_pre_attn_scalar > 0) {
     config["query_pre_attn_scalar"] = 1 / (model.softmax_scale * model.softmax_scale);
   }
@@ -279,9 +284,14 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   return {one("bos_token_id"), find("eos_token_id"), one("pad_token_id")};
 }
 
-std::string hugging_face_config(const ModelShape& model, DType stored,
-                                const SpecialTokens& tokens) {
-  Json config = model.family == Family::gpt2 ? gpt2_config(model) : llama_config(model);
+std::string read_model_type(const std::filesystem::path& directory) {
+  const Json config = read_json(directory / "config.json");
+  return config.value("model_type", Json()).is_string() ? config["model_type"] : Json("");
+}
+
+std::string hugging_face_config(const ModelShape& model, DType stored, const SpecialTokens& tokens,
+                                const std::string& preferred) {
+  Json config = model.family == Family::gpt2 ? gpt2_config(model) : llama_config(model, preferred);
   const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
   config["initializer_range"] = model.init_std;
   config["tie_word_embeddings"] = model.tied;

@@ -25,9 +25,13 @@ struct SpecialTokens {
 /// than whole numbers are left out.
 SpecialTokens read_special_tokens(const std::filesystem::path& directory);
 
+/// model_type of a model directory; "" where its config.json has none, or is not there.
+std::string read_model_type(const std::filesystem::path& directory);
+
 /// The text of config.json for transformers, old and new versions. The model must be one that it
-/// has (unknown_to_hugging_face).
-std::string hugging_face_config(const ModelShape& model, DType stored, const SpecialTokens& tokens);
+/// has (unknown_to_hugging_face); `preferred` as for hugging_face_type.
+std::string hugging_face_config(const ModelShape& model, DType stored, const SpecialTokens& tokens,
+                                const std::string& preferred = "");
 /// The text of generation_config.json; "" when no token is known.
 std::string generation_config(const SpecialTokens& tokens);
 

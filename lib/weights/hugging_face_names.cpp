@@ -166,14 +166,15 @@ void list_experts(const std::string& ours, const std::string& theirs, const Mode
 void list_norms(const std::string& ours, const std::string& theirs, HuggingFaceNorms names,
                 Lister& list) {
   constexpr const char* mine[] = {".norm1", ".post_norm1", ".norm2", ".post_norm2"};
-  constexpr const char* usual[] = {".input_layernorm", "", ".post_attention_layernorm", ""};
-  constexpr const char* around[] = {".input_layernorm", ".post_attention_layernorm",
-                                    ".pre_feedforward_layernorm", ".post_feedforward_layernorm"};
-  constexpr const char* glm[] = {".input_layernorm", ".post_self_attn_layernorm",
-                                 ".post_attention_layernorm", ".post_mlp_layernorm"};
-  const auto& there = names == HuggingFaceNorms::usual    ? usual
-                      : names == HuggingFaceNorms::around ? around
-                                                          : glm;
+  // In the order of HuggingFaceNorms.
+  constexpr const char* by_names[][4] = {
+      {".input_layernorm", "", ".post_attention_layernorm", ""},
+      {".input_layernorm", ".post_attention_layernorm", ".pre_feedforward_layernorm",
+       ".post_feedforward_layernorm"},
+      {".input_layernorm", ".post_self_attn_layernorm", ".post_attention_layernorm",
+       ".post_mlp_layernorm"},
+      {".input_layernorm", ".post_norm1", ".post_attention_layernorm", ".post_norm2"}};
+  const auto& there = by_names[static_cast<std::size_t>(names)];
   for (std::size_t i = 0; i < std::size(mine); ++i) {
     list.add_if_there(theirs + there[i] + ".weight", ours + mine[i] + ".weight");
   }
@@ -300,8 +301,8 @@ std::string unknown_experts(const ModelShape& model) {
 
 }  // namespace
 
-TensorForms written_forms(const ModelShape& model) {
-  const HuggingFaceFamily* family = hugging_face_family(hugging_face_type(model));
+TensorForms written_forms(const ModelShape& model, const std::string& preferred) {
+  const HuggingFaceFamily* family = hugging_face_family(hugging_face_type(model, preferred));
   if (family == nullptr) return {};
   return {.norms = family->norm_names,
           .long_qk_names = family->long_qk_names,
@@ -331,17 +332,21 @@ void note_form(const std::string& name, TensorForms& forms) {
   if (name.ends_with(".mlp.gate_up_proj.weight")) forms.fused_gate_up = true;
   if (name.ends_with(".self_attn.query_layernorm.weight")) forms.long_qk_names = true;
   if (name.ends_with(".post_self_attn_layernorm.weight")) forms.norms = HuggingFaceNorms::glm;
+  if (name.ends_with(".post_norm1.weight")) forms.norms = HuggingFaceNorms::numbered;
   if (name.ends_with("_feedforward_layernorm.weight")) forms.norms = HuggingFaceNorms::around;
 }
 
-std::string hugging_face_type(const ModelShape& model) {
+std::string hugging_face_type(const ModelShape& model, const std::string& preferred) {
   if (model.family == Family::gpt2) return "gpt2";
   if (model.experts > 1) {
     if (model.sigmoid_scores) return "dots1";
     if (model.shared_ffn > 0 || model.qkv_bias) return "qwen2_moe";
     return model.kind(0).qk_norm ? "qwen3_moe" : "mixtral";
   }
-  return std::string(nearest_family(model).type);
+  const HuggingFaceFamily* family = hugging_face_family(preferred);
+  const bool fits =
+      family != nullptr && !family->has_experts && differences(model, *family).empty();
+  return std::string(fits ? family->type : nearest_family(model).type);
 }
 
 std::string unknown_to_hugging_face(const ModelShape& model) {

@@ -40,16 +40,16 @@ struct TensorForms {
 };
 /// Adds what the name of a file's tensor says.
 void note_form(const std::string& name, TensorForms& forms);
-/// Those in which the model is written.
-TensorForms written_forms(const ModelShape& model);
+/// Those in which the model is written; `preferred` as for hugging_face_type.
+TensorForms written_forms(const ModelShape& model, const std::string& preferred = "");
 
 /// All tensors of a model. GPT-2's have the prefix "transformer.".
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
                                                     const TensorForms& forms);
 
 /// "gpt2", or a type of config/upstream/hugging_face_families.h: the one that has the model, or is
-/// nearest to it.
-std::string hugging_face_type(const ModelShape& model);
+/// nearest to it. Of several, `preferred` if it is one of them, else the first.
+std::string hugging_face_type(const ModelShape& model, const std::string& preferred = "");
 
 /// Why transformers has no such network, one sentence without a final period; "" if it has.
 std::string unknown_to_hugging_face(const ModelShape& model);

@@ -229,6 +229,27 @@ TEST_CASE("the families have their own rules for windows, RoPE and scales") {
   CHECK(model_of(of("seed_oss", {{"attention_out_bias", true}})).add_out_bias == true);
   CHECK(model_of(of("ernie4_5", {{"use_bias", true}})).add_mlp_bias == true);
   CHECK(model_of(of("ernie4_5")).rotary_interleaved);
+  CHECK(pattern("cwm", window) == "full, sliding*3, full, sliding*3");
+  CHECK(model_of(of("cwm", {{"max_position_embeddings", 131072}})).layers[1].sliding_window ==
+        8192);
+  CHECK(model_of(of("cwm")).rope_scaling.factor == 16.0);
+  CHECK(model_of(of("cwm")).rope_scaling.original_max_position_embeddings == 8192);
+  CHECK(model_of(of("cwm", {{"rope_parameters", {{"rope_type", "default"}}}})).rope_scaling ==
+        RopeScalingConfig{});
+  CHECK(model_of(of("helium")).norm_epsilon == 1e-6);
+  CHECK(model_of({{"model_type", "helium"}}).norm_epsilon == 1e-8);
+  CHECK(model_of({{"model_type", "helium"}}).rotary_interleaved);
+  CHECK(model_of(of("internlm3", {{"qkv_bias", true}, {"bias", true}})).add_out_bias == true);
+  CHECK(model_of(of("internlm3", {{"qkv_bias", true}, {"bias", true}})).add_mlp_bias == true);
+  CHECK(model_of(of("internlm3")).add_qkv_bias == false);
+  CHECK(contains(problem_of(of("iquestcoder", {{"use_sliding_window", true}})),
+                 "use_sliding_window is true; model_type iquestcoder has no window"));
+  const ModelConfig clova = model_of(of("hyperclovax", {{"logits_scaling", 4.0}}));
+  CHECK(clova.logit_scale == 4.0);
+  CHECK_FALSE(clova.softmax_scale);
+  CHECK(clova.norm_placement == NormPlacement::both);
+  CHECK(model_of(of("hyperclovax", {{"use_post_norm", false}})).norm_placement ==
+        NormPlacement::pre);
   const Json alpha{{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}};
   const ModelConfig hunyuan = model_of(of("hunyuan_v1_dense", {{"rope_scaling", alpha}}));
   CHECK(hunyuan.rope_scaling.alpha == 1000.0);
@@ -278,7 +299,8 @@ TEST_CASE("what would change the numbers is refused by name") {
     return with(with(llama(), "model_type", type), "num_key_value_heads", 2);
   };
   const Case cases[] = {
-      {with(llama(), "model_type", "mamba"), "model_type is \"mamba\"; expected arcee, dots1, "},
+      {with(llama(), "model_type", "mamba"),
+       "model_type is \"mamba\"; expected arcee, cwm, dots1, "},
       {with(llama(), "hidden_act", "gelu"), "hidden_act is \"gelu\"; activations are built as"},
       {with(qwen("qwen2"), "attention_bias", true), "attention_bias is true; "},
       {with(qwen("qwen3"), "mlp_bias", true), "mlp_bias is true; "},
@@ -343,6 +365,11 @@ TEST_CASE("marks of another model beside a model_type are refused by name") {
     CHECK(model_of(with(llama(), key, value)).num_layers == 3);
   }
   CHECK(model_of(with(gpt2(), "architectures", {"GPT2LMHeadModel"})).num_layers == 3);
+  // Files from before the class was there name code of their own, which the class replaces.
+  Json older = with(with(llama(), "model_type", "internlm3"), "num_key_value_heads", 2);
+  older["architectures"] = {"InternLM3ForCausalLM"};
+  older["auto_map"] = {{"AutoModelForCausalLM", "modeling_internlm3.InternLM3ForCausalLM"}};
+  CHECK(model_of(older).num_layers == 3);
 }
 
 TEST_CASE("a window that never hides a token is accepted") {

@@ -160,7 +160,11 @@ TEST_CASE("presets have as many parameters as the published models", "[kinds]") 
       {"qwen3-0.6b", 596'049'920},        {"smollm3-3b", 3'075'098'624},
       {"mistral-7b-v0.1", 7'241'732'096}, {"phi3-mini", 3'821'079'552},
       {"ernie4.5-0.3b", 360'748'032},     {"gemma2-2b", 2'614'341'888},
-      {"glm4-9b", 9'400'279'040}};
+      {"glm4-9b", 9'400'279'040},         {"ministral3-8b", 8'489'553'920},
+      {"cwm-32b", 32'581'097'472},        {"exaone4-1.2b", 1'279'391'488},
+      {"gemma3-1b", 999'885'952},         {"granite3.1-8b", 8'170'848'256},
+      {"olmo2-7b", 7'298'617'344},        {"phi4", 14'659'507'200},
+      {"seed-oss-36b", 36'151'104'512}};
   for (const auto& [name, count] : published) {
     INFO(name);
     const ReadResult read = read_config_text(

@@ -15,17 +15,21 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (ArceeConfig, AutoModelForCausalLM, Dots1Config, Ernie4_5Config, Exaone4Config, Gemma2Config,
-                          Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GraniteConfig,
-                          HunYuanDenseV1Config, LlamaConfig, MinistralConfig, MistralConfig, MixtralConfig, Olmo2Config,
-                          Olmo3Config, Phi3Config, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig,
-                          SeedOssConfig, SmolLM3Config, VaultGemmaConfig)
+from transformers import (ArceeConfig, AutoModelForCausalLM, CwmConfig, Dots1Config, Ernie4_5Config, Exaone4Config,
+                          Exaone4_5_Config, Exaone4_5_ForConditionalGeneration, Gemma2Config, Gemma3Config,
+                          Gemma3ForConditionalGeneration, Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig,
+                          GPT2Config, GraniteConfig, HeliumConfig, HunYuanDenseV1Config, HyperCLOVAXConfig,
+                          InternLM3Config, IQuestCoderConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration,
+                          MinistralConfig, Mistral3Config, Mistral3ForConditionalGeneration, MistralConfig,
+                          MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen2MoeConfig,
+                          Qwen3Config, Qwen3MoeConfig, SeedOssConfig, SmolLM3Config, VaultGemmaConfig)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
 TOKENS = 12
 STEPS = 3
-GREEDY = 16  # tokens that follow the first ones
+PROMPT = 4
+GREEDY = 20  # tokens that follow them
 BALANCE = 0.05  # moe.aux_loss_factor in training
 # A large eps: with 1e-8 the rounding of a gradient near zero would move its weight as far as any other.
 ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, clip=0.5)
@@ -39,7 +43,9 @@ SCALED = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_fac
               original_max_position_embeddings=8)
 
 TRAINED = ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1", "llama_biases", "mistral_window", "smollm3", "arcee",
-           "ernie4_5", "granite", "glm", "phi3", "gemma", "gemma2", "olmo2", "exaone4", "glm4", "hunyuan")
+           "ernie4_5", "granite", "glm", "phi3", "gemma", "gemma2", "olmo2", "exaone4", "glm4", "hunyuan", "ministral",
+           "qwen3_window", "seed_oss", "gemma3", "vaultgemma", "olmo3", "helium", "cwm", "internlm3", "iquestcoder",
+           "hyperclovax")
 
 # How each is saved: dtype, the largest shard, and changes to the files as older versions wrote them.
 CASES = {
@@ -112,6 +118,36 @@ CASES = {
     "hunyuan": (HunYuanDenseV1Config(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8,
                                      rope_parameters=dict(rope_type="dynamic", alpha=10.0, factor=1.0,
                                                           rope_theta=500.0)), dict()),
+    "helium": (HeliumConfig(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=4), dict()),
+    "cwm": (CwmConfig(**dict(SIZES, num_hidden_layers=5), eos_token_id=2, head_dim=8, sliding_window=5,
+                      rope_parameters=dict(SCALED, rope_theta=500.0)), dict(old=True)),
+    "internlm3": (InternLM3Config(**SIZES, eos_token_id=2, head_dim=8, attention_bias=True, mlp_bias=True,
+                                  rope_parameters=dict(rope_type="dynamic", factor=6.0, rope_theta=500.0)),
+                  dict(old=True, renamed=dict(attention_bias="qkv_bias", mlp_bias="bias"))),
+    "iquestcoder": (IQuestCoderConfig(**SIZES, eos_token_id=2, head_dim=8), dict()),
+    "hyperclovax": (HyperCLOVAXConfig(**SIZES, eos_token_id=2, embedding_multiplier=3.0, logits_scaling=0.5,
+                                      residual_multiplier=0.5, attention_multiplier=0.4), dict()),
+    "hyperclovax_pre": (HyperCLOVAXConfig(**SIZES, eos_token_id=2, logits_scaling=0.5, use_post_norm=False), dict()),
+}
+
+# Models that also see images, of which the text's part is read.
+EYES = dict(hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+CASES |= {
+    "gemma3_images": (Gemma3Config(text_config=dict(CASES["gemma3"][0].to_dict()), mm_tokens_per_image=4,
+                                   vision_config=dict(EYES, model_type="siglip_vision_model")),
+                      dict(images=Gemma3ForConditionalGeneration)),
+    "mistral3_images": (Mistral3Config(text_config=dict(SIZES, model_type="mistral", head_dim=8, eos_token_id=2,
+                                                        sliding_window=None), tie_word_embeddings=False,
+                                       vision_config=dict(EYES, model_type="pixtral")),
+                        dict(images=Mistral3ForConditionalGeneration, shard="12KB")),
+    "llava_images": (LlavaConfig(text_config=dict(SIZES, model_type="llama", eos_token_id=2),
+                                 vision_config=dict(EYES, model_type="clip_vision_model")),
+                     dict(images=LlavaForConditionalGeneration)),
+    "exaone4_5_images": (Exaone4_5_Config(text_config=CASES["exaone4"][0].to_dict(),
+                                          vision_config=dict(depth=1, hidden_size=8, intermediate_size=12, num_heads=2,
+                                                             num_key_value_heads=1, out_hidden_size=16, patch_size=4,
+                                                             fullatt_block_indexes=[0])),
+                         dict(images=Exaone4_5_ForConditionalGeneration)),
 }
 
 
@@ -129,14 +165,16 @@ def fill(model, generator):
                 value.copy_(0.3 * torch.randn(value.shape, generator=generator))
 
 
-def as_older_versions(directory):
-    """config.json with rope_theta, rope_scaling and torch_dtype."""
+def as_older_versions(directory, renamed):
+    """config.json with rope_theta, rope_scaling and torch_dtype, and older names of other keys."""
     path = directory / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     config["torch_dtype"] = config.pop("dtype")
+    for now, before in renamed.items():
+        config[before] = config.pop(now)
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -166,26 +204,26 @@ def save(name, config, how, seed):
     directory = HERE / name
     shutil.rmtree(directory, ignore_errors=True)
     generator = torch.Generator().manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config)
+    kind = how.get("images", AutoModelForCausalLM)
+    model = kind(config) if "images" in how else kind.from_config(config)
     fill(model, generator)
     model = model.to(how.get("dtype", torch.float32))
     model.save_pretrained(directory, max_shard_size=how.get("shard", "1GB"))
     if how.get("old"):
-        as_older_versions(directory)
+        as_older_versions(directory, how.get("renamed", {}))
     if how.get("hub"):
         as_on_the_hub(directory)
     if how.get("together"):
         save_experts_together(model, directory)
     # From the files, like a reader: a rounded model has rounded RoPE frequencies too.
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
-    tokens = torch.randint(config.vocab_size, (TOKENS,), generator=generator)
+    model = kind.from_pretrained(directory, dtype=torch.float32).eval()
+    tokens = torch.randint(getattr(config, "text_config", config).vocab_size, (TOKENS,), generator=generator)
     logits = logits_of(model, tokens)
     save_file({"tokens": tokens.int(), "logits": logits}, HERE / f"{name}.logits.safetensors")
     print(f"{name}: largest logit {logits.abs().max():.3f}")
-    if has_experts(config):
-        model.generation_config.eos_token_id = None
-        found = model.generate(tokens[None], do_sample=False, max_new_tokens=GREEDY)[0]
-        save_file({"tokens": found.int()}, HERE / f"{name}.greedy.safetensors")
+    model.generation_config.eos_token_id = None
+    found = model.generate(tokens[None, :PROMPT], do_sample=False, max_new_tokens=GREEDY)[0]
+    save_file({"tokens": found.int()}, HERE / f"{name}.greedy.safetensors")
     return model
 
 

@@ -36,6 +36,7 @@ void refuse_other_class(HuggingFaceReader& reader, const std::string& type,
     const std::string given = name.is_string() ? lower_case(name.get<std::string>()) : "";
     const auto is = [&](const char* end) { return given == wanted + end; };
     if (is("forcausallm") || is("lmheadmodel") || is("model")) continue;
+    if (given == type + "forcausallm") continue;  // of a type that shares a class
     return reader.problem("architectures", "expected the language model of model_type " + type);
   }
 }
@@ -45,8 +46,9 @@ void refuse_other_class(HuggingFaceReader& reader, const std::string& type,
 void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
                          const HuggingFaceFamily* family) {
   const HuggingFaceJson& code = reader.at("auto_map");
+  const bool replaced = family != nullptr && family->named_code;
   for (const char* name : {"AutoModel", "AutoModelForCausalLM"}) {
-    if (code.is_object() && code.contains(name)) {
+    if (!replaced && code.is_object() && code.contains(name)) {
       reader.problem("auto_map", "the model has code of its own, which is not read");
       break;
     }
@@ -146,14 +148,17 @@ void read_head_size(HuggingFaceReader& reader, const HuggingFaceFamily& family, 
 
 void read_biases(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   const HuggingFaceFamily::Biases& rule = family.biases;
-  const auto flag = [&](std::string_view key, bool missing) {
-    return !key.empty() && reader.flag(std::string(key), missing);
+  const auto flag = [&](std::string_view key, std::string_view old, bool missing) {
+    const bool is_old = !old.empty() && !reader.has(std::string(key));
+    return !key.empty() && reader.flag(std::string(is_old ? old : key), missing);
   };
-  const bool asked = flag(rule.key, rule.usual);
+  const bool asked = flag(rule.key, rule.old_key, rule.usual);
   reader.give("add_bias_linear", false);
   reader.give("add_qkv_bias", rule.always || asked);
-  if ((rule.out && asked) || flag(rule.out_key, false)) reader.give("add_out_bias", true);
-  if ((rule.mlp && asked) || flag(rule.mlp_key, false)) reader.give("add_mlp_bias", true);
+  if ((rule.out && asked) || flag(rule.out_key, "", false)) reader.give("add_out_bias", true);
+  if ((rule.mlp && asked) || flag(rule.mlp_key, rule.old_mlp_key, false)) {
+    reader.give("add_mlp_bias", true);
+  }
   for (const char* key : {"attention_bias", "attention_out_bias", "mlp_bias", "use_bias"}) {
     if (rule.key == key || rule.out_key == key || rule.mlp_key == key) continue;
     reader.only(key, {false}, "model_type " + std::string(family.type) + " has no such biases");
@@ -166,8 +171,12 @@ void read_norms(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
     reader.give("qk_layernorm_form", std::string("whole"));
   }
   if (family.qk_norm_after_rope) reader.give("qk_layernorm_after_rope", true);
-  if (family.norm_placement != NormPlacement::pre) {
-    reader.give("norm_placement", std::string(word_of(family.norm_placement)));
+  NormPlacement placement = family.norm_placement;
+  if (family.optional_post_norms && !reader.flag("use_post_norm", true)) {
+    placement = NormPlacement::pre;
+  }
+  if (placement != NormPlacement::pre) {
+    reader.give("norm_placement", std::string(word_of(placement)));
   }
 }
 
@@ -234,10 +243,14 @@ void read_multipliers(HuggingFaceReader& reader, const HuggingFaceFamily& family
     if (value <= 0) reader.problem(key, "expected a number above 0");
     return value > 0 ? value : 1.0;
   };
-  reader.give("softmax_scale", factor("attention_multiplier"));
+  // Missing, it is 1 where logits are divided, and the usual scale where they are multiplied.
+  if (!family.multiplies_logits || !reader.at("attention_multiplier").is_null()) {
+    reader.give("softmax_scale", factor("attention_multiplier"));
+  }
   reader.give("embedding_multiplier", factor("embedding_multiplier"));
   reader.give("residual_multiplier", factor("residual_multiplier"));
-  reader.give("logit_scale", 1 / factor("logits_scaling"));
+  const double scaling = factor("logits_scaling");
+  reader.give("logit_scale", family.multiplies_logits ? scaling : 1 / scaling);
 }
 
 void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {

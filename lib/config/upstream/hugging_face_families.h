@@ -15,15 +15,16 @@ namespace trainctl {
 /// Which layers have the window that a config.json names. layer_types says it instead where it is
 /// there and the rule is not of all layers.
 enum class HuggingFaceWindow : std::uint8_t {
-  none,           // of the family
-  all,            // every layer; a missing key is a window
-  all_if_given,   // the same; a missing key is none
-  later_layers,   // those from max_window_layers on
-  if_asked,       // with use_sliding_window: later_layers
-  if_asked_all,   // with use_sliding_window: every layer
-  if_asked_even,  // with use_sliding_window: layers 0, 2, 4 ... before max_window_layers
-  without_rope,   // with use_sliding_window: those without RoPE
-  but_each_nth,   // all but each sliding_window_pattern-th
+  none,            // of the family
+  all,             // every layer; a missing key is a window
+  all_if_given,    // the same; a missing key is none
+  later_layers,    // those from max_window_layers on
+  if_asked,        // with use_sliding_window: later_layers
+  if_asked_all,    // with use_sliding_window: every layer
+  if_asked_even,   // with use_sliding_window: layers 0, 2, 4 ... before max_window_layers
+  without_rope,    // with use_sliding_window: those without RoPE
+  but_each_nth,    // all but each sliding_window_pattern-th
+  but_first_of_n,  // all but the first of so many
 };
 
 /// What files call the norms before and after attention, and before and after the MLP.
@@ -31,6 +32,7 @@ enum class HuggingFaceNorms : std::uint8_t {
   usual,   // input_layernorm, -, post_attention_layernorm, -
   around,  // input_layernorm, post_attention_layernorm, pre_ and post_feedforward_layernorm
   glm,  // input_layernorm, post_self_attn_layernorm, post_attention_layernorm, post_mlp_layernorm
+  numbered,  // input_layernorm, post_norm1, post_attention_layernorm, post_norm2
 };
 
 /// Whether the family has the window only with use_sliding_window.
@@ -44,9 +46,15 @@ constexpr bool slides_everywhere(HuggingFaceWindow rule) {
          rule == HuggingFaceWindow::if_asked_all;
 }
 
+/// Whether the layers without the window come at equal distances.
+constexpr bool slides_by_pattern(HuggingFaceWindow rule) {
+  return rule == HuggingFaceWindow::but_each_nth || rule == HuggingFaceWindow::but_first_of_n;
+}
+
 struct HuggingFaceFamily {
   std::string_view type;        // of model_type
   std::string_view class_name;  // LlamaForCausalLM is that of Llama
+  bool named_code = false;      // files from before the class was there name code of their own
   struct Sizes {
     std::int64_t vocab_size, hidden_size, intermediate_size;
     std::int64_t num_hidden_layers, num_attention_heads;
@@ -62,7 +70,8 @@ struct HuggingFaceFamily {
     std::string_view key{};         // that asks for them
     bool usual = false;             // its value where it is missing
     bool out = false, mlp = false;  // it asks for those of the attention's output, of the MLP, too
-    std::string_view out_key{}, mlp_key{};  // keys of their own; false where they are missing
+    std::string_view out_key{}, mlp_key{};      // keys of their own; false where they are missing
+    std::string_view old_key{}, old_mlp_key{};  // what older files call key and mlp_key
   } biases{};
   bool qk_norms = false;
   QkNormForm qk_norm_form = QkNormForm::head;
@@ -70,6 +79,7 @@ struct HuggingFaceFamily {
   bool long_qk_names = false;  // query_layernorm instead of q_norm
   NormPlacement norm_placement = NormPlacement::pre;
   HuggingFaceNorms norm_names = HuggingFaceNorms::usual;
+  bool optional_post_norms = false;      // use_post_norm: false leaves out those after branches
   std::string_view activation = "silu";  // where hidden_act is missing
   bool gated = true;
   bool interleaved = false;          // RoPE turns pairs of neighbours
@@ -77,13 +87,17 @@ struct HuggingFaceFamily {
   double partial_rotary_factor = 1;  // where it is missing
   bool zero_centered_norms = false;  // with a token embedding times sqrt(hidden_size)
   bool multipliers = false;          // keys that scale scores, embedding, branches and logits
+  bool multiplies_logits = false;    // logits_scaling does; else it divides
   double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: no such key
   bool soft_caps = false;            // keys of scores (50 where it is missing) and logits (30)
+  bool square_out = false;           // the attention's output is [hidden_size, hidden_size]
   bool fused_qkv = false;            // one matrix of q, k and v in files
   bool fused_gate_up = false;        // one matrix of gate and up
   HuggingFaceWindow window = HuggingFaceWindow::none;
   std::int64_t max_window_layers = 28;
-  std::int64_t window_pattern = 0;     // of but_each_nth, where it is missing
+  std::int64_t sliding_window = 4096;  // where it is missing
+  std::int64_t window_pattern = 0;     // of the two patterns, where it is missing
+  std::string_view rope_scaling{};     // our value of it, where the file gives no settings of RoPE
   bool scales_full_rope_only = false;  // layers with a window have RoPE without scaling
   double local_theta = 0;              // and this base, where it is missing; 0: that of all
   bool turns_with_window = false;      // where some layers have a window, the others have no RoPE

@@ -9,7 +9,6 @@ namespace trainctl {
 namespace {
 
 constexpr std::int64_t longest_model = 10'000;  // that num_layers may be
-constexpr std::int64_t usual_window = 4096;     // transformers' default of a missing key
 
 /// Whether layer_types says that a layer slides; empty without a list, or where it is wrong.
 std::vector<bool> listed_windows(HuggingFaceReader& reader, std::int64_t layers) {
@@ -37,13 +36,17 @@ std::vector<bool> listed_windows(HuggingFaceReader& reader, std::int64_t layers)
 std::int64_t window_of(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                        std::int64_t positions) {
   const HuggingFaceWindow rule = family.window;
-  if (rule == HuggingFaceWindow::none) return 0;
+  if (rule == HuggingFaceWindow::none) {
+    reader.only("use_sliding_window", {false},
+                "model_type " + std::string(family.type) + " has no window");
+    return 0;
+  }
   if (asks_for_window(rule) && !reader.flag("use_sliding_window", false)) return 0;
   const bool missing_is_none =
       rule == HuggingFaceWindow::all_if_given || rule == HuggingFaceWindow::without_rope;
   if (!reader.has("sliding_window") && missing_is_none) return 0;
   if (reader.has("sliding_window") && reader.at("sliding_window").is_null()) return 0;
-  const std::int64_t window = reader.size("sliding_window", usual_window);
+  const std::int64_t window = reader.size("sliding_window", family.sliding_window);
   return window < positions ? window : 0;
 }
 
@@ -77,9 +80,12 @@ std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFam
   if (family.window == HuggingFaceWindow::none) return std::vector<bool>(turns.size(), false);
   if (!listed.empty()) return listed;
   std::vector<bool> slides;
-  if (family.window == HuggingFaceWindow::but_each_nth) {
+  if (slides_by_pattern(family.window)) {
     const std::int64_t every = window_pattern(reader, family);
-    for (std::int64_t layer = 1; layer <= layers; ++layer) slides.push_back(layer % every != 0);
+    const std::int64_t first = family.window == HuggingFaceWindow::but_each_nth ? 1 : 0;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      slides.push_back((layer + first) % every != 0);
+    }
     return slides;
   }
   const std::int64_t first = family.window == HuggingFaceWindow::without_rope

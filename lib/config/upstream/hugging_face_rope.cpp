@@ -133,7 +133,9 @@ struct RopeKeys {
   bool operator==(const RopeKeys&) const = default;
 };
 
-RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::int64_t positions) {
+/// `usual`: our value of rope_scaling where the file has no settings; "" is none.
+RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::string_view usual,
+                   std::int64_t positions) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const HuggingFaceJson& value = reader.at(key);
     if (!value.is_null() && !value.is_object()) {
@@ -149,7 +151,11 @@ RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::int64_t p
   keys.scaling = "{factor: 1}";
   const Twice kind =
       rope_setting(reader, "rope_type", "rope_scaling.rope_type", old_rope_type(scaling));
-  if (kind.value == "default" || (kind.value.is_null() && scaling.empty())) return keys;
+  if (kind.value == "default") return keys;
+  if (kind.value.is_null() && scaling.empty()) {
+    if (!usual.empty()) keys.scaling = usual;
+    return keys;
+  }
   if (kind.value.is_null()) {
     reader.problem("rope_scaling", "it needs a rope_type");
     return keys;
@@ -208,14 +214,14 @@ std::string read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceF
   }
   const HuggingFaceJson full = for_layers(reader, family, "full_attention");
   HuggingFaceReader of_full = reader.with(full);
-  const RopeKeys usual = read_keys(of_full, family.rope_theta, positions);
+  const RopeKeys usual = read_keys(of_full, family.rope_theta, family.rope_scaling, positions);
   reader.give_text("rotary_base", usual.base);
   reader.give_text("rope_scaling", usual.scaling);
   if (!family.scales_full_rope_only) return "";
   const HuggingFaceJson sliding = for_layers(reader, family, "sliding_attention");
   HuggingFaceReader of_sliding = reader.with(sliding);
   const RopeKeys local = read_keys(
-      of_sliding, family.local_theta > 0 ? family.local_theta : family.rope_theta, positions);
+      of_sliding, family.local_theta > 0 ? family.local_theta : family.rope_theta, "", positions);
   if (local == usual) return "";
   return ", rotary_base: " + local.base + ", rope_scaling: " + local.scaling;
 }

@@ -25,6 +25,7 @@ struct Source {
   ModelShape model;
   std::unique_ptr<StoredWeights> weights;
   SpecialTokens tokens;
+  std::string type;  // model_type of a directory
 };
 
 /// The one place that knows where weights can come from.
@@ -42,6 +43,7 @@ Source open_source(const ConvertRequest& request) {
   source.model = model_of(request.from);
   source.weights = open_weights(request.from, source.model, request.averages);
   source.tokens = read_special_tokens(request.from);
+  source.type = read_model_type(request.from);
   return source;
 }
 
@@ -120,9 +122,11 @@ std::string convert_model(const ConvertRequest& request) {
         also += ", " + name;
       }
     }
-    write_model(
-        folder.path(), source.model, *source.weights,
-        {.stored = request.stored, .shard_bytes = request.shard_bytes, .tokens = source.tokens});
+    write_model(folder.path(), source.model, *source.weights,
+                {.stored = request.stored,
+                 .shard_bytes = request.shard_bytes,
+                 .tokens = source.tokens,
+                 .type = source.type});
     folder.publish();
   }
   return request.to.string() + ": " +
