@@ -34,6 +34,12 @@ Json read_json(const std::filesystem::path& file) {
   return json.is_object() ? json : Json::object();
 }
 
+/// The part of the text, where a model also sees images.
+Json text_of(const Json& config) {
+  const Json inside = config.value("text_config", Json());
+  return inside.is_object() ? inside : config;
+}
+
 std::vector<std::int64_t> ids_of(const Json& json, const char* key) {
   std::vector<std::int64_t> ids;
   if (!json.contains(key)) return ids;
@@ -273,8 +279,9 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   const Json first = read_json(directory / "generation_config.json");
   const Json second = read_json(directory / "config.json");
   const auto find = [&](const char* key) {
-    const auto ids = ids_of(first, key);
-    return ids.empty() ? ids_of(second, key) : ids;
+    auto ids = ids_of(first, key);
+    if (ids.empty()) ids = ids_of(second, key);
+    return ids.empty() ? ids_of(text_of(second), key) : ids;
   };
   const auto one = [&](const char* key) -> std::optional<std::int64_t> {
     const auto ids = find(key);
@@ -285,8 +292,9 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
 }
 
 std::string read_model_type(const std::filesystem::path& directory) {
-  const Json config = read_json(directory / "config.json");
-  return config.value("model_type", Json()).is_string() ? config["model_type"] : Json("");
+  const Json config = text_of(read_json(directory / "config.json"));
+  const Json type = config.value("model_type", Json());
+  return type.is_string() ? type.get<std::string>() : "";
 }
 
 std::string hugging_face_config(const ModelShape& model, DType stored, const SpecialTokens& tokens,

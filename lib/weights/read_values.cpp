@@ -1,8 +1,11 @@
 #include "weights/read_values.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/fp16.h"
@@ -22,6 +25,31 @@ void convert(const char* stored, std::int64_t count, float* to, std::int64_t str
   }
 }
 
+float from_e4m3(unsigned char bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                             : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  if ((bits & 127) == 127) size = std::numeric_limits<float>::quiet_NaN();
+  return (bits & 128) != 0 ? -size : size;
+}
+
+float from_e8m0(unsigned char bits) {
+  return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, bits - 127);
+}
+
+/// What each byte means.
+const std::array<float, 256>& values_of(ByteFormat format) {
+  const auto make = [](float (*value)(unsigned char)) {
+    std::array<float, 256> values{};
+    for (int i = 0; i < 256; ++i) {
+      values[static_cast<std::size_t>(i)] = value(static_cast<unsigned char>(i));
+    }
+    return values;
+  };
+  static const std::array<float, 256> e4m3 = make(from_e4m3), e8m0 = make(from_e8m0);
+  return format == ByteFormat::e4m3 ? e4m3 : e8m0;
+}
+
 /// Cuts the box into spans of at most elements_at_a_time, each of whole rows or part of one row,
 /// and hands out every row of a span.
 class BoxReader {
@@ -32,7 +60,7 @@ class BoxReader {
   void read() {
     const bool whole_rows = box_.columns == matrix_.width;
     const std::int64_t reach = whole_rows ? box_.columns : matrix_.width;
-    const bool by_row = !whole_rows && box_.columns * size_of(matrix_.dtype) >= long_row;
+    const bool by_row = !whole_rows && box_.columns * size() >= long_row;
     const std::int64_t rows =
         by_row ? 1
                : std::max<std::int64_t>(1, elements_at_a_time / std::max<std::int64_t>(1, reach));
@@ -51,7 +79,7 @@ class BoxReader {
 
   /// Rows and columns count from the box's corner.
   void read_span(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    const std::int64_t size = size_of(matrix_.dtype);
+    const std::int64_t size = this->size();
     const std::int64_t first = (box_.row + row) * matrix_.width + box_.column + column;
     const std::int64_t elements = (rows - 1) * matrix_.width + columns;
     held_.resize(static_cast<std::size_t>(elements * size));
@@ -60,7 +88,22 @@ class BoxReader {
       const char* from = held_.data() + i * matrix_.width * size;
       float* to = transposed_ ? out_ + column * box_.rows + row + i
                               : out_ + (row + i) * box_.columns + column;
-      convert_values(matrix_.dtype, from, columns, to, transposed_ ? box_.rows : 1);
+      convert(from, columns, to, transposed_ ? box_.rows : 1);
+    }
+  }
+
+  /// Bytes of a value.
+  std::int64_t size() const {
+    return matrix_.format == ByteFormat::none ? size_of(matrix_.dtype) : 1;
+  }
+
+  void convert(const char* from, std::int64_t count, float* to, std::int64_t stride) const {
+    if (matrix_.format == ByteFormat::none) {
+      return convert_values(matrix_.dtype, from, count, to, stride);
+    }
+    const std::array<float, 256>& values = values_of(matrix_.format);
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i * stride] = values[static_cast<unsigned char>(from[i])];
     }
   }
 

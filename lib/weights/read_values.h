@@ -20,11 +20,19 @@ void convert_values(DType dtype, const char* stored, std::int64_t count, float* 
 /// fp32 values to stored ones, fp32 or bf16.
 void store_values(DType dtype, const float* from, std::int64_t count, char* stored);
 
+/// Formats of one byte that no tensor here has. Both can be NaN, neither infinite.
+enum class ByteFormat : std::uint8_t {
+  none,
+  e4m3,  // a sign, 4 bits of exponent, 3 of fraction
+  e8m0,  // 8 bits of exponent: powers of two, of scales
+};
+
 /// A stored row-major matrix of `width` columns: gives bytes from its byte `begin`.
 struct StoredMatrix {
   DType dtype = DType::f32;
   std::int64_t width = 1;
   std::function<void(std::int64_t begin, std::span<char> out)> bytes;
+  ByteFormat format = ByteFormat::none;  // else instead of dtype
 };
 
 /// The box of a stored matrix, or with `transposed` its transpose: element (i, j) of the box goes

@@ -16,6 +16,7 @@ using PlainJson = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the reference reader's limit
 constexpr int most_header_depth = 4;                      // header, tensor, list, number
+constexpr std::size_t most_dims = 8;                      // of tensors that are never read
 
 struct StoredType {
   const char* name;
@@ -70,8 +71,8 @@ PlainJson parse_header(const std::string& text, const std::string& file) {
 }
 
 Shape parse_shape(const PlainJson& dims, const std::string& where) {
-  require(dims.is_array() && dims.size() <= static_cast<std::size_t>(Shape::max_rank),
-          ExitCode::bad_data, where + ": the shape must be a list of at most 4 numbers");
+  require(dims.is_array() && dims.size() <= most_dims, ExitCode::bad_data,
+          where + ": the shape must be a list of at most 8 numbers");
   std::vector<std::int64_t> extents;
   std::int64_t product = 1;
   for (const PlainJson& dim : dims) {
@@ -88,7 +89,8 @@ Shape parse_shape(const PlainJson& dims, const std::string& where) {
     case 1: return {extents[0]};
     case 2: return {extents[0], extents[1]};
     case 3: return {extents[0], extents[1], extents[2]};
-    default: return {extents[0], extents[1], extents[2], extents[3]};
+    case 4: return {extents[0], extents[1], extents[2], extents[3]};
+    default: return {product};
   }
 }
 
@@ -116,8 +118,9 @@ SafetensorsEntry parse_entry(const PlainJson& entry, const std::string& where, s
               " of the data end at byte " +
               std::to_string(static_cast<std::uint64_t>(start) + end) + ", the file at " +
               std::to_string(size));
-  return {type.name, type.dtype, shape, start + static_cast<std::int64_t>(begin),
-          static_cast<std::int64_t>(end - begin)};
+  const bool fits = entry["shape"].size() <= static_cast<std::size_t>(Shape::max_rank);
+  return {type.name, fits ? type.dtype : std::nullopt, shape,
+          start + static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin)};
 }
 
 /// The tensors must cover the data from `start` to `size`, each byte once.

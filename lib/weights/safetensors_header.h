@@ -13,8 +13,10 @@
 namespace trainctl {
 
 struct SafetensorsEntry {
-  std::string stored;          // the dtype's name in the file, "BF16"
-  std::optional<DType> dtype;  // nothing: a type of the format that no tensor here has
+  std::string stored;  // the dtype's name in the file, "BF16"
+  // Nothing: a type of the format that no tensor here has, or more dims than one has; of these the
+  // shape has one dim, all elements.
+  std::optional<DType> dtype;
   Shape shape;
   std::int64_t offset = 0;  // of its first byte in the file
   std::int64_t bytes = 0;

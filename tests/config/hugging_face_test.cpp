@@ -256,6 +256,72 @@ TEST_CASE("the families have their own rules for windows, RoPE and scales") {
   CHECK(hunyuan.qk_layernorm_after_rope);
 }
 
+TEST_CASE("of a model that also sees images the text's part is read") {
+  Json inside = with(with(llama(), "model_type", "gemma3_text"), "num_key_value_heads", 2);
+  inside.erase("tie_word_embeddings");
+  const Json gemma{{"model_type", "gemma3"},
+                   {"architectures", {"Gemma3ForConditionalGeneration"}},
+                   {"text_config", inside},
+                   {"vision_config", {{"model_type", "siglip_vision_model"}}}};
+  CHECK(model_of(gemma).zero_centered_norm);
+  CHECK(model_of(gemma).hidden_size == 64);
+  CHECK(model_of(gemma).tie_word_embeddings == true);
+  CHECK(model_of(with(gemma, "tie_word_embeddings", false)).tie_word_embeddings == false);
+  Json untied = gemma;
+  untied["text_config"]["tie_word_embeddings"] = false;
+  CHECK(model_of(untied).tie_word_embeddings == false);
+  untied["tie_word_embeddings"] = true;
+  CHECK(model_of(untied).tie_word_embeddings == true);
+  untied["text_config"].erase("model_type");
+  CHECK(model_of(untied).zero_centered_norm);
+  // LLaVA's own key is false by default, which says nothing of the text's.
+  Json llava{{"model_type", "llava"}, {"text_config", llama()}};
+  llava["text_config"]["tie_word_embeddings"] = true;
+  llava["tie_word_embeddings"] = false;
+  CHECK(model_of(llava).tie_word_embeddings == true);
+  CHECK(model_of(Json{{"model_type", "llava"}, {"text_config", Json::object()}}).hidden_size ==
+        4096);
+  Json exaone{{"model_type", "exaone4_5"}, {"text_config", llama()}};
+  exaone["text_config"]["model_type"] = "exaone4_5_text";
+  CHECK(model_of(exaone).norm_placement == NormPlacement::post);
+  CHECK(contains(problem_of(with(gemma, "text_config", nullptr)),
+                 "text_config is missing; expected an object"));
+  CHECK(contains(problem_of(with(gemma, "architectures", {"Gemma3ForCausalLM"})),
+                 "architectures is [\"Gemma3ForCausalLM\"]; expected the model of"));
+  CHECK(contains(problem_of(with(gemma, "text_config", {{"model_type", "mamba"}})),
+                 "model_type is \"mamba\"; expected"));
+  Json quantized = gemma;
+  quantized["quantization_config"] = {{"quant_method", "awq"}};
+  CHECK(contains(problem_of(quantized), "quantization_config.quant_method is \"awq\"; "));
+}
+
+TEST_CASE("of quantized weights those of fp8 are read") {
+  const auto problem = [](const Json& settings) {
+    return problem_of(with(llama(), "quantization_config", settings));
+  };
+  const auto blocks = [](const Json& settings) {
+    return read_hugging_face_blocks(with(llama(), "quantization_config", settings).dump());
+  };
+  const Json plain{{"quant_method", "fp8"}};
+  CHECK(problem(plain) == "no problem");
+  CHECK(blocks(plain) == HuggingFaceBlocks{128, 128});
+  CHECK(blocks(with(plain, "weight_block_size", {64, 32})) == HuggingFaceBlocks{64, 32});
+  CHECK(blocks(with(plain, "weight_block_size", nullptr)) == HuggingFaceBlocks{});
+  CHECK_FALSE(read_hugging_face_blocks(llama().dump()));
+  CHECK_FALSE(read_hugging_face_blocks("["));
+  CHECK(problem("fp8") == "quantization_config is \"fp8\"; expected an object with quant_method");
+  for (const char* method : {"gptq", "awq", "bitsandbytes", "compressed-tensors", "mxfp4"}) {
+    CHECK(problem({{"quant_method", method}}) == "quantization_config.quant_method is \"" +
+                                                     std::string(method) +
+                                                     "\"; of quantized weights only fp8 is read");
+  }
+  CHECK(contains(problem(with(plain, "fmt", "e5m2")), "fmt is \"e5m2\"; fp8 is read as e4m3"));
+  for (const Json& sizes : {Json(128), Json{128}, Json{0, 128}, Json{128, -1}, Json{1.5, 2}}) {
+    CHECK(contains(problem(with(plain, "weight_block_size", sizes)),
+                   "expected two whole numbers of at least 1, or null"));
+  }
+}
+
 TEST_CASE("RoPE is read in both spellings") {
   const Json scaling = {{"factor", 8.0},
                         {"low_freq_factor", 1.0},

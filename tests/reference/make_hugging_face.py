@@ -23,6 +23,7 @@ from transformers import (ArceeConfig, AutoModelForCausalLM, CwmConfig, Dots1Con
                           MinistralConfig, Mistral3Config, Mistral3ForConditionalGeneration, MistralConfig,
                           MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen2MoeConfig,
                           Qwen3Config, Qwen3MoeConfig, SeedOssConfig, SmolLM3Config, VaultGemmaConfig)
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
@@ -150,6 +151,13 @@ CASES |= {
                          dict(images=Exaone4_5_ForConditionalGeneration)),
 }
 
+# Weights of 8 bits: the rows and columns that share a scale (None: the whole tensor), and the type of scales.
+FP8 = {
+    "fp8_blocks": ("llama_biases", (16, 8), torch.float32),
+    "fp8_powers": ("granite", (16, 16), torch.float8_e8m0fnu),
+    "fp8_tensor": ("phi3", None, torch.bfloat16),
+}
+
 
 def fill(model, generator):
     """Larger than usual values, so that every term of the logits counts."""
@@ -193,6 +201,67 @@ def save_experts_together(model, directory):
     """As the model itself names its tensors: those of all experts in one."""
     save_file({name: value.contiguous() for name, value in model.state_dict().items()},
               directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def unpacked(values, scales, block):
+    """What 8 bits mean; a last block may be cut off."""
+    result = values.float()
+    rows, columns = block or values.shape
+    for i, row in enumerate(scales.reshape(1, 1) if block is None else scales):
+        for j, scale in enumerate(row):
+            result[i * rows:(i + 1) * rows, j * columns:(j + 1) * columns] *= scale.float()
+    return result
+
+
+def packed(value, block, kind):
+    """Values of 8 bits and their scales, which are no powers of two unless `kind` has no others."""
+    rows, columns = block or value.shape
+    scales = torch.ones(-(-value.shape[0] // rows), -(-value.shape[1] // columns))
+    for i in range(scales.shape[0]):
+        for j in range(scales.shape[1]):
+            scales[i, j] = value[i * rows:(i + 1) * rows, j * columns:(j + 1) * columns].abs().max() / 448
+    scales = scales.to(kind)
+    whole = scales.float().repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+    bits = (value / whole[:value.shape[0], :value.shape[1]]).to(torch.float8_e4m3fn)
+    return bits, scales if block else scales.reshape(())
+
+
+def same_as_transformers(bits, scales, found):
+    """Where it has an answer: blocks that divide the matrix."""
+    if scales.dim() == 2 and (bits.shape[0] % scales.shape[0] or bits.shape[1] % scales.shape[1]):
+        return
+    theirs = Fp8Dequantize(None)._dequantize_one(bits, scales, torch.float32)
+    assert torch.equal(theirs, found)
+
+
+def save_fp8(name, source, block, kind):
+    """A directory of 8 bits from one that is there; all matrices but those of the first MLP's output."""
+    directory = HERE / name
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(HERE / source, directory)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    tensors, plain = {}, model.state_dict()
+    for key, value in load_file(directory / "model.safetensors").items():
+        tensors[key] = value
+        if not key.endswith("_proj.weight") or key.endswith("0.mlp.down_proj.weight"):
+            continue
+        bits, scales = packed(value, block, kind)
+        tensors[key], tensors[key + "_scale_inv"] = bits, scales
+        if block is None:
+            tensors[key.removesuffix("weight") + "activation_scale"] = torch.tensor(0.5)
+        plain[key] = unpacked(bits, scales, block)
+        same_as_transformers(bits, scales, plain[key])
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = dict(quant_method="fp8", weight_block_size=block, modules_to_not_convert=["lm_head"],
+                                         activation_scheme="dynamic" if block else "static")
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    model.load_state_dict(plain)
+    tokens = load_file(HERE / f"{source}.logits.safetensors")["tokens"]
+    save_file({"tokens": tokens, "logits": logits_of(model, tokens.long()),
+               "out": plain["model.layers.1.self_attn.o_proj.weight"]}, HERE / f"{name}.logits.safetensors")
+    print(f"{name}: largest logit {logits_of(model, tokens.long()).abs().max():.3f}")
 
 
 def logits_of(model, tokens):
@@ -287,6 +356,9 @@ def main(names):
         model = save(name, config, how, seed)
         if name in TRAINED:
             train(name, model, 100 + seed)
+    for name, how in FP8.items():
+        if not names or name in names:
+            save_fp8(name, *how)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "weights/read_values.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -85,6 +86,30 @@ TEST_CASE("fp32, bf16 and fp16 become fp32, also where they are not aligned") {
   CHECK(one(DType::f16, packed<fp16>({to_fp16(value)})) == to_float(to_fp16(value)));
   CHECK(is_weight_type(DType::f16));
   CHECK_FALSE(is_weight_type(DType::i32));
+}
+
+TEST_CASE("formats of one byte become fp32") {
+  const auto read_byte = [](ByteFormat format, int byte) {
+    Counted stored{std::string(1, static_cast<char>(byte))};
+    StoredMatrix matrix = stored.matrix(DType::f32, 1);
+    matrix.format = format;
+    return read(matrix, {.rows = 1, .columns = 1}, false).front();
+  };
+  const auto e4m3 = [&](int byte) { return read_byte(ByteFormat::e4m3, byte); };
+  CHECK(e4m3(0x00) == 0.0F);
+  CHECK(std::signbit(e4m3(0x80)));
+  CHECK(e4m3(0x01) == 0x1p-9F);
+  CHECK(e4m3(0x07) == 7 * 0x1p-9F);
+  CHECK(e4m3(0x08) == 0x1p-6F);
+  CHECK(e4m3(0x38) == 1.0F);
+  CHECK(e4m3(0xbc) == -1.5F);
+  CHECK(e4m3(0x7e) == 448.0F);
+  CHECK(std::isnan(e4m3(0x7f)));
+  CHECK(std::isnan(e4m3(0xff)));
+  CHECK(read_byte(ByteFormat::e8m0, 127) == 1.0F);
+  CHECK(read_byte(ByteFormat::e8m0, 0) == 0x1p-127F);
+  CHECK(read_byte(ByteFormat::e8m0, 254) == 0x1p127F);
+  CHECK(std::isnan(read_byte(ByteFormat::e8m0, 255)));
 }
 
 TEST_CASE("reading holds a few MiB, and long rows are read without their neighbours") {

@@ -17,9 +17,41 @@ namespace {
 
 constexpr int most_depth = 32;
 
+/// Rows or columns of a block; 0: no number that can be.
+std::int64_t block_size(const HuggingFaceJson& size) {
+  const bool fits = size.is_number_unsigned() && size.get<std::uint64_t>() <= (1U << 20);
+  return fits ? size.get<std::int64_t>() : 0;
+}
+
+/// Of quantization_config: values of 8 bits with their scales, or nothing.
+std::optional<HuggingFaceBlocks> read_blocks(HuggingFaceReader& reader) {
+  const HuggingFaceJson& all = reader.at("quantization_config");
+  if (all.is_null()) return std::nullopt;
+  const auto problem = [&](const char* key, const char* rule) {
+    const std::string path = "quantization_config" + (*key == 0 ? "" : "." + std::string(key));
+    reader.problem(path, *key == 0 ? all : all[key], rule);
+    return std::nullopt;
+  };
+  if (!all.is_object() || !all.contains("quant_method")) {
+    return problem("", "expected an object with quant_method");
+  }
+  if (all["quant_method"] != "fp8") {
+    return problem("quant_method", "of quantized weights only fp8 is read");
+  }
+  if (all.contains("fmt") && all["fmt"] != "e4m3") return problem("fmt", "fp8 is read as e4m3");
+  if (!all.contains("weight_block_size")) return HuggingFaceBlocks{128, 128};
+  const HuggingFaceJson& sizes = all["weight_block_size"];
+  if (sizes.is_null()) return HuggingFaceBlocks{};
+  HuggingFaceBlocks blocks;
+  if (sizes.is_array() && sizes.size() == 2) {
+    blocks = {block_size(sizes[0]), block_size(sizes[1])};
+  }
+  if (blocks.rows > 0 && blocks.columns > 0) return blocks;
+  return problem("weight_block_size", "expected two whole numbers of at least 1, or null");
+}
+
 /// Switches that none of the families has here.
 void refuse_changes(HuggingFaceReader& reader) {
-  reader.only("quantization_config", {}, "quantized weights are not read");
   reader.only("is_causal", {true}, "attention here never sees later tokens");
   reader.only("is_encoder_decoder", {false}, "only decoders are built");
   reader.only("add_cross_attention", {false}, "cross attention is not built");
@@ -41,18 +73,21 @@ void refuse_other_class(HuggingFaceReader& reader, const std::string& type,
   }
 }
 
+/// `replaced`: by the class of transformers.
+void refuse_own_code(HuggingFaceReader& reader, bool replaced) {
+  const HuggingFaceJson& code = reader.at("auto_map");
+  for (const char* name : {"AutoModel", "AutoModelForCausalLM"}) {
+    if (!replaced && code.is_object() && code.contains(name)) {
+      return reader.problem("auto_map", "the model has code of its own, which is not read");
+    }
+  }
+}
+
 /// Marks of other models, which a file may have beside a model_type that its own code reads in
 /// another way.
 void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
                          const HuggingFaceFamily* family) {
-  const HuggingFaceJson& code = reader.at("auto_map");
-  const bool replaced = family != nullptr && family->named_code;
-  for (const char* name : {"AutoModel", "AutoModelForCausalLM"}) {
-    if (!replaced && code.is_object() && code.contains(name)) {
-      reader.problem("auto_map", "the model has code of its own, which is not read");
-      break;
-    }
-  }
+  refuse_own_code(reader, family != nullptr && family->named_code);
   for (const char* key : {"alibi", "use_alibi", "parallel_residual", "use_parallel_residual",
                           "parallel_attn", "multi_query", "multi_latent_attention"}) {
     reader.only(key, {false}, "the families here have none of it");
@@ -285,10 +320,40 @@ void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   read_hugging_face_layers(reader, family, layers, positions, local_rope, routed);
 }
 
+/// The reader of the text's part of a model that also sees images; `text` becomes that part, with
+/// what stands outside and counts.
+void read_text_part(HuggingFaceReader& outside, const HuggingFaceWrapper& wrapper,
+                    HuggingFaceJson& text) {
+  text = outside.at("text_config");
+  if (!text.is_object()) {
+    outside.problem("text_config", "expected an object with the keys of the text's model");
+    text = HuggingFaceJson::object();
+  }
+  if (!text.contains("model_type")) text["model_type"] = std::string(wrapper.text_type);
+  // A name that its first files had.
+  if (text["model_type"] == std::string(wrapper.type) + "_text") {
+    text["model_type"] = std::string(wrapper.text_type);
+  }
+  const HuggingFaceJson inside = outside.with(text).at("tie_word_embeddings");
+  HuggingFaceJson tied = outside.at("tie_word_embeddings");
+  if (tied.is_null()) tied = inside;
+  if (tied.is_null()) tied = wrapper.tie_word_embeddings;
+  if (wrapper.text_may_tie && inside == true) tied = true;
+  text["tie_word_embeddings"] = tied;
+  for (const HuggingFaceJson& name : outside.at("architectures")) {
+    if (name == std::string(wrapper.class_name) + "ForConditionalGeneration") continue;
+    outside.problem("architectures",
+                    "expected the model of model_type " + std::string(wrapper.type));
+    break;
+  }
+  refuse_own_code(outside, false);
+}
+
 /// "dots1, gpt2, llama or qwen2"
 std::string all_types() {
   std::vector<std::string> types{"gpt2"};
   for (const HuggingFaceFamily& family : hugging_face_families()) types.emplace_back(family.type);
+  for (const HuggingFaceWrapper& outer : hugging_face_wrappers()) types.emplace_back(outer.type);
   std::ranges::sort(types);
   std::string text = types.front();
   for (std::size_t i = 1; i < types.size(); ++i) {
@@ -320,11 +385,25 @@ HuggingFaceJson parse(std::string_view text, std::vector<std::string>& problems)
 
 }  // namespace
 
+std::optional<HuggingFaceBlocks> read_hugging_face_blocks(std::string_view json) {
+  HuggingFaceConfig result;
+  const HuggingFaceJson root = parse(json, result.problems);
+  if (!root.is_object()) return std::nullopt;
+  HuggingFaceReader reader(root, result);
+  return read_blocks(reader);
+}
+
 HuggingFaceConfig read_hugging_face_config(std::string_view json) {
   HuggingFaceConfig result;
   const HuggingFaceJson root = parse(json, result.problems);
   if (!result.problems.empty()) return result;
-  HuggingFaceReader reader(root, result);
+  HuggingFaceReader outside(root, result);
+  HuggingFaceJson text = root;
+  const HuggingFaceJson& outer = outside.at("model_type");
+  const HuggingFaceWrapper* wrapper =
+      outer.is_string() ? hugging_face_wrapper(outer.get<std::string>()) : nullptr;
+  if (wrapper != nullptr) read_text_part(outside, *wrapper, text);
+  HuggingFaceReader reader = outside.with(text);
   const HuggingFaceJson& given = reader.at("model_type");
   const std::string type = given.is_string() ? given.get<std::string>() : "";
   const HuggingFaceFamily* rotary = hugging_face_family(type);
@@ -332,6 +411,7 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json) {
     reader.problem("model_type", "expected " + all_types());
     return result;
   }
+  read_blocks(outside);
   refuse_changes(reader);
   if (type == "gpt2") {
     read_gpt2(reader);

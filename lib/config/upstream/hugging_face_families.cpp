@@ -286,15 +286,34 @@ constexpr HuggingFaceFamily families[] = {
      .moe_intermediate_size = 768},
 };
 
+constexpr HuggingFaceWrapper wrappers[] = {
+    {"exaone4_5", "Exaone4_5_", "exaone4", false, false},
+    {"gemma3", "Gemma3", "gemma3_text", true, false},
+    {"llava", "Llava", "llama", false, true},
+    {"mistral3", "Mistral3", "mistral", true, false},
+};
+
+/// The row of that type, null without one.
+template <class Row>
+const Row* find_row(std::span<const Row> rows, std::string_view type) {
+  for (const Row& row : rows) {
+    if (type == row.type) return &row;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+std::span<const HuggingFaceWrapper> hugging_face_wrappers() { return wrappers; }
+
+const HuggingFaceWrapper* hugging_face_wrapper(std::string_view type) {
+  return find_row<HuggingFaceWrapper>(wrappers, type);
+}
 
 std::span<const HuggingFaceFamily> hugging_face_families() { return families; }
 
 const HuggingFaceFamily* hugging_face_family(std::string_view type) {
-  for (const HuggingFaceFamily& row : families) {
-    if (type == row.type) return &row;
-  }
-  return nullptr;
+  return find_row<HuggingFaceFamily>(families, type);
 }
 
 }  // namespace trainctl

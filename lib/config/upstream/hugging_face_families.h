@@ -108,6 +108,18 @@ struct HuggingFaceFamily {
       shared_expert_intermediate_size{};
 };
 
+/// A model of text inside one that also sees images: text_config says which.
+struct HuggingFaceWrapper {
+  std::string_view type;             // of model_type
+  std::string_view class_name;       // Gemma3ForConditionalGeneration is that of Gemma3
+  std::string_view text_type;        // model_type of text_config where it is missing
+  bool tie_word_embeddings = false;  // where it is missing outside and inside
+  bool text_may_tie = false;         // that of text_config counts if it is true
+};
+/// Null for another type.
+const HuggingFaceWrapper* hugging_face_wrapper(std::string_view type);
+std::span<const HuggingFaceWrapper> hugging_face_wrappers();
+
 /// Those without experts in the order in which a model is written as one of them.
 std::span<const HuggingFaceFamily> hugging_face_families();
 /// Null for another type.
