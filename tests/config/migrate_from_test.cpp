@@ -395,6 +395,44 @@ TEST_CASE("layers of experts by Megatron's patterns") {
   CHECK(moe("[1]*4").first_dense_layers == 0);
 }
 
+TEST_CASE("Megatron's layers that differ become kinds of layers") {
+  const std::string llama = small_megatron +
+                            "--normalization RMSNorm --position-embedding-type rope --swiglu "
+                            "--disable-bias-linear ";
+  const auto read = [&](const std::string& more) {
+    return migrated(Project::megatron, llama + more);
+  };
+  const auto pattern = [&](const std::string& more) {
+    return read(more).model.layer_pattern.value_or("");
+  };
+  CHECK(pattern("--no-rope-freq 2") == "rope, no_rope, rope, no_rope");
+  CHECK(pattern("--no-rope-freq [0]*3+[1]") == "rope*3, no_rope");
+  CHECK(read("--no-rope-freq 1").model.use_rope == false);
+  CHECK(read("--no-rope-freq 8").model.layers.empty());
+  const ModelConfig windows = read("--window-size 7,0 --window-attn-skip-freq 3").model;
+  CHECK(windows.layer_pattern == "sliding*2, full, sliding");
+  CHECK_FALSE(windows.sliding_window);
+  REQUIRE(windows.layers.size() == 2);
+  CHECK(windows.layers[0].sliding_window == 8);
+  CHECK_FALSE(windows.layers[1].sliding_window);
+  CHECK(pattern("--window-size 7,0 --window-attn-skip-freq [0,1,1,0]") == "full, sliding*2, full");
+  CHECK(read("--window-size 7,0 --window-attn-skip-freq 9").model.sliding_window == 8);
+  CHECK_FALSE(read("--window-size 7,0 --window-attn-skip-freq 1").model.sliding_window);
+  CHECK(read("--window-attn-skip-freq 2").model.layers.empty());  // no window at all
+  const Config experts = migrated(Project::megatron, llama +
+                                                         "--num-experts 4 --moe-layer-freq "
+                                                         "([0,1])*2 --no-rope-freq 4");
+  CHECK(experts.model.layer_pattern == "rope_dense, rope_experts, rope_dense, no_rope_experts");
+  CHECK(experts.model.layers[1].experts == true);
+  CHECK(experts.moe.layer_frequency == 1);
+  CHECK(experts.moe.first_dense_layers == 0);
+  const Config first = migrated(Project::megatron, llama +
+                                                       "--num-experts 4 --moe-layer-freq "
+                                                       "[0]*2+[1]*2 --no-rope-freq 2");
+  CHECK(first.moe.first_dense_layers == 2);
+  CHECK(first.model.layer_pattern == "rope, no_rope, rope, no_rope");
+}
+
 TEST_CASE("what Megatron's experts do that is not built is an error") {
   const auto refused = [](const std::string& arguments) {
     const Migrated result = migrate_from(Project::megatron, megatron_experts + arguments, "f");
@@ -418,7 +456,11 @@ TEST_CASE("what Megatron's experts do that is not built is an error") {
   CHECK(contains(refused("--moe-expert-capacity-factor 1 --tensor-model-parallel-size 2 "
                          "--sequence-parallel --micro-batch-size 2"),
                  "not neighbours"));
-  CHECK(contains(refused("--moe-layer-freq [0,1,0,1]"), "--moe-layer-freq"));
+  for (const char* list : {"[0,1]", "[0,1,0,2]", "[0,1,0,1", "[0]*3+", "([0,1]*2", "[0,1]*99999",
+                           "[]*4", "[0]*4", "freq", "-1"}) {
+    CAPTURE(list);
+    CHECK(contains(refused("--moe-layer-freq " + std::string(list)), "--moe-layer-freq"));
+  }
   CHECK(contains(refused("--moe-apply-probs-on-input"), "weights at the input"));
   CHECK(contains(refused("--moe-input-jitter-eps 0.01"), "noise"));
 }

@@ -1,7 +1,7 @@
 // Megatron-LM's experts: what its arguments count and over which tokens, and their defaults.
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
 #include "config/migrate/project_rules.h"
 #include "config/schema/values.h"
@@ -96,45 +96,38 @@ void settle_capacity(Migration& m, double sequence, double micro_batch) {
   }
 }
 
-/// Layers by number, or as "([0]*3+[1]*45)": the first without experts.
-void settle_frequency(Migration& m) {
-  const ForeignValue* given = m.given("moe-layer-freq");
-  if (given == nullptr || given->words.empty()) return;
-  std::string pattern;
-  for (const std::string& word : given->words) pattern += word;
-  std::erase_if(pattern, [](char c) { return c == ' ' || c == '(' || c == ')'; });
-  std::int64_t every = 0;
-  if (!parse_number(pattern, every) && every >= 1) {
-    return m.put("moe.layer_frequency", static_cast<double>(every), "moe-layer-freq");
+/// Each so many-th layer, or all behind the first dense ones. Another list is returned.
+std::vector<std::int64_t> settle_frequency(Migration& m) {
+  const MegatronMarks marks = read_megatron_marks(m, "moe-layer-freq");
+  if (marks.every > 0) {
+    m.put("moe.layer_frequency", static_cast<double>(marks.every), "moe-layer-freq");
+    return {};
   }
-  std::array<std::int64_t, 2> counts{0, 0};  // of layers without and with experts
-  std::size_t kind = 0;
-  for (const std::string& part : split_at(pattern, '+')) {
-    if (kind == 0 && part.starts_with("[1]")) kind = 1;
-    const std::string now = "[" + std::to_string(kind) + "]";
-    const std::string count = part == now ? "1" : part.starts_with(now + "*") ? part.substr(4) : "";
-    if (kind > 1 || parse_number(count, counts.at(kind))) {
-      return refuse(m, "moe-layer-freq", pattern + " is not built",
-                    "a number, or [0]*N+[1]*M: N layers without experts at the start");
-    }
-    ++kind;
+  const auto first = std::ranges::find(marks.list, 1);
+  const bool rest = std::all_of(first, marks.list.end(), [](std::int64_t one) { return one == 1; });
+  if (!marks.list.empty() && first == marks.list.end()) {
+    refuse(m, "moe-layer-freq", "no layer has experts", "leave out --num-experts");
+    return {};
   }
-  if (counts[0] > 0) {
-    m.put("moe.first_dense_layers", static_cast<double>(counts[0]), "moe-layer-freq");
+  if (!rest) return marks.list;
+  if (first != marks.list.begin()) {
+    m.put("moe.first_dense_layers", static_cast<double>(first - marks.list.begin()),
+          "moe-layer-freq");
   }
+  return {};
 }
 
 }  // namespace
 
-void settle_megatron_experts(Migration& m) {
+std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
   if (!m.at("moe.num_experts")) {
     if (m.at("moe")) m.remove("moe");  // Megatron looks at none of it without --num-experts
-    return;
+    return {};
   }
   put_defaults(m, expert_defaults);
   const double sequence = m.number("seq-length", 0);
   const double micro_batch = m.number("micro-batch-size", 0);
-  settle_frequency(m);
+  std::vector<std::int64_t> routed = settle_frequency(m);
   settle_balance(m, sequence, micro_batch);
   settle_capacity(m, sequence, micro_batch);
   if (m.flag("moe-apply-probs-on-input")) {
@@ -144,6 +137,7 @@ void settle_megatron_experts(Migration& m) {
   if (m.number("moe-input-jitter-eps", 0) > 0) {
     refuse(m, "moe-input-jitter-eps", "noise on the router's input is not built", "leave it out");
   }
+  return routed;
 }
 
 }  // namespace trainctl

@@ -24,7 +24,6 @@ constexpr std::pair<const char*, std::string_view> of_other_models[] = {
     {"softmax-type", "vanilla"},
     {"apply-residual-connection-post-layernorm", ""},
     {"openai-gelu", ""},
-    {"no-rope-freq", ""},
     {"moe-latent-size", ""},
     {"experimental-attention-variant", ""},
     {"attention-output-gate", ""},
@@ -269,7 +268,7 @@ void settle_megatron(Migration& m) {
   settle_linear_rope(m);
   settle_megatron_window(m);
   settle_megatron_mlp(m);
-  settle_megatron_experts(m);
+  settle_megatron_layers(m, settle_megatron_experts(m));
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");
   if (!validates) m.remove("train.validate_every");

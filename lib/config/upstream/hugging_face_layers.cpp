@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/upstream/hugging_face_reader.h"
+#include "config/upstream/layer_keys.h"
 
 namespace trainctl {
 namespace {
@@ -124,66 +125,6 @@ std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFam
   return turns;
 }
 
-/// What of a layer the file says by itself.
-struct LayerKeys {
-  bool turns = true;
-  std::int64_t window = 0;  // 0: none
-  bool local = false;       // RoPE of layers with a window
-  bool routed = false;      // experts, where the file says it of each layer
-  bool operator==(const LayerKeys&) const = default;
-};
-
-bool differ(const std::vector<LayerKeys>& layers, const auto LayerKeys::*part) {
-  return std::ranges::any_of(
-      layers, [&](const LayerKeys& one) { return one.*part != layers.front().*part; });
-}
-
-/// A name for a kind of these layers, of the parts in which they differ: "sliding", "no_rope".
-std::string name_of(const LayerKeys& one, const std::vector<LayerKeys>& layers) {
-  std::string name;
-  if (differ(layers, &LayerKeys::window) || differ(layers, &LayerKeys::local)) {
-    name = one.window > 0 || one.local ? "sliding" : "full";
-  }
-  const auto add = [&](const char* part) { name += (name.empty() ? "" : "_") + std::string(part); };
-  if (differ(layers, &LayerKeys::turns)) add(one.turns ? "rope" : "no_rope");
-  if (differ(layers, &LayerKeys::routed)) add(one.routed ? "experts" : "dense");
-  return name.empty() ? "all" : name;
-}
-
-/// "rope*3, no_rope"
-std::string pattern_of(const std::vector<LayerKeys>& layers) {
-  std::string text;
-  for (auto first = layers.begin(); first != layers.end();) {
-    const auto end =
-        std::find_if(first, layers.end(), [&](const LayerKeys& one) { return one != *first; });
-    text += (text.empty() ? "" : ", ") + name_of(*first, layers);
-    if (end - first > 1) text += "*" + std::to_string(end - first);
-    first = end;
-  }
-  return text;
-}
-
-/// `local_rope`: keys of the layers with RoPE of their own.
-void give_kinds(HuggingFaceReader& reader, const std::vector<LayerKeys>& layers,
-                const std::string& local_rope) {
-  std::vector<LayerKeys> kinds;
-  std::string text;
-  for (const LayerKeys& one : layers) {
-    if (std::ranges::find(kinds, one) != kinds.end()) continue;
-    kinds.push_back(one);
-    text += (text.empty() ? "{name: " : ", {name: ") + name_of(one, layers);
-    if (!one.turns) text += ", use_rope: false";
-    if (one.window > 0) text += ", sliding_window: " + std::to_string(one.window);
-    if (one.local) text += local_rope;
-    if (differ(layers, &LayerKeys::routed)) {
-      text += std::string(", experts: ") + (one.routed ? "true" : "false");
-    }
-    text += "}";
-  }
-  reader.give_text("layers", "[" + text + "]");
-  reader.give("layer_pattern", pattern_of(layers));
-}
-
 }  // namespace
 
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
@@ -201,9 +142,9 @@ void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily
                     !local_rope.empty() && has_window && slides[layer],
                     routed.contains(static_cast<std::int64_t>(layer))});
   }
-  if (differ(keys, &LayerKeys::turns) || differ(keys, &LayerKeys::window) ||
-      differ(keys, &LayerKeys::local) || differ(keys, &LayerKeys::routed) || keys.front().local) {
-    return give_kinds(reader, keys, local_rope);
+  if (have_kinds(keys) || keys.front().local) {
+    reader.give_text("layers", write_kinds(keys, local_rope));
+    return reader.give("layer_pattern", write_pattern(keys));
   }
   if (!keys.front().turns) reader.give("use_rope", false);
   if (keys.front().window > 0) reader.give("sliding_window", keys.front().window);
