@@ -91,10 +91,7 @@ TEST_CASE("config.json in the spelling of transformers 4 describes the same mode
     const ScratchFolder folder;
     folder.write("config.json", bytes_of(published));
     ReadResult read = read_start(reference_model(name)), older = read_start(folder.path());
-    CHECK(hugging_face_config(plan_of(older).model, DType::f32, {}) ==
-          hugging_face_config(plan_of(read).model, DType::f32, {}));
-    CHECK(older.config.model.rope_scaling == read.config.model.rope_scaling);
-    CHECK(older.config.model.layers == read.config.model.layers);
+    CHECK(plan_of(older).model == plan_of(read).model);
     ++compared;
   }
   CHECK(compared == 35);
