@@ -45,7 +45,7 @@ std::string name_in_text(const std::string& name) {
 }
 
 /// By the names that models of text have. Of a model that sees images the other tensors are left
-/// out, which is said.
+/// out; one line counts them.
 Tensors all_tensors(const std::vector<SafetensorsFile>& files) {
   Tensors tensors;
   bool sees = false;

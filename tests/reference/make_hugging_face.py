@@ -214,7 +214,7 @@ def unpacked(values, scales, block):
 
 
 def packed(value, block, kind):
-    """Values of 8 bits and their scales, which are no powers of two unless `kind` has no others."""
+    """Values of 8 bits and their scales, powers of two only where `kind` has nothing else."""
     rows, columns = block or value.shape
     scales = torch.ones(-(-value.shape[0] // rows), -(-value.shape[1] // columns))
     for i in range(scales.shape[0]):

@@ -12,7 +12,7 @@
 namespace trainctl {
 namespace {
 
-constexpr std::size_t most_layers = 10'000;
+constexpr std::size_t most_numbers = 10'000;
 constexpr int deepest = 16;  // parentheses inside each other
 
 /// A list as Megatron evaluates it, "([0]*3+[1])*2" or "[0,1,0]"; lists of numbers only.
@@ -58,7 +58,7 @@ class ListReader {
   }
   std::vector<std::int64_t> repeated(const std::vector<std::int64_t>& once, std::int64_t times) {
     std::vector<std::int64_t> all;
-    fails_ = fails_ || once.size() * static_cast<std::size_t>(times) > most_layers;
+    fails_ = fails_ || once.size() * static_cast<std::size_t>(times) > most_numbers;
     for (std::int64_t i = 0; i < times && !fails_; ++i) {
       all.insert(all.end(), once.begin(), once.end());
     }
@@ -71,7 +71,7 @@ class ListReader {
       if (fails_) break;
       const std::vector<std::int64_t> more = part(depth);
       all.insert(all.end(), more.begin(), more.end());
-      fails_ = fails_ || all.size() > most_layers;
+      fails_ = fails_ || all.size() > most_numbers;
     } while (take('+'));
     return all;
   }
@@ -111,7 +111,7 @@ void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& route
   const MegatronMarks slides = read_megatron_marks(m, "window-attn-skip-freq");
   const auto window = static_cast<std::int64_t>(m.number_at("model.sliding_window", 0));
   const auto layers = static_cast<std::size_t>(m.number_at("model.num_layers", 0));
-  if (layers == 0 || layers > most_layers) return;
+  if (layers == 0 || layers > most_numbers) return;
   std::vector<LayerKeys> keys(layers);
   for (std::size_t i = 0; i < layers; ++i) {
     const auto nth = static_cast<std::int64_t>(i) + 1;

@@ -97,7 +97,7 @@ struct HuggingFaceFamily {
   std::int64_t max_window_layers = 28;
   std::int64_t sliding_window = 4096;  // where it is missing
   std::int64_t window_pattern = 0;     // of the two patterns, where it is missing
-  std::string_view rope_scaling{};     // our value of it, where the file gives no settings of RoPE
+  std::string_view rope_scaling{};     // our value, where the file gives no settings of RoPE
   bool scales_full_rope_only = false;  // layers with a window have RoPE without scaling
   double local_theta = 0;              // and this base, where it is missing; 0: that of all
   bool turns_with_window = false;      // where some layers have a window, the others have no RoPE
