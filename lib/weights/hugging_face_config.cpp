@@ -1,5 +1,6 @@
 #include "weights/hugging_face_config.h"
 
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -229,6 +230,13 @@ void add_multipliers(const ModelShape& model, const HuggingFaceFamily& family, J
   config["logits_scaling"] = family.multiplies_logits ? model.logit_scale : 1 / model.logit_scale;
 }
 
+/// A number that rounding has moved off a whole one, which is all that transformers 5 takes.
+Json whole_if_near(double value) {
+  const double whole = std::round(value);
+  if (std::abs(value - whole) > 1e-9 * value) return value;
+  return static_cast<std::int64_t>(whole);
+}
+
 Json cap_or_null(double cap) { return cap > 0 ? Json(cap) : Json(nullptr); }
 
 Json llama_config(const ModelShape& model, const std::string& preferred) {
@@ -254,7 +262,8 @@ Json llama_config(const ModelShape& model, const std::string& preferred) {
     config["use_post_norm"] = model.norm_placement != NormPlacement::pre;
   }
   if (family.query_pre_attn_scalar > 0) {
-    config["query_pre_attn_scalar"] = 1 / (model.softmax_scale * model.softmax_scale);
+    config["query_pre_attn_scalar"] =
+        whole_if_near(1 / (model.softmax_scale * model.softmax_scale));
   }
   if (family.soft_caps) {
     config["attn_logit_softcapping"] = cap_or_null(model.attention_cap);

@@ -359,6 +359,13 @@ TEST_CASE("a model is written as the family that it came from where several have
   CHECK(read_model_type(empty.path()) == "");
 }
 
+TEST_CASE("a scalar of Gemma's scores is written as the whole number that it was") {
+  ReadResult read = read_start(reference_model("gemma2"));
+  const ModelShape model = plan_of(read).model;
+  CHECK(missing_in(hugging_face_config(model, DType::f32, {}), {"\"query_pre_attn_scalar\": 6,"}) ==
+        "");
+}
+
 TEST_CASE("a family of windows by a pattern is written without one as full attention") {
   ReadResult read = read_start(reference_model("gemma2"));
   ModelShape model = plan_of(read).model;
