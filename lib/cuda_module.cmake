@@ -18,7 +18,7 @@ else()
   list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/absent.cpp)
 endif()
 set(TRAINCTL_CUDA_KERNELS)
-foreach(name attention_merge cross_entropy elements embedding matmul norm optimizer random rank_sum rope router
+foreach(name attention_merge attention_sink cross_entropy elements embedding matmul norm optimizer random rank_sum rope router
              router_losses rows strips)
   list(APPEND TRAINCTL_CUDA_KERNELS ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/${name}.cu)
 endforeach()

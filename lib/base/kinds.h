@@ -16,7 +16,7 @@ enum class UpdateRule : std::uint8_t { adamw, sgd, lion, muon_direction, muon_st
 
 /// The function between the products of a feed-forward layer. Its formulas are in
 /// ops/activation_functions.h.
-enum class Activation : std::uint8_t { gelu, silu, relu2, quick_gelu };
+enum class Activation : std::uint8_t { gelu, silu, relu2, quick_gelu, sigmoid };
 
 /// How RoPE's frequencies follow a context that is longer than the original. The formulas are in
 /// ops/rope.cpp.

@@ -80,6 +80,7 @@ std::unique_ptr<Stage> Decoder::make_stage() const {
        .tp = {.group = tp_.get()},
        .splits = plan_.splits,
        .rope_tables = buffers_.rope_tables(),
+       .temperature_tables = buffers_.temperature_tables(),
        .weights = weights_,
        .rows = &rows().declared,
        .activations = [this](int view, int row) { return buffers_.at(view, row); }});

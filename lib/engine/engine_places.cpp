@@ -97,6 +97,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
        .experts = experts_.groups,
        .splits = plan_.splits,
        .rope_tables = buffers_.rope_tables(),
+       .temperature_tables = buffers_.temperature_tables(),
        .weights =
            [this](const std::string& name) {
              Weight weight = store_.weight(name);

@@ -16,7 +16,11 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   const auto leave_out = [&](std::initializer_list<const char*> names) {
     unused.insert(unused.end(), names.begin(), names.end());
   };
-  if (model.ropes.empty()) leave_out({"rope"});
+  if (model.ropes.empty() && model.temperatures.empty()) leave_out({"rope"});
+  const bool whole_norms = model.qk_norm_form == QkNormForm::whole && plan.mesh.tp > 1;
+  if (!whole_norms) leave_out({"norm_sums"});
+  const bool sinks = std::ranges::any_of(model.kinds, &LayerKind::sinks);
+  if (!sinks) leave_out({"attention_sink_forward", "attention_sink_backward"});
   const bool matrices = std::ranges::any_of(
       plan.stages, [](const StagePlan& stage) { return !stage.matrices.empty(); });
   if (!matrices) leave_out({"scaled_sum", "copy_rows"});

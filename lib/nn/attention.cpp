@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include "ops/activation.h"
+#include "ops/attention_sink.h"
 #include "ops/rope.h"
 
 namespace trainctl {
@@ -55,42 +57,74 @@ void Attention::project(const Pass& pass, const Saved& saved, bool gathers) cons
   const std::int64_t head_dim = saved.shape.head_dim;
   enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {  // [S, H] -> [T, H]
     forward_together(pass, rows.of(saved.all_x),
-                     {{v, rows.of(saved.v)}, {k, rows.of(saved.k_raw)}, {q, rows.of(saved.q_raw)}});
+                     {{v, rows.of(saved.v)},
+                      {k, rows.of(saved.k_raw)},
+                      {q, rows.of(saved.q_raw)},
+                      {gate, gate.weight.empty() ? Tensor{} : rows.of(saved.gate)}});
   });
   if (!norm_after_rope) norm_forward(pass, saved);
-  if (!rope_table.empty()) {
-    const bool raw = norm_after_rope && !q_norm.empty();
-    for (const Tensor& x : {raw ? saved.q_raw : saved.q, raw ? saved.k_raw : saved.k}) {
-      rope(*pass.ops, {.x = x,
-                       .position = pass.tokens_of(split).position,
-                       .table = rope_table,
-                       .head_dim = head_dim,
-                       .adjacent = adjacent});
-    }
-  }
+  const bool raw = norm_after_rope && !q_norm.empty();
+  rope_both(pass, raw ? saved.q_raw : saved.q, raw ? saved.k_raw : saved.k, head_dim, false);
   if (norm_after_rope) norm_forward(pass, saved);
+  if (!temperature_table.empty()) turn(pass, saved.q, temperature_table, head_dim, false);
   if (!exchanges_heads()) return;
   to_heads.forward(pass, saved.q, saved.queries);
   to_heads.forward(pass, saved.k, saved.keys);
   to_heads.forward(pass, saved.v, saved.values);
 }
 
+void Attention::turn(const Pass& pass, const Tensor& x, const Tensor& table, std::int64_t head_dim,
+                     bool back) const {
+  rope(*pass.ops, {.x = x,
+                   .position = pass.tokens_of(split).position,
+                   .table = table,
+                   .head_dim = head_dim,
+                   .inverse = back,
+                   .adjacent = adjacent});
+}
+
+void Attention::rope_both(const Pass& pass, const Tensor& of_q, const Tensor& of_k,
+                          std::int64_t head_dim, bool back) const {
+  if (rope_table.empty()) return;
+  turn(pass, of_q, rope_table, head_dim, back);
+  turn(pass, of_k, rope_table, head_dim, back);
+}
+
 Tensor Attention::norm_rows(const Tensor& x, std::int64_t head_dim) const {
   return whole_norm ? x : by_head(x, head_dim);
 }
 
+Attention::NormPair Attention::norm_pair(const Pass& pass, const Saved& saved, const Tensor& dq,
+                                         const Tensor& dk) const {
+  const auto rows = [&](const Tensor& x) { return norm_rows(x, saved.shape.head_dim); };
+  NormPair pair{{rows(saved.q_raw), rows(saved.q), {}, saved.q_rstd},
+                {rows(saved.k_raw), rows(saved.k), {}, saved.k_rstd}};
+  if (norm_group == nullptr) return pair;
+  const std::int64_t tokens = saved.norm_sums.columns();
+  const auto sums = [&](std::int64_t row) {
+    return saved.norm_sums.slice(row, row + 1).view({tokens});
+  };
+  pair.q.sums = sums(0);
+  pair.k.sums = sums(1);
+  q_norm.add_up(pass, pair.q, dq);
+  k_norm.add_up(pass, pair.k, dk);
+  norm_group->all_reduce(saved.norm_sums, *pass.ops->stream);
+  return pair;
+}
+
 void Attention::norm_forward(const Pass& pass, const Saved& saved) const {
   if (q_norm.empty()) return;
-  const auto rows = [&](const Tensor& x) { return norm_rows(x, saved.shape.head_dim); };
-  q_norm.forward(pass, {rows(saved.q_raw), rows(saved.q), {}, saved.q_rstd});
-  k_norm.forward(pass, {rows(saved.k_raw), rows(saved.k), {}, saved.k_rstd});
+  const NormPair pair = norm_pair(pass, saved, {}, {});
+  q_norm.forward(pass, pair.q);
+  k_norm.forward(pass, pair.k);
 }
 
 void Attention::norm_backward(const Pass& pass, const Saved& saved, const Gradients& g) const {
   if (q_norm.empty()) return;
   const auto rows = [&](const Tensor& x) { return norm_rows(x, saved.shape.head_dim); };
-  q_norm.backward(pass, {rows(saved.q_raw), {}, {}, saved.q_rstd}, rows(g.dq), {}, rows(g.dq));
-  k_norm.backward(pass, {rows(saved.k_raw), {}, {}, saved.k_rstd}, rows(g.dk), {}, rows(g.dk));
+  const NormPair pair = norm_pair(pass, saved, rows(g.dq), rows(g.dk));
+  q_norm.backward(pass, pair.q, rows(g.dq), {}, rows(g.dq));
+  k_norm.backward(pass, pair.k, rows(g.dk), {}, rows(g.dk));
 }
 
 void Attention::attend(const Pass& pass, const Saved& saved) const {
@@ -105,18 +139,41 @@ void Attention::attend(const Pass& pass, const Saved& saved) const {
                        .out = saved.attended,
                        .logsumexp = by_query(saved)},
                       saved.shared);
+  if (!sinks.empty()) {
+    attention_sink_forward(*pass.ops, {.shape = shared_keys.of_queries(saved.shape),
+                                       .sinks = sinks_at_work(sinks.value, saved.shape),
+                                       .out = saved.attended,
+                                       .logsumexp = by_query(saved)});
+  }
   if (exchanges_heads()) from_heads.forward(pass, saved.attended, saved.context);
 }
 
+Tensor Attention::output_input(const Pass& pass, const Saved& saved) const {
+  if (gate.weight.empty()) return saved.context;
+  activation_forward(
+      *pass.ops,
+      {.kind = Activation::sigmoid, .x = saved.gate, .y = saved.gated, .up = saved.context});
+  return saved.gated;
+}
+
 void Attention::finish(const Pass& pass, const Saved& saved) const {
+  const Tensor input = output_input(pass, saved);
   // -> [T, H], still to be summed -> [S, H]
   leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
-    out.forward(pass, rows.of(saved.context), to);
+    out.forward(pass, rows.of(input), to);
   });
 }
 
 void Attention::backward_attend(const Pass& pass, const Saved& saved, const Gradients& g) const {
   if (exchanges_heads()) from_heads.backward(pass, g.d_context, g.d_attended);
+  if (!sinks.empty()) {
+    attention_sink_backward(*pass.ops, {.shape = shared_keys.of_queries(saved.shape),
+                                        .sinks = sinks_at_work(sinks.value, saved.shape),
+                                        .out = saved.attended,
+                                        .logsumexp = by_query(saved),
+                                        .d_out = g.d_attended,
+                                        .d_sinks = sinks_at_work(sinks.gradient, saved.shape)});
+  }
   shared_keys.backward(pass,
                        {.shape = saved.shape,
                         .q = saved.queries,
@@ -137,44 +194,44 @@ void Attention::backward_attend(const Pass& pass, const Saved& saved, const Grad
   to_heads.backward(pass, g.d_values, g.dv);
 }
 
-void Attention::backward_rope(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  if (rope_table.empty()) return;
-  for (const Tensor& dx : {g.dq, g.dk}) {
-    rope(*pass.ops, {.x = dx,
-                     .position = pass.tokens_of(split).position,
-                     .table = rope_table,
-                     .head_dim = saved.shape.head_dim,
-                     .inverse = true,
-                     .adjacent = adjacent});
-  }
-}
-
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   out.backward_part_bias(pass, g.dy, g.all_dy);
   leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
     out.backward_input(pass, rows.of(g.all_dy), rows.of(g.d_context));
   });
+  if (!gate.weight.empty()) {
+    activation_backward(*pass.ops, {.kind = Activation::sigmoid,
+                                    .x = saved.gate,
+                                    .dy = g.d_context,
+                                    .dx = g.d_gate,
+                                    .up = saved.context,
+                                    .dup = g.d_context});
+  }
   backward_attend(pass, saved, g);
+  const std::int64_t head_dim = saved.shape.head_dim;
+  if (!temperature_table.empty()) turn(pass, g.dq, temperature_table, head_dim, true);
   if (norm_after_rope) norm_backward(pass, saved, g);
-  backward_rope(pass, saved, g);
+  rope_both(pass, g.dq, g.dk, head_dim, true);
   if (!norm_after_rope) norm_backward(pass, saved, g);
   const auto input = [&](RowRange rows, const Tensor& to) {
     q.backward_input(pass, rows.of(g.dq), to);
     k.backward_input(pass, rows.of(g.dk), to, true);
     v.backward_input(pass, rows.of(g.dv), to, true);
+    if (!gate.weight.empty()) gate.backward_input(pass, rows.of(g.d_gate), to, true);
   };
   enter.backward_input(pass, gathered_of(saved, g), input,
                        [&] { add_first_weights(pass, saved, g); });
 }
 
 void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  backward_parameters_together(pass, saved.all_x, {{v, g.dv}, {k, g.dk}, {q, g.dq}});
+  backward_parameters_together(pass, saved.all_x,
+                               {{v, g.dv}, {k, g.dk}, {q, g.dq}, {gate, g.d_gate}});
 }
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
       pass, gathered_of(saved, g),
-      [&] { out.backward_whole_weight(pass, g.dy, g.all_dy, saved.context); },
+      [&] { out.backward_whole_weight(pass, g.dy, g.all_dy, output_input(pass, saved)); },
       [&] { add_first_weights(pass, saved, g); });
 }
 
@@ -216,9 +273,20 @@ Attention make_attention(const WeightSource& weights, const ModelShape& model,
   layer.split = split;
   layer.enter = {tp, exchanges.front()};
   layer.leave = tp.along(exchanges.back());
-  if (form.qk_norm) {
+  if (form.output_gate) layer.gate = make_linear(weights, name + ".gate", false);
+  if (form.sinks) layer.sinks = weights(name + ".sinks.weight");
+  if (form.qk_norm && !form.qk_weights) {
+    layer.q_norm = layer.k_norm = make_unweighted_norm(model);
+  } else if (form.qk_norm) {
     layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model);
     layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model);
+  }
+  // Where several ranks hold a head of keys, it counts as often in the sums and in the features;
+  // and each of them has its part of the gradient of the same sum.
+  if (form.qk_norm && form.whole_qk_norm && split == SplitBy::features && tp.group->size() > 1) {
+    layer.norm_group = tp.group;
+    layer.q_norm.features = layer.q.weight.value.rows() * tp.group->size();
+    layer.k_norm.features = layer.k.weight.value.rows() * tp.group->size();
   }
   layer.adjacent = form.rope >= 0 && model.ropes[static_cast<std::size_t>(form.rope)].interleaved;
   layer.whole_norm = form.whole_qk_norm;

@@ -1,6 +1,6 @@
-// Self-attention: q, k, v projections, optional per-head q/k norm, optional RoPE, causal attention,
-// output projection. In decoding, attention reads the keys and values of a cache, to which k and v
-// are added.
+// Self-attention: q, k, v projections, optional q/k norm, RoPE and temperature, causal attention,
+// perhaps with sinks and an output gate, output projection. In decoding, attention reads the keys
+// and values of a cache, to which k and v are added.
 #pragma once
 
 #include "nn/exchange/gathered_products.h"
@@ -23,6 +23,7 @@ struct LayerGroups {
 
 struct Attention {
   Linear q, k, v, out;
+  Linear gate;  // of the output; empty without
   GatheredProducts enter;
   Reshard leave;
   // Over context-parallel ranks, or where attention is split by tokens over tensor-parallel ones;
@@ -31,12 +32,15 @@ struct Attention {
   SplitBy split = SplitBy::features;
   ContextParallel context{};
   SharedKeys shared_keys;
-  Norm q_norm, k_norm;      // empty without q/k norm
-  bool whole_norm = false;  // over all heads at once
+  Norm q_norm, k_norm;          // empty without q/k norm
+  Group* norm_group = nullptr;  // of ranks that divide the heads that norms are over
+  bool whole_norm = false;      // over all heads at once
   bool norm_after_rope = false;
-  Tensor rope_table;      // [positions, RopeForm::size] fp32; empty without RoPE
-  bool adjacent = false;  // RopeForm::interleaved
-  float dropout = 0;      // of the probabilities
+  Tensor rope_table;         // [positions, RopeForm::size] fp32; empty without RoPE
+  bool adjacent = false;     // RopeForm::interleaved
+  Tensor temperature_table;  // [positions, head_dim] fp32 of the queries; empty without
+  Weight sinks;              // [heads of the rank's products] fp32; empty without
+  float dropout = 0;         // of the probabilities
   std::int64_t dropout_site = 0;
   std::int64_t first_head = 0;  // that attention works on
   std::int64_t heads = 0;       // of all ranks
@@ -56,11 +60,14 @@ struct Attention {
     Tensor q_raw,
         k_raw;  // [T, features] before the q/k norm; without a norm, the same memory as q and k
     Tensor q_rstd, k_rstd;  // [T * heads], [T * kv_heads] fp32
+    Tensor norm_sums;       // [2, T] fp32 temporary; empty unless ranks divide the norms' rows
     Tensor q, k, v;         // [T, features]
     Tensor queries;         // [Q, features]
     Tensor keys, values;    // [K, features]
     Tensor attended;        // [Q, features]
     Tensor context;         // [T, heads * head_dim]
+    Tensor gate;            // as context; empty without an output gate
+    Tensor gated;           // temporary, as context: what the output projection reads
     Tensor logsumexp;       // [T * heads] fp32
     SharedKeys::Buffers shared;
     Tensor partial;  // [T, hidden] temporary
@@ -72,6 +79,7 @@ struct Attention {
     Tensor d_context;  // [T, heads * head_dim]
     Tensor d_attended, d_queries, d_keys, d_values;
     Tensor dq, dk, dv;
+    Tensor d_gate;
     Tensor partial_dx;  // [T, hidden] temporary
     Tensor dx;          // [S, hidden]
   };
@@ -96,9 +104,27 @@ struct Attention {
   bool exchanges_heads() const { return to_heads.group != nullptr; }
   /// From the gradient of the context to those of q, k and v after RoPE.
   void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
-  void backward_rope(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  /// Turns x in place by the rows of a table, or back.
+  void turn(const Pass& pass, const Tensor& x, const Tensor& table, std::int64_t head_dim,
+            bool back) const;
+  void rope_both(const Pass& pass, const Tensor& of_q, const Tensor& of_k, std::int64_t head_dim,
+                 bool back) const;
+  /// The context, or what the output gate makes of it.
+  Tensor output_input(const Pass& pass, const Saved& saved) const;
+  /// Of those of the heads that the rank's products make, those that attention works on.
+  Tensor sinks_at_work(const Tensor& made, const AttentionShape& shape) const {
+    const std::int64_t first = first_head % made.numel();
+    return made.slice(first, first + shape.heads);
+  }
   void norm_forward(const Pass& pass, const Saved& saved) const;
   void norm_backward(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
+  /// What the norms read and write, with `dq` and `dk` their gradients, of which the sums that
+  /// ranks share are made.
+  struct NormPair {
+    Norm::Saved q, k;
+  };
+  NormPair norm_pair(const Pass& pass, const Saved& saved, const Tensor& dq,
+                     const Tensor& dk) const;
   /// Rows that the q/k norm is over: of heads, or of tokens.
   Tensor norm_rows(const Tensor& x, std::int64_t head_dim) const;
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;

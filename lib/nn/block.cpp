@@ -197,6 +197,9 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   if (form.attention.rope >= 0) {
     block.attention.rope_table = at(source.rope_tables, form.attention.rope);
   }
+  if (form.attention.temperature >= 0) {
+    block.attention.temperature_table = at(source.temperature_tables, form.attention.temperature);
+  }
   block.mlp = make_feed_forward(source, form, index);
   block.group = source.groups.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);

@@ -79,7 +79,8 @@ struct Block {
 struct BlockSource {
   const WeightSource& weights;
   const ModelShape& model;
-  const std::vector<Tensor>& rope_tables;  // as of StageInput
+  const std::vector<Tensor>& rope_tables;  // as of StageInput, as the next
+  const std::vector<Tensor>& temperature_tables;
   LayerGroups groups;
   ExpertGroups experts{};  // ep is there
 };

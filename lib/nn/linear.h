@@ -53,7 +53,7 @@ struct LayerOutput {
   const Linear& layer;
   Tensor y;
 };
-inline constexpr std::size_t most_together = 3;
+inline constexpr std::size_t most_together = 4;
 
 /// `forward` and `backward_parameters` of each; the products as a batch (ops/matmul_batch.h).
 void forward_together(const Pass& pass, const Tensor& x, std::initializer_list<LayerOutput> list);

@@ -23,10 +23,20 @@ void normalise(const Norm& norm, const Pass& pass, const Norm::Saved& saved, con
                            .rstd = saved.rstd,
                            .epsilon = norm.epsilon,
                            .x_factor = residual.empty() ? 1.0F : norm.branch_factor,
-                           .zero_centered = norm.zero_centered});
+                           .zero_centered = norm.zero_centered,
+                           .sums = saved.sums,
+                           .features = norm.features});
 }
 
 }  // namespace
+
+void Norm::add_up(const Pass& pass, const Saved& saved, const Tensor& dy) const {
+  norm_sums(*pass.ops, {.x = saved.x,
+                        .dy = dy,
+                        .weight = dy.empty() ? Tensor{} : weight.value,
+                        .sums = saved.sums,
+                        .zero_centered = zero_centered});
+}
 
 void Norm::forward(const Pass& pass, const Saved& saved) const {
   normalise(*this, pass, saved, saved.x, Tensor{});
@@ -49,7 +59,9 @@ void Norm::backward(const Pass& pass, const Saved& saved, const Tensor& dy,
                             .dx = dx,
                             .dweight = weight.gradient,
                             .dbias = bias.gradient,
-                            .zero_centered = zero_centered});
+                            .zero_centered = zero_centered,
+                            .sums = saved.sums,
+                            .features = features});
 }
 
 Norm make_norm(const WeightSource& weights, const std::string& name, NormKind kind,
@@ -58,6 +70,13 @@ Norm make_norm(const WeightSource& weights, const std::string& name, NormKind ki
   return {weights(name + ".weight"), has_bias ? weights(name + ".bias") : Weight{},
           static_cast<float>(model.norm_epsilon), static_cast<float>(model.residual_multiplier),
           model.zero_centered_norm};
+}
+
+Norm make_unweighted_norm(const ModelShape& model) {
+  Norm norm;
+  norm.epsilon = static_cast<float>(model.norm_epsilon);
+  norm.weighted = false;
+  return norm;
 }
 
 }  // namespace trainctl

@@ -163,7 +163,12 @@ class BlockTensors {
     saved.k_raw = normed ? own.k_raw : saved.k;
     saved.q_rstd = own.q_rstd;
     saved.k_rstd = own.k_rstd;
+    if (!scratch.norm_sums.empty()) {
+      saved.norm_sums = of_scratch(scratch.norm_sums, {2, saved.all_x.rows()});
+    }
     saved.context = own.context;
+    saved.gate = own.gate;
+    if (!own.gate.empty()) saved.gated = of_scratch(scratch.gated, own.gate.shape);
     saved.attended = exchanges ? own.attended : saved.context;
     saved.shared = shared_buffers(rows_, unit_, saved.queries, saved.keys);
     saved.logsumexp = own.logsumexp;
@@ -245,6 +250,7 @@ Attention::Gradients place_attention_gradients(const ViewRows& rows, int unit, c
           .dq = own.d_q,
           .dk = own.d_k,
           .dv = own.d_v,
+          .d_gate = own.d_gate,
           .partial_dx = rows.tokens_inside(rows.stage().partial_sums, d_norm, split),
           .dx = d_norm};
 }

@@ -97,6 +97,7 @@ class DecoderStage final : public Stage {
       blocks_.push_back(make_block({input.weights,
                                     input.model,
                                     input.rope_tables,
+                                    input.temperature_tables,
                                     {input.tp, input.context.of_unit(unit), input.micro_batch_size,
                                      input.splits.of_unit(unit), input.splits.moves_at_once},
                                     experts},

@@ -52,6 +52,8 @@ struct StageInput {
   ExpertGroups experts{};
   OperatorSplits splits{};
   std::vector<Tensor> rope_tables;  // of ModelShape::ropes: [positions, size] fp32 on the device
+  // Of ModelShape::temperatures: [positions, head_dim] fp32.
+  std::vector<Tensor> temperature_tables{};
   WeightSource weights;
   const DeclaredRows* rows = nullptr;  // of the table that `activations` gives rows of
   ActivationSource activations;

@@ -31,7 +31,7 @@ struct ActivationBackward {
   Tensor dy;
   Tensor dx;     // as x, overwritten; may be the same memory as dy
   Tensor up{};   // as x; absent: not gated
-  Tensor dup{};  // gated: as x, overwritten
+  Tensor dup{};  // gated: as x, overwritten; it may be the memory of dy where dx is not
   GateForm form{};
 };
 

@@ -104,6 +104,21 @@ struct Relu2 {
   static constexpr Real times_slope(Real factor, Real x) { return factor * (2 * positive(x)); }
 };
 
+/// The logistic function. Gated it is GLU (Dauphin et al. 2017).
+template <class Math>
+struct Sigmoid {
+  using Real = typename Math::Real;
+  static constexpr ActivationNames names{"sigmoid_forward", "sigmoid_backward", "glu_forward",
+                                         "glu_backward"};
+
+  static constexpr Real value(Real x) { return Math::sigmoid(x); }
+  static constexpr Real times_value(Real factor, Real x) { return factor * Math::sigmoid(x); }
+  static constexpr Real times_slope(Real factor, Real x) {
+    const Real sigmoid = Math::sigmoid(x);
+    return factor * (sigmoid * (1 - sigmoid));
+  }
+};
+
 /// visit.operator()<Function>() with the function of `kind`.
 template <class Math, class Visit>
 constexpr decltype(auto) with_activation(Activation kind, const Visit& visit) {
@@ -111,6 +126,7 @@ constexpr decltype(auto) with_activation(Activation kind, const Visit& visit) {
     case Activation::silu: return visit.template operator()<Silu<Math>>();
     case Activation::relu2: return visit.template operator()<Relu2<Math>>();
     case Activation::quick_gelu: return visit.template operator()<QuickGelu<Math>>();
+    case Activation::sigmoid: return visit.template operator()<Sigmoid<Math>>();
     case Activation::gelu: break;
   }
   return visit.template operator()<Gelu<Math>>();

@@ -10,6 +10,7 @@
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/attention_merge.h"
+#include "ops/attention_sink.h"
 #include "ops/bias_gradient.h"
 #include "ops/cast.h"
 #include "ops/copy_rows.h"

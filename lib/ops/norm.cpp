@@ -12,6 +12,11 @@ bool is_of_layer(NormKind kind, const Tensor& vector, std::int64_t length) {
   return kind == NormKind::layer_norm ? is_vector(vector, length, DType::f32) : vector.empty();
 }
 
+/// A weight or its gradient; rms_norm may have none.
+bool is_weight(NormKind kind, const Tensor& vector, std::int64_t length) {
+  return is_vector(vector, length, DType::f32) || (kind == NormKind::rms_norm && vector.empty());
+}
+
 void check_input(std::string_view op, const Tensor& x) {
   check(!x.empty() && is_float(x) && x.shape.rank() == 2, op,
         "x must be a matrix of fp32, bf16 or fp16", {{"x", x}});
@@ -26,6 +31,17 @@ void check_statistics(std::string_view op, NormKind kind, const Tensor& x, const
         {{"x", x}, {"mean", mean}, {"rstd", rstd}});
 }
 
+/// Whole rows, or the sums over ranks of those that are divided.
+void check_sums(std::string_view op, NormKind kind, const Tensor& x, const Tensor& sums,
+                std::int64_t features) {
+  const bool there = is_vector(sums, x.rows(), DType::f32) && features >= x.columns() &&
+                     kind == NormKind::rms_norm;
+  check(sums.empty() || there, op,
+        "sums must be an fp32 vector with one element per row of x, of rms_norm over at least the "
+        "columns of x",
+        {{"x", x}, {"sums", sums}});
+}
+
 }  // namespace
 
 void norm_forward(const OpContext& context, const NormForward& args) {
@@ -38,12 +54,13 @@ void norm_forward(const OpContext& context, const NormForward& args) {
             (same_kind(args.x, args.residual) && !args.sum.empty() && same_kind(args.x, args.sum)),
         op, "residual and sum must be as x",
         {{"x", args.x}, {"residual", args.residual}, {"sum", args.sum}});
-  check(is_vector(args.weight, hidden, DType::f32) && is_of_layer(args.kind, args.bias, hidden), op,
+  check(is_weight(args.kind, args.weight, hidden) && is_of_layer(args.kind, args.bias, hidden), op,
         args.kind == NormKind::layer_norm
             ? "weight and bias must be fp32 vectors with one element per column of x"
             : "weight must be an fp32 vector with one element per column of x, and bias absent",
         {{"x", args.x}, {"weight", args.weight}, {"bias", args.bias}});
   check_statistics(op, args.kind, args.x, args.mean, args.rstd);
+  check_sums(op, args.kind, args.x, args.sums, args.features);
   dispatch(context, &Kernels::norm_forward, args, op);
 }
 
@@ -57,7 +74,8 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
         op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
   check(args.d_residual.empty() || same_kind(args.x, args.d_residual), op,
         "d_residual must be as x", {{"x", args.x}, {"d_residual", args.d_residual}});
-  check(is_vector(args.weight, hidden, DType::f32) && is_vector(args.dweight, hidden, DType::f32) &&
+  check(is_weight(args.kind, args.weight, hidden) && is_weight(args.kind, args.dweight, hidden) &&
+            args.weight.empty() == args.dweight.empty() &&
             is_of_layer(args.kind, args.dbias, hidden),
         op,
         layer ? "weight, dweight and dbias must be fp32 vectors with one element per column of x"
@@ -65,9 +83,23 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
                 "dbias absent",
         {{"x", args.x}, {"weight", args.weight}, {"dweight", args.dweight}, {"dbias", args.dbias}});
   check_statistics(op, args.kind, args.x, args.mean, args.rstd);
+  check_sums(op, args.kind, args.x, args.sums, args.features);
   check(hidden * (layer ? 8 : 4) <= scratch_bytes_per_thread, op,
         "a row is too long for the scratch memory", {{"x", args.x}});
   dispatch(context, &Kernels::norm_backward, args, op);
+}
+
+void norm_sums(const OpContext& context, const NormSums& args) {
+  constexpr std::string_view op = "norm_sums";
+  check_input(op, args.x);
+  check(args.dy.empty() ||
+            (same_kind(args.x, args.dy) && is_vector(args.weight, args.x.columns(), DType::f32)),
+        op, "dy must be as x, and weight an fp32 vector with one element per column of x",
+        {{"x", args.x}, {"dy", args.dy}, {"weight", args.weight}});
+  check(is_vector(args.sums, args.x.rows(), DType::f32), op,
+        "sums must be an fp32 vector with one element per row of x",
+        {{"x", args.x}, {"sums", args.sums}});
+  dispatch(context, &Kernels::norm_sums, args, op);
 }
 
 }  // namespace trainctl

@@ -85,12 +85,20 @@ double frequency_of(std::int64_t pair, double size, const RopeScaling& scaling) 
 
 }  // namespace
 
-void fill_rope_table(const RopeScaling& scaling, const Tensor& table) {
-  constexpr std::string_view op = "fill_rope_table";
+namespace {
+
+void check_table(std::string_view op, const Tensor& table) {
   check(!table.empty() && table.device == DeviceKind::cpu && table.dtype == DType::f32 &&
             table.shape.rank() == 2 && table.columns() % 2 == 0,
         op, "table must be a host matrix of fp32 with an even number of columns",
         {{"table", table}});
+}
+
+}  // namespace
+
+void fill_rope_table(const RopeScaling& scaling, const Tensor& table) {
+  constexpr std::string_view op = "fill_rope_table";
+  check_table(op, table);
   const std::int64_t size = table.columns();
   const std::int64_t pairs = size / 2;
   check(scaling.type != RopeType::longrope || std::ssize(scaling.pair_factor) == pairs, op,
@@ -103,6 +111,18 @@ void fill_rope_table(const RopeScaling& scaling, const Tensor& table) {
       row[pair] = static_cast<float>(scaling.amplitude * std::cos(angle));
       row[pairs + pair] = static_cast<float>(scaling.amplitude * std::sin(angle));
     }
+  }
+}
+
+void fill_temperature_table(const Temperature& temperature, const Tensor& table) {
+  check_table("fill_temperature_table", table);
+  const std::int64_t pairs = table.columns() / 2;
+  for (std::int64_t position = 0; position < table.rows(); ++position) {
+    const double at = static_cast<double>(position) + temperature.add;
+    const double factor = 1 + temperature.beta * std::log1p(std::floor(at / temperature.floor));
+    float* row = table.as<float>() + position * 2 * pairs;
+    std::fill_n(row, pairs, static_cast<float>(factor));
+    std::fill_n(row + pairs, pairs, 0.0F);
   }
 }
 

@@ -39,4 +39,16 @@ struct RopeScaling {
 /// Fills a host table [positions, R] in double precision, rounded once.
 void fill_rope_table(const RopeScaling& scaling, const Tensor& table);
 
+/// Of queries that grow with their position p (Llama 4, Ministral 3): they are multiplied by
+/// 1 + beta ln(1 + floor((p + add) / floor)).
+struct Temperature {
+  double beta = 0;
+  double floor = 1;
+  double add = 0;
+};
+
+/// Fills a host table [positions, R] with which rope() multiplies each of R features by the
+/// position's factor: it turns them by no angle. `inverse` multiplies by the same.
+void fill_temperature_table(const Temperature& temperature, const Tensor& table);
+
 }  // namespace trainctl

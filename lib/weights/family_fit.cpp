@@ -19,6 +19,7 @@ class Comparison {
     compare_mlp();
     compare_scales();
     compare_kinds();
+    compare_attention();
     compare_windows();
     compare_rope();
     return std::move(found_);
@@ -85,6 +86,15 @@ class Comparison {
     unless(bare || model_.norm_placement == family_.norm_placement,
            "has its norms in other places (norm_placement " +
                std::string(word_of(family_.norm_placement)) + ")");
+  }
+
+  /// No family of today has these.
+  void compare_attention() {
+    const auto none = [&](const auto& has) { return std::ranges::none_of(model_.kinds, has); };
+    unless(none([](const LayerKind& kind) { return kind.temperature >= 0; }),
+           "has queries that do not grow with their position");
+    unless(none([](const LayerKind& kind) { return kind.sinks; }), "has no sinks in its softmax");
+    unless(!model_.output_gate, "has no output gate of attention");
   }
 
   void compare_windows() {

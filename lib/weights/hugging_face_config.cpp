@@ -218,6 +218,7 @@ const char* activation_word(Activation kind) {
     case Activation::gelu: return "gelu_pytorch_tanh";
     case Activation::relu2: return "relu2";
     case Activation::quick_gelu: return "quick_gelu";
+    case Activation::sigmoid: return "sigmoid";
     case Activation::silu: break;
   }
   return "silu";

@@ -39,6 +39,10 @@ std::string unusual_form(const ModelShape& model) {
       {"sliding_window", any_kind([](const LayerKind& kind) { return kind.limits.window != 0; })},
       {"attention_chunk_size",
        any_kind([](const LayerKind& kind) { return kind.limits.chunk != 0; })},
+      {"attention_temperature",
+       any_kind([](const LayerKind& kind) { return kind.temperature >= 0; })},
+      {"softmax_type", any_kind([](const LayerKind& kind) { return kind.sinks; })},
+      {"attention_output_gate", model.output_gate},
       {"rotary_percent", any_rope([&](const RopeForm& r) { return r.size != model.head_dim; })},
       {"rotary_interleaved", any_rope([](const RopeForm& r) { return r.interleaved; })},
       {"rope_scaling.type", any_rope([](const RopeForm& r) {

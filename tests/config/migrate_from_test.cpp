@@ -708,7 +708,7 @@ TEST_CASE("a factor of Megatron's RoPE scaling belongs to its switch") {
   CHECK(contains(with("--use-rope-scaling").text, "factor: 8"));
   CHECK_FALSE(contains(with("--rope-scaling-factor 32").text, "factor: 32"));
   for (const char* other : {"--multi-latent-attention", "--mtp-num-layers 1", "--window-size 128 1",
-                            "--softmax-type learnable"}) {
+                            "--softmax-type off-by-one"}) {
     CAPTURE(other);
     CHECK_FALSE(with(other).ok);
   }
@@ -751,6 +751,12 @@ TEST_CASE("Megatron's forms of layers are carried") {
   CHECK(turned.rope_scaling.type == RopeType::linear);
   CHECK(turned.rope_scaling.factor == 4);
   CHECK(turned.softmax_scale == 0.25);
+  const ModelConfig gated =
+      model("--swiglu --attention-output-gate --softmax-type learnable --qk-l2-norm");
+  CHECK(gated.attention_output_gate);
+  CHECK(gated.softmax_type == SoftmaxType::learnable);
+  CHECK(gated.qk_layernorm);
+  CHECK(gated.qk_layernorm_form == QkNormForm::l2);
 }
 
 }  // namespace trainctl::test

@@ -73,7 +73,9 @@ struct Changer {
               .use_rope = true,
               .rotary_base = 500.0,
               .rope_scaling = scaling,
-              .sliding_window = 5}};
+              .sliding_window = 5,
+              .attention_temperature = TemperatureConfig{.beta = 0.1, .floor = 64, .add = 1},
+              .softmax_type = SoftmaxType::learnable}};
   }
   static void change(OptimizerGroups& value, const Field&) {
     value.list = {{.match = {"head"}, .lr_mult = 0.1},

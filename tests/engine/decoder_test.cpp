@@ -72,7 +72,13 @@ TEST_CASE("token by token, in pieces and at once give the same logits") {
        "model.qk_layernorm_after_rope=true", "model.residual_multiplier=0.5"},
       {"model.family=llama", "model.norm_placement=post", "model.rotary_percent=0.5",
        "model.rotary_interleaved=true", "model.add_bias_linear=true", "model.qk_layernorm=true",
-       "model.qk_layernorm_form=whole", "model.gated_linear_unit=false", "model.activation=relu2"}};
+       "model.qk_layernorm_form=whole", "model.gated_linear_unit=false", "model.activation=relu2"},
+      {"model.family=llama", "model.num_query_groups=2", "model.softmax_type=learnable",
+       "model.attention_output_gate=true", "model.sliding_window=5",
+       "model.attention_temperature={beta: 0.5, floor: 4}"},
+      {"model.family=llama", "model.qk_layernorm=true", "model.qk_layernorm_form=l2",
+       "model.layers=[{name: a}, {name: b, use_rope: false, qk_layernorm: false, softmax_type: "
+       "learnable, attention_temperature: {beta: 0.5, floor: 4, add: 1}}]"}};
   for (const auto& options : models) {
     Small small(options);
     const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44, 12, 9, 31, 2};

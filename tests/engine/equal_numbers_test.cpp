@@ -25,6 +25,10 @@ const std::vector<std::vector<std::string>> models{
     {"model.family=llama", "model.num_query_groups=2", "model.sliding_window=5",
      "model.attn_logit_softcapping=2", "model.norm_placement=both", "model.logit_scale=0.5",
      "model.activation=quick_gelu", "model.residual_multiplier=0.5", "optimizer.eps=1e-4"},
+    {"model.family=llama", "model.num_query_groups=2", "model.attention_output_gate=true",
+     "model.qk_layernorm=true", "model.qk_layernorm_form=l2",
+     "model.layers=[{name: a, softmax_type: learnable, sliding_window: 5}, {name: b, use_rope: "
+     "false, qk_layernorm: false, attention_temperature: {beta: 0.5, floor: 4}}]"},
 };
 
 void check_close(const std::vector<StepReport>& found, const std::vector<StepReport>& expected,

@@ -9,7 +9,7 @@ using namespace op_test;
 namespace {
 
 constexpr Activation kinds[] = {Activation::gelu, Activation::silu, Activation::relu2,
-                                Activation::quick_gelu};
+                                Activation::quick_gelu, Activation::sigmoid};
 
 struct Result {
   Values y, dx, dup;
@@ -168,6 +168,24 @@ TEST_CASE("activations have known values, and their limits far from zero") {
   CHECK(value_at(Activation::relu2, 3.0F) == 9.0);
   CHECK(value_at(Activation::quick_gelu, 1.0F) == Approx(0.845796).epsilon(1e-5));
   CHECK(std::abs(value_at(Activation::quick_gelu, -200.0F)) < 1e-30);
+  CHECK(value_at(Activation::sigmoid, 0.0F) == 0.5);
+  CHECK(value_at(Activation::sigmoid, 1.0F) == Approx(0.731059).epsilon(1e-5));
+  CHECK(value_at(Activation::sigmoid, 200.0F) == 1);
+}
+
+TEST_CASE("the gradient of up may take the place of dy") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    for (const DType dtype : float_types) {
+      const Problem problem{Activation::sigmoid, true, {5, 769}, dtype};
+      const Host host(*kernels);
+      Operands in(problem);
+      Values dx(problem.shape, dtype);
+      backward(host, problem, in, dx, in.dy);
+      const Result apart = run(*kernels, problem);
+      CHECK(dx == apart.dx);
+      CHECK(in.dy == apart.dup);
+    }
+  }
 }
 
 TEST_CASE("the gradients of activations agree with finite differences") {

@@ -98,6 +98,103 @@ TEST_CASE("rmsnorm agrees with the plain kernel") {
   }
 }
 
+TEST_CASE("rmsnorm without weights is that with weights of 1") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    for (const DType dtype : float_types) {
+      for (const std::int64_t hidden : {7, 128}) {
+        const Problem problem{65, hidden, dtype, false};
+        const Host host(*kernels);
+        Tensors ones(problem);
+        for (std::int64_t i = 0; i < hidden; ++i) ones.weight.set(i, 1);
+        Tensors none = ones;
+        norm_forward(host.context(), forward_args(ones, problem));
+        norm_backward(host.context(), backward_args(ones, problem));
+        NormForward forward = forward_args(none, problem);
+        forward.weight = {};
+        NormBackward backward = backward_args(none, problem);
+        backward.weight = backward.dweight = {};
+        norm_forward(host.context(), forward);
+        norm_backward(host.context(), backward);
+        CHECK(difference(none.y, ones.y) < tolerance(dtype));
+        CHECK(difference(none.rstd, ones.rstd) == 0);
+        CHECK(difference(none.dx, ones.dx) < 2 * tolerance(dtype));
+        CHECK(none.dweight == Tensors(problem).dweight);
+      }
+    }
+  }
+}
+
+TEST_CASE("rmsnorm of rows that ranks divide is that of whole rows") {
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    for (const DType dtype : float_types) {
+      for (const bool zero_centered : {false, true}) {
+        const Problem whole{33, 96, dtype, false, zero_centered};
+        const Host host(*kernels);
+        Tensors expected(whole);
+        norm_forward(host.context(), forward_args(expected, whole));
+        norm_backward(host.context(), backward_args(expected, whole));
+        const std::int64_t parts[] = {0, 64, 96};  // columns of two ranks
+        std::vector<Tensors> ranks;
+        Values sums({33}, DType::f32);
+        Values gradient_sums({33}, DType::f32);
+        const auto add_up = [&](Tensors& rank, const Tensor& dy, Values& total) {
+          Values own({33}, DType::f32);
+          norm_sums(host.context(), {.x = rank.x.tensor(),
+                                     .dy = dy,
+                                     .weight = rank.weight.tensor(),
+                                     .sums = own.tensor(),
+                                     .zero_centered = zero_centered});
+          for (std::int64_t i = 0; i < 33; ++i) {
+            total.set(i, static_cast<float>(total.at(i) + own.at(i)));
+          }
+        };
+        const Tensors from(whole);
+        for (int rank = 0; rank < 2; ++rank) {
+          const std::int64_t hidden = parts[rank + 1] - parts[rank];
+          Tensors& part = ranks.emplace_back(Problem{33, hidden, dtype, false, zero_centered});
+          const auto take = [&](Values& to, const Values& all, std::int64_t rows) {
+            for (std::int64_t i = 0; i < rows * hidden; ++i) {
+              const std::int64_t at = i / hidden * 96 + parts[rank] + i % hidden;
+              to.set(i, static_cast<float>(all.at(at)));
+            }
+          };
+          take(part.x, from.x, 33);
+          take(part.dy, from.dy, 33);
+          take(part.weight, from.weight, 1);
+          take(part.dweight, from.dweight, 1);
+          add_up(part, {}, sums);
+        }
+        for (Tensors& part : ranks) add_up(part, part.dy.tensor(), gradient_sums);
+        for (int rank = 0; rank < 2; ++rank) {
+          Tensors& part = ranks[static_cast<std::size_t>(rank)];
+          const std::int64_t hidden = parts[rank + 1] - parts[rank];
+          const Problem problem{33, hidden, dtype, false, zero_centered};
+          NormForward forward = forward_args(part, problem);
+          forward.sums = sums.tensor();
+          forward.features = 96;
+          norm_forward(host.context(), forward);
+          NormBackward backward = backward_args(part, problem);
+          backward.sums = gradient_sums.tensor();
+          backward.features = 96;
+          norm_backward(host.context(), backward);
+          const auto check = [&](const Values& got, const Values& all, std::int64_t rows,
+                                 double allowed) {
+            double most = 0;
+            for (std::int64_t i = 0; i < rows * hidden; ++i) {
+              const std::int64_t at = i / hidden * 96 + parts[rank] + i % hidden;
+              most = std::max(most, std::abs(got.at(i) - all.at(at)));
+            }
+            CHECK(most < allowed);
+          };
+          check(part.y, expected.y, 33, 8 * tolerance(dtype));
+          check(part.dx, expected.dx, 33, 16 * tolerance(dtype));
+          check(part.dweight, expected.dweight, 1, 1e-4);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("rmsnorm of many rows or of long ones agrees with the plain kernel") {
   for (const Problem& problem :
        {Problem{9001, 12, DType::bf16, false}, Problem{17, 25000, DType::f32, true}}) {

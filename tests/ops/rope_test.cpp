@@ -95,6 +95,27 @@ TEST_CASE("rope turns the first features of each head, halves or neighbours") {
   }
 }
 
+TEST_CASE("a temperature multiplies by a factor that grows with the position, back as well") {
+  Values table({20, 6}, DType::f32);
+  fill_temperature_table({.beta = 0.5, .floor = 8, .add = 1}, table.tensor());
+  const auto factor = [](int position) { return 1 + 0.5 * std::log(1 + (position + 1) / 8); };
+  for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
+    for (const bool inverse : {false, true}) {
+      for (const bool adjacent : {false, true}) {
+        Values position = Values::of<std::int32_t>({0, 6, 7, 15, 19});
+        Values x = Values::random({5, 12}, DType::f32, 1);
+        const Values before = x;
+        rope(Host(*kernels).context(),
+             {x.tensor(), position.tensor(), table.tensor(), 6, inverse, adjacent});
+        const int places[] = {0, 6, 7, 15, 19};
+        for (std::int64_t i = 0; i < x.numel(); ++i) {
+          CHECK(x.at(i) == Approx(before.at(i) * factor(places[i / 12])).epsilon(1e-6));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("rope's inverse undoes it and is its transpose") {
   for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     const Problem forward{20, 2, 10, DType::f32, false};

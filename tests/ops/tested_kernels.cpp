@@ -41,12 +41,16 @@ void visit(MatmulBatch::One& a, const Place& place) {
 template <class Place>
 void visit(NormForward& a, const Place& place) {
   place(a.x), place(a.residual), place(a.sum), place(a.weight), place(a.bias), place(a.y);
-  place(a.mean), place(a.rstd);
+  place(a.mean), place(a.rstd), place(a.sums);
 }
 template <class Place>
 void visit(NormBackward& a, const Place& place) {
   place(a.dy), place(a.x), place(a.weight), place(a.mean), place(a.rstd), place(a.d_residual);
-  place(a.dx), place(a.dweight), place(a.dbias);
+  place(a.dx), place(a.dweight), place(a.dbias), place(a.sums);
+}
+template <class Place>
+void visit(NormSums& a, const Place& place) {
+  place(a.x), place(a.dy), place(a.weight), place(a.sums);
 }
 template <class Place>
 void visit(ActivationForward& a, const Place& place) {
@@ -90,6 +94,14 @@ void visit(AttentionBackward& a, const Place& place) {
 template <class Place>
 void visit(AttentionMerge& a, const Place& place) {
   place(a.out), place(a.logsumexp), place(a.other), place(a.other_logsumexp);
+}
+template <class Place>
+void visit(AttentionSinkForward& a, const Place& place) {
+  place(a.sinks), place(a.out), place(a.logsumexp);
+}
+template <class Place>
+void visit(AttentionSinkBackward& a, const Place& place) {
+  place(a.sinks), place(a.out), place(a.logsumexp), place(a.d_out), place(a.d_sinks);
 }
 template <class Place>
 void visit(EmbeddingForward& a, const Place& place) {

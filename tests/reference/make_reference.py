@@ -51,6 +51,12 @@ CASES = {
     "both_norms_after_rope": dict(BASE, family="llama", num_query_groups=2, norm_placement="both",
                                   zero_centered_norm=True, qk_layernorm=True, qk_layernorm_after_rope=True,
                                   residual_multiplier=0.7),
+    "sinks_gate_window": dict(
+        BASE, family="llama", num_query_groups=2, sliding_window=5, softmax_type="learnable",
+        attention_output_gate=True, add_qkv_bias=True, attn_logit_softcapping=2.0),
+    "l2_temperature": dict(
+        BASE, family="llama", num_query_groups=2, rotary_percent=0.5, qk_layernorm=True, qk_layernorm_form="l2",
+        attention_temperature=dict(beta=0.5, floor=4.0, add=1.0), documents=True),
     "gpt2_post_norms": dict(BASE, family="gpt2", norm_placement="post"),
 }
 
@@ -80,6 +86,10 @@ def parameter_shapes(case):
     for i in range(case["num_layers"]):
         linears = {"attention.q": (q, h), "attention.k": (kv, h), "attention.v": (kv, h), "attention.out": (h, q),
                    "mlp.up": (f, h), "mlp.down": (h, f)}
+        if default(case, "attention_output_gate", False):
+            shapes[f"layers.{i}.attention.gate.weight"] = (q, h)
+        if default(case, "softmax_type", "vanilla") == "learnable":
+            shapes[f"layers.{i}.attention.sinks.weight"] = (heads,)
         if default(case, "gated_linear_unit", not gpt2):
             linears["mlp.gate"] = (f, h)
         for name, shape in linears.items():
@@ -94,7 +104,7 @@ def parameter_shapes(case):
             shapes[f"layers.{i}.{norm}.weight"] = (h,)
             if gpt2:
                 shapes[f"layers.{i}.{norm}.bias"] = (h,)
-        if default(case, "qk_layernorm", False):
+        if default(case, "qk_layernorm", False) and default(case, "qk_layernorm_form", "head") != "l2":
             whole = default(case, "qk_layernorm_form", "head") == "whole"
             shapes[f"layers.{i}.attention.q_norm.weight"] = (q if whole else head_dim,)
             shapes[f"layers.{i}.attention.k_norm.weight"] = (kv if whole else head_dim,)
@@ -115,6 +125,8 @@ def make_parameters(case, generator):
             value = (0 if default(case, "zero_centered_norm", False) else 1) + 0.2 * noise
         elif name.endswith("bias"):
             value = 0.1 * noise
+        elif "sinks" in name:
+            value = 0.5 + noise
         else:
             value = noise * (0.5 if name.startswith(("embedding", "head")) else 1.5 / math.sqrt(shape[1]))
         params[name] = value.requires_grad_()
@@ -219,6 +231,8 @@ def seen_from(case, position):
 def qk_norms(case, params, name, q, k):
     if not default(case, "qk_layernorm", False):
         return q, k
+    if default(case, "qk_layernorm_form", "head") == "l2":
+        return rms_norm(case, q, 1.0), rms_norm(case, k, 1.0)
     if default(case, "qk_layernorm_form", "head") == "head":
         return (rms_norm(case, q, params[name + ".q_norm.weight"]), rms_norm(case, k, params[name + ".k_norm.weight"]))
     return (rms_norm(case, q.flatten(2), params[name + ".q_norm.weight"]).view_as(q),
@@ -232,13 +246,16 @@ def attention(case, params, name, x, batch):
     q = split(linear(params, name + ".q", x), heads)
     k = split(linear(params, name + ".k", x), groups)
     v = split(linear(params, name + ".v", x), groups)
-    after_rope = default(case, "qk_layernorm_after_rope", False)
+    after_rope = default(case, "qk_layernorm_after_rope", default(case, "qk_layernorm_form", "head") == "l2")
     if not after_rope:
         q, k = qk_norms(case, params, name, q, k)
     if case["family"] == "llama":
         q, k = rotate(case, q, batch["position"]), rotate(case, k, batch["position"])
     if after_rope:
         q, k = qk_norms(case, params, name, q, k)
+    if "attention_temperature" in case:
+        beta, floor, add = (case["attention_temperature"][key] for key in ("beta", "floor", "add"))
+        q = q * (1 + beta * torch.log1p(((batch["position"] + add) / floor).floor()))[:, :, None, None]
     k, v = (t.repeat_interleave(heads // groups, dim=2) for t in (k, v))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * default(case, "softmax_scale", 1 / math.sqrt(q.shape[-1]))
     scores = capped(scores, case.get("attn_logit_softcapping"))
@@ -248,8 +265,15 @@ def attention(case, params, name, x, batch):
         visible = visible & (batch["document"][:, :, None] == batch["document"][:, None, :])
     visible = visible & (batch["position"][:, None, :] >= seen_from(case, batch["position"])[:, :, None])
     scores = scores.masked_fill(~visible[:, None], float("-inf"))
-    context = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
-    return linear(params, name + ".out", context.reshape(*x.shape[:2], -1))
+    if name + ".sinks.weight" in params:
+        sinks = params[name + ".sinks.weight"][None, :, None, None].expand(*scores.shape[:3], 1)
+        weights = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+    else:
+        weights = scores.softmax(-1)
+    context = torch.einsum("bhqk,bkhd->bqhd", weights, v).reshape(*x.shape[:2], -1)
+    if name + ".gate.weight" in params:
+        context = context * torch.sigmoid(linear(params, name + ".gate", x))
+    return linear(params, name + ".out", context)
 
 
 ACTIVATIONS = {

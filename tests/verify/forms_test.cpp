@@ -74,6 +74,29 @@ const Options post_norms{"model.family=llama",           "model.num_layers=4",
                          "model.norm_placement=post",    "model.qk_layernorm=true",
                          "model.residual_multiplier=0.5"};
 
+/// Sinks, a gate of the output, q/k norms without weights, and queries that grow with their
+/// position in the layers without RoPE, over documents.
+const Options gated_output{
+    "model.family=llama",
+    "model.num_layers=4",
+    "model.num_attention_heads=8",
+    "model.num_query_groups=2",
+    "model.attention_output_gate=true",
+    "model.qk_layernorm=true",
+    "model.qk_layernorm_form=l2",
+    "model.layers=[{name: near, softmax_type: learnable, sliding_window: 5}, {name: far, use_rope: "
+    "false, qk_layernorm: false, attention_temperature: {beta: 0.5, floor: 4, add: 1}}]",
+    "data.reset_attention_mask=true",
+    "data.reset_position_ids=true"};
+
+/// The same with q/k norms over all heads, which tensor-parallel ranks divide.
+const Options whole_norms = with(post_norms, {"model.qk_layernorm_form=whole"});
+
+/// Layers that differ only in what they see and how they turn.
+const Options two_kinds{
+    "model.family=llama", "model.num_layers=4", "model.num_attention_heads=8",
+    "model.layers=[{name: near, sliding_window: 5}, {name: far, rotary_base: 500.0}]"};
+
 const std::vector<std::string> usual_layouts{"tp2sp+dp2", "cp2+p2p+dp2", "pp2+tp2+m4"};
 
 }  // namespace
@@ -89,6 +112,13 @@ TEST_CASE("models with chunks, biases and limited gates are equal in every layou
   check_equal(chunked, {"tp2sp+dp2", "tp8", "cp2+p2p+m2", "cp4+a2a_p2p", "cp2+all_gather",
                         "pp2+tp2+recompute", "dp2+zero1"});
   check_equal(with(chunked, in_bf16), usual_layouts);
+}
+
+TEST_CASE("models with sinks, gated outputs and temperatures are equal in every layout") {
+  check_equal(gated_output, {"tp2sp+dp2", "tp4", "tp8+recompute", "cp2+p2p", "cp4+p2p+dp2",
+                             "cp2+a2a", "cp4+a2a_p2p", "cp2+all_gather", "pp2+m4+zb-h1",
+                             "pp4+tp2+m4", "tp2sp+pp2+selective", "dp4+zero3+recompute"});
+  check_equal(with(gated_output, in_bf16), usual_layouts);
 }
 
 TEST_CASE("models without gates and with a scaled branch are equal in every layout") {
@@ -107,8 +137,9 @@ TEST_CASE("models with norms after the branches are equal in every layout") {
                            "tp2sp+pp2+selective", "dp2+zero3+recompute", "tp2+sliced"});
   check_equal(with(post_norms, in_bf16), usual_layouts);
   check_equal(with(of_experts, {"model.norm_placement=both"}), {"tp2sp+dp2+ep2", "pp2+m4"});
-  const Options whole = with(post_norms, {"model.qk_layernorm_form=whole"});
-  check_equal(whole, {"cp2+p2p+dp2", "cp4+a2a_p2p", "pp2+m4", "dp2+zero2"});
+  check_equal(whole_norms, {"cp2+p2p+dp2", "cp4+a2a_p2p", "pp2+m4", "dp2+zero2", "tp2sp+dp2", "tp2",
+                            "tp8", "tp4+recompute", "tp2+cp2", "tp2sp+pp2+selective"});
+  check_equal(with(whole_norms, in_bf16), {"tp2sp+dp2", "tp4"});
 }
 
 TEST_CASE("a form that a layout applies otherwise is found") {
@@ -136,6 +167,16 @@ TEST_CASE("a form that a layout applies otherwise is found") {
           [](ModelShape& model) { model.residual_multiplier = 1; }),
       row("weights for 1 + weight", capped, "dp2",
           [](ModelShape& model) { model.zero_centered_norm = false; }),
+      row("positions of another temperature", gated_output, "cp2+p2p",
+          [](ModelShape& model) { model.temperatures.front().floor = 5; }),
+      row("a q/k norm that is left out", gated_output, "pp2+m4",
+          [](ModelShape& model) { model.kinds.front().qk_norm = false; }),
+      row("kinds by other numbers of layers", two_kinds, "pp2+m4",
+          [](ModelShape& model) { std::swap(model.kind_of_layer[2], model.kind_of_layer[3]); }),
+      row("the RoPE of another kind", two_kinds, "pp2+m4",
+          [](ModelShape& model) { std::swap(model.kinds[0].rope, model.kinds[1].rope); }),
+      {"the sums of a divided norm left out", whole_norms, "tp2",
+       on_all(2, layers_tp(GroupOperation::all_reduce, 2, left_out())), "activation", "layers.0"},
       row("an offset that is missing", chunked, "dp2",
           [](ModelShape& model) { model.gate_offset = 0; }),
   });
@@ -143,7 +184,7 @@ TEST_CASE("a form that a layout applies otherwise is found") {
 
 TEST_CASE("all layouts of models with forms of their own", "[thorough]") {
   if (!thorough()) return;
-  for (const Options& model : {capped, chunked, ungated, both_norms, post_norms}) {
+  for (const Options& model : {capped, chunked, ungated, both_norms, post_norms, gated_output}) {
     check_equal(model, {"tp2sp+cp2+dp2", "tp2+cp4", "cp8+p2p", "cp8+a2a", "cp8+all_gather",
                         "pp2+cp4+m4", "pp4+tp2+m4", "dp8+zero3", "tp8", "dp8"});
   }

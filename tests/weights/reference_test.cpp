@@ -26,6 +26,8 @@ const char* const case_names[] = {"gpt2_tied",
                                   "longrope_mlp_bias",
                                   "post_norms_whole_qk",
                                   "both_norms_after_rope",
+                                  "sinks_gate_window",
+                                  "l2_temperature",
                                   "gpt2_post_norms"};
 
 std::string reference(const std::string& file) {
@@ -100,7 +102,8 @@ struct Case {
     INFO(render_text(read.diagnostics, false));
     REQUIRE(!read.diagnostics.has_errors());
     world = self_world();
-    const bool separate = name == "gpt2_documents" || name == "chunks_biases_offset_limit";
+    const bool separate = name == "gpt2_documents" || name == "chunks_biases_offset_limit" ||
+                          name == "l2_temperature";
     engine = std::make_unique<Engine>(EngineInput{.plan = plan,
                                                   .train = read.config.train,
                                                   .optimizer = read.config.optimizer,

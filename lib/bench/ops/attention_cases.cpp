@@ -1,6 +1,7 @@
 #include "bench/ops/attention_calls.h"
 #include "bench/ops/op_bench.h"
 #include "ops/attention_merge.h"
+#include "ops/attention_sink.h"
 
 namespace trainctl {
 
@@ -29,6 +30,20 @@ void add_attention_cases(OpBench& bench) {
                            .logsumexp = merged_lse,
                            .other = other,
                            .other_logsumexp = other_lse});
+  });
+  const Tensor sinks = bench.zeros("sinks", {shape.heads}, DType::f32);
+  const Tensor d_sinks = bench.zeros("d_sinks", {shape.heads}, DType::f32);
+  bench.add("attention_sink_forward", "", 2 * bytes_of({merged}), 0, [=] {
+    attention_sink_forward(
+        *ops, {.shape = shape, .sinks = sinks, .out = merged, .logsumexp = merged_lse});
+  });
+  bench.add("attention_sink_backward", "", bytes_of({merged, other}), 0, [=] {
+    attention_sink_backward(*ops, {.shape = shape,
+                                   .sinks = sinks,
+                                   .out = merged,
+                                   .logsumexp = merged_lse,
+                                   .d_out = other,
+                                   .d_sinks = d_sinks});
   });
 }
 

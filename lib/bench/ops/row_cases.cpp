@@ -73,6 +73,10 @@ void add_norms(OpBench& bench) {
     bench.add({"norm_backward", std::string(name_of_backward(kind)), bytes_of({r.dy, r.x, r.y}), 0,
                [=] { norm_backward(*ops, backward); }});
   }
+  bench.add("norm_sums", "", bytes_of({r.x}), 0,
+            [=] { norm_sums(*ops, {.x = r.x, .sums = rstd}); });
+  bench.add("norm_sums", "backward", bytes_of({r.x, r.dy}), 0,
+            [=] { norm_sums(*ops, {.x = r.x, .dy = r.dy, .weight = weight, .sums = rstd}); });
 }
 
 void add_activations(OpBench& bench) {

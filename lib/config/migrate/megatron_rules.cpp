@@ -21,16 +21,13 @@ constexpr std::pair<const char*, std::string_view> of_other_models[] = {
     {"multi-latent-attention", ""},
     {"q-lora-rank", ""},
     {"mtp-num-layers", "0"},
-    {"softmax-type", "vanilla"},
     {"apply-residual-connection-post-layernorm", ""},
     {"openai-gelu", ""},
     {"moe-latent-size", ""},
     {"experimental-attention-variant", ""},
-    {"attention-output-gate", ""},
     {"heterogeneous-layers-config-path", ""},
     {"is-hybrid-model", ""},
     {"hybrid-override-pattern", ""},
-    {"qk-l2-norm", ""},
 };
 
 void refuse_other_models(Migration& m) {
@@ -101,6 +98,12 @@ void settle_megatron_window(Migration& m) {
                     "a query sees no key after it", "not-built");
   }
   m.put("model.sliding_window", sides[0] + 1, "window-size and the query itself");
+}
+
+void settle_l2_norms(Migration& m) {
+  if (m.given("qk-l2-norm") == nullptr || !m.flag("qk-l2-norm")) return;
+  m.put("model.qk_layernorm", "true", "qk-l2-norm");
+  m.put("model.qk_layernorm_form", "l2", "qk-l2-norm");
 }
 
 void settle_linear_rope(Migration& m) {
@@ -265,6 +268,7 @@ void settle_megatron(Migration& m) {
   }
   refuse_other_models(m);
   settle_rope_scaling(m);
+  settle_l2_norms(m);
   settle_linear_rope(m);
   settle_megatron_window(m);
   settle_megatron_mlp(m);

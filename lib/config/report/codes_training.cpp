@@ -91,13 +91,6 @@ constexpr CodeNote training_notes[] = {
      "It turns pairs of the first rotary_percent of each head's features.",
      "model: {family: llama, kv_channels: 32, rotary_percent: 0.1}",
      "model: {family: llama, kv_channels: 32, rotary_percent: 0.5}"},
-    {"whole-norm-split", "A q/k norm over all heads, which tensor-parallel ranks divide",
-     "With qk_layernorm_form whole a rank must have all heads of its tokens: without tensor "
-     "parallelism, or with attention split by tokens.",
-     "model: {family: llama, qk_layernorm: true, qk_layernorm_form: whole}, parallel: "
-     "{tensor_parallel: 2}",
-     "model: {family: llama, qk_layernorm: true, qk_layernorm_form: whole}, parallel: "
-     "{context_parallel: 2}"},
     {"window-and-chunk", "sliding_window and attention_chunk_size are both given",
      "A query sees the last keys up to its own, or those of its chunk.",
      "model: {sliding_window: 64, attention_chunk_size: 64}", "model: {sliding_window: 64}"},

@@ -49,6 +49,7 @@ enum class LoadBalancing { aux_loss, round_aux_loss, none };
 enum class ExpertChoice { topk, rounds };
 enum class ExpertWeights { all, chosen, kept };
 enum class BalanceCounts { chosen, free };
+enum class SoftmaxType { vanilla, learnable };
 enum class ExpertGroup { sequence, micro_batch };
 enum class LogLevelName { debug, info, warning, error };
 

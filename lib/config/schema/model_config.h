@@ -29,6 +29,15 @@ struct RopeScalingConfig {       // for contexts longer than the original
   bool operator==(const RopeScalingConfig&) const = default;
 };
 
+/// Queries at position p of their document are multiplied by 1 + beta ln(1 + floor((p + add) /
+/// floor)), after RoPE and q/k norms.
+struct TemperatureConfig {
+  double beta = 0.0;  // 0: they are not
+  double floor = 8192.0;
+  double add = 0.0;
+  bool operator==(const TemperatureConfig&) const = default;
+};
+
 constexpr std::int64_t most_kinds = 64;  // entries of model.layers
 
 /// One kind of layers in `model.layers`: the keys that it has of its own. What it leaves out is the
@@ -45,6 +54,8 @@ struct LayerEntry {
   std::optional<RopeScalingConfig> rope_scaling{};
   std::optional<std::int64_t> sliding_window{};
   std::optional<std::int64_t> attention_chunk_size{};
+  std::optional<TemperatureConfig> attention_temperature{};
+  std::optional<SoftmaxType> softmax_type{};
   bool operator==(const LayerEntry&) const = default;
 };
 
@@ -79,16 +90,19 @@ struct ModelConfig {
   std::optional<std::int64_t> sliding_window;        // keys that a query sees, its own among them
   std::optional<std::int64_t> attention_chunk_size;  // a query sees those of its chunk
   std::optional<double> attn_logit_softcapping;      // of scores
-  std::optional<double> final_logit_softcapping;     // of logits
-  std::optional<bool> add_out_bias, add_mlp_bias;    // default: add_bias_linear
-  std::optional<Activation> activation;              // default: gelu (gpt2), silu (llama)
-  std::optional<bool> gated_linear_unit;             // default: false (gpt2), true (llama)
+  TemperatureConfig attention_temperature;
+  SoftmaxType softmax_type = SoftmaxType::vanilla;
+  bool attention_output_gate = false;
+  std::optional<double> final_logit_softcapping;   // of logits
+  std::optional<bool> add_out_bias, add_mlp_bias;  // default: add_bias_linear
+  std::optional<Activation> activation;            // default: gelu (gpt2), silu (llama)
+  std::optional<bool> gated_linear_unit;           // default: false (gpt2), true (llama)
   double glu_linear_offset = 0.0;
   std::optional<double> activation_func_clamp_value;  // of both factors of a gated unit
   NormPlacement norm_placement = NormPlacement::pre;
   QkNormForm qk_layernorm_form = QkNormForm::head;
-  bool qk_layernorm_after_rope = false;
-  bool zero_centered_norm = false;  // norms multiply by 1 + weight
+  std::optional<bool> qk_layernorm_after_rope;  // default: true for l2
+  bool zero_centered_norm = false;              // norms multiply by 1 + weight
   double embedding_multiplier = 1.0;
   double residual_multiplier = 1.0;
   double logit_scale = 1.0;

@@ -55,6 +55,15 @@ void fields(Visitor& visit, Is<RopeScalingConfig> auto& rope) {
 }
 
 template <class Visitor>
+void fields(Visitor& visit, Is<TemperatureConfig> auto& temperature) {
+  visit(temperature.beta,
+        field("beta", "Queries are multiplied by 1 + beta ln(1 + floor((position + add) / floor))")
+            .from(0));
+  visit(temperature.floor, field("floor", "Positions after which the factor grows again").from(1));
+  visit(temperature.add, field("add", "Added to positions, which begin at 0").from(0).to(1));
+}
+
+template <class Visitor>
 void fields(Visitor& visit, Is<LayerEntry> auto& entry) {
   visit(
       entry.name,
@@ -79,6 +88,10 @@ void fields(Visitor& visit, Is<LayerEntry> auto& entry) {
         field("sliding_window", "As the model's").from(1).to(1 << 24).unset("the model's"));
   visit(entry.attention_chunk_size,
         field("attention_chunk_size", "As the model's").from(1).to(1 << 24).unset("the model's"));
+  visit.section(
+      entry.attention_temperature,
+      field("attention_temperature", "In place of the model's; null: none").unset("the model's"));
+  visit(entry.softmax_type, field("softmax_type", "As the model's").unset("the model's"));
 }
 
 template <class Visitor>

@@ -19,11 +19,13 @@ void attention_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
   visit(model.softmax_scale, field("softmax_scale", "Factor of the products of queries and keys")
                                  .above(0)
                                  .unset("1 / sqrt(kv_channels)"));
-  visit(
-      model.qk_layernorm_form,
-      field("qk_layernorm_form", "head: q/k norms over each head; whole: over all heads at once"));
+  visit(model.qk_layernorm_form,
+        field("qk_layernorm_form",
+              "head: q/k norms over each head; whole: over all heads at once; l2: over each head, "
+              "without weights"));
   visit(model.qk_layernorm_after_rope,
-        field("qk_layernorm_after_rope", "q/k norms come after RoPE, not before it"));
+        field("qk_layernorm_after_rope", "q/k norms come after RoPE, not before it")
+            .unset("true with qk_layernorm_form l2, else false"));
   visit(model.sliding_window,
         field("sliding_window", "Keys that a query sees, up to its own and with it")
             .from(1)
@@ -36,6 +38,15 @@ void attention_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
             .unset("all"));
   visit(model.attn_logit_softcapping,
         field("attn_logit_softcapping", "Scores s become c tanh(s / c)").above(0).unset("no cap"));
+  visit.section(model.attention_temperature,
+                field("attention_temperature", "Queries grow with their position"));
+  visit(model.softmax_type, field("softmax_type",
+                                  "learnable: the softmax of each head has one more term, exp of a "
+                                  "number that is learned, which goes to no value"));
+  visit(model.attention_output_gate,
+        field("attention_output_gate",
+              "The result of attention is multiplied by the sigmoid of one more product of its "
+              "input, feature by feature"));
 }
 
 /// The forms of the feed-forward layers, of norms and of the ends.
@@ -48,8 +59,8 @@ void layer_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
             .unset("add_bias_linear"));
   visit(model.activation,
         field("activation",
-              "Between the MLP's layers: gelu (tanh form), silu, relu2 (squared ReLU) "
-              "or quick_gelu (x sigmoid(1.702 x))")
+              "Between the MLP's layers: gelu (tanh form), silu, relu2 (squared ReLU), "
+              "quick_gelu (x sigmoid(1.702 x)) or sigmoid")
             .unset("gelu (gpt2), silu (llama)"));
   visit(model.gated_linear_unit,
         field("gated_linear_unit", "The MLP is activation(gate) * up instead of activation(up)")

@@ -168,10 +168,14 @@ inline constexpr Word log_level_words[] = {{"debug", LogLevelName::debug},
 inline constexpr Word activation_words[] = {{"gelu", Activation::gelu},
                                             {"silu", Activation::silu},
                                             {"relu2", Activation::relu2},
-                                            {"quick_gelu", Activation::quick_gelu}};
+                                            {"quick_gelu", Activation::quick_gelu},
+                                            {"sigmoid", Activation::sigmoid}};
 inline constexpr Word norm_placement_words[] = {
     {"pre", NormPlacement::pre}, {"post", NormPlacement::post}, {"both", NormPlacement::both}};
-inline constexpr Word qk_norm_words[] = {{"head", QkNormForm::head}, {"whole", QkNormForm::whole}};
+inline constexpr Word qk_norm_words[] = {
+    {"head", QkNormForm::head}, {"whole", QkNormForm::whole}, {"l2", QkNormForm::l2}};
+inline constexpr Word softmax_words[] = {{"vanilla", SoftmaxType::vanilla},
+                                         {"learnable", SoftmaxType::learnable}};
 inline constexpr Word rope_type_words[] = {
     {"none", RopeType::none}, {"linear", RopeType::linear},     {"llama3", RopeType::llama3},
     {"yarn", RopeType::yarn}, {"longrope", RopeType::longrope}, {"alpha", RopeType::alpha}};

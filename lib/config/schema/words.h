@@ -118,6 +118,8 @@ inline constexpr std::span<const Word> words_of<NormPlacement> = detail::norm_pl
 template <>
 inline constexpr std::span<const Word> words_of<QkNormForm> = detail::qk_norm_words;
 template <>
+inline constexpr std::span<const Word> words_of<SoftmaxType> = detail::softmax_words;
+template <>
 inline constexpr std::span<const Word> words_of<RopeType> = detail::rope_type_words;
 template <>
 inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;

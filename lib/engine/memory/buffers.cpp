@@ -18,6 +18,8 @@ constexpr const char* activations = "activations";
 
 std::string table_name(std::size_t rope) { return "rope" + std::to_string(rope); }
 
+std::string temperature_name(std::size_t number) { return "temperature" + std::to_string(number); }
+
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
   // First, since libraries ask for workspaces that are aligned as an allocation is.
@@ -26,6 +28,10 @@ std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   for (std::size_t rope = 0; rope < plan.model.ropes.size(); ++rope) {
     rows.push_back(
         {table_name(rope), {plan.model.positions, plan.model.ropes[rope].size}, DType::f32});
+  }
+  for (std::size_t one = 0; one < plan.model.temperatures.size(); ++one) {
+    rows.push_back(
+        {temperature_name(one), {plan.model.positions, plan.model.head_dim}, DType::f32});
   }
   return rows;
 }
@@ -50,6 +56,12 @@ void fill_table(const RopeForm& rope, const Tensor& tensor) {
   table.store();
 }
 
+void fill_table(const TemperatureConfig& form, const Tensor& tensor) {
+  const HostValues table(tensor);
+  fill_temperature_table({.beta = form.beta, .floor = form.floor, .add = form.add}, table.values());
+  table.store();
+}
+
 }  // namespace
 
 Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
@@ -62,6 +74,10 @@ Buffers::Buffers(DeviceKind device, const Plan& plan, int stage)
   const std::vector<Tensor> tables = rope_tables();
   for (std::size_t rope = 0; rope < tables.size(); ++rope) {
     fill_table(plan.model.ropes[rope], tables[rope]);
+  }
+  const std::vector<Tensor> grown = temperature_tables();
+  for (std::size_t one = 0; one < grown.size(); ++one) {
+    fill_table(plan.model.temperatures[one], grown[one]);
   }
 }
 
@@ -104,6 +120,14 @@ std::vector<Tensor> Buffers::rope_tables() const {
   std::vector<Tensor> tables;
   for (std::size_t rope = 0; rope < plan_.model.ropes.size(); ++rope) {
     tables.push_back(slab_.at(table_name(rope)));
+  }
+  return tables;
+}
+
+std::vector<Tensor> Buffers::temperature_tables() const {
+  std::vector<Tensor> tables;
+  for (std::size_t one = 0; one < plan_.model.temperatures.size(); ++one) {
+    tables.push_back(slab_.at(temperature_name(one)));
   }
   return tables;
 }

@@ -32,6 +32,8 @@ class Buffers {
   OpContext context(Stream& stream) const;
   /// Of each RoPE form of the model: [positions, size] fp32, filled.
   std::vector<Tensor> rope_tables() const;
+  /// Of each temperature of the model: [positions, head_dim] fp32, filled.
+  std::vector<Tensor> temperature_tables() const;
 
  private:
   const Plan& plan_;

@@ -171,6 +171,11 @@ std::string kinds_section(const Plan& plan) {
     if (kind.qk_norm) form += ", q/k norms";
     if (kind.rope < 0 && plan.model.position_kind == PositionKind::rotary) form += ", no RoPE";
     if (kind.rope >= 0) form += ", RoPE " + printed("%.9g", at(plan.model.ropes, kind.rope).base);
+    if (kind.temperature >= 0) {
+      form +=
+          ", temperature " + printed("%.9g", at(plan.model.temperatures, kind.temperature).beta);
+    }
+    if (kind.sinks) form += ", sinks";
     text += labelled(kind.name, grouped_count(std::ssize(layers), "layer") + " (" +
                                     fold_ranks(layers) + "): " + form + "; " +
                                     format_count(static_cast<double>(cost.parameters)) + ", " +

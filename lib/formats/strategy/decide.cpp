@@ -41,7 +41,7 @@ struct Products {
 
 Products attention_products(std::int64_t layer, bool shares_keys) {
   const std::string name = "layers." + std::to_string(layer) + ".attention";
-  Products products{name + ".q", {name + ".out"}, name + ".context"};
+  Products products{name + ".q", {name + ".gate", name + ".out"}, name + ".context"};
   // Ranks that hold the same heads of keys have whole weights of them in every split.
   if (!shares_keys) products.others.insert(products.others.begin(), {name + ".k", name + ".v"});
   return products;

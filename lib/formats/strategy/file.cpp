@@ -106,7 +106,10 @@ class Operators {
         const std::int64_t heads = spec.kind == ParamKind::key_norm ? key_slices_ : query_slices_;
         return {dp(), split == SplitBy::features ? heads : 1, token_cuts(split), 1};
       }
+      case ParamKind::sinks:  // of the scores [batch, heads, queries, keys]
+        return {dp(), query_slices_, cp(), 1};
       case ParamKind::head: return {dp(), token_cuts(plan_.splits.head), 1};
+      case ParamKind::attention_gate:
       case ParamKind::query:
       case ParamKind::key:
       case ParamKind::value:

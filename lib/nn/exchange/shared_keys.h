@@ -64,6 +64,9 @@ class SharedKeys {
   /// For micro-batches of `sequences` sequences.
   SharedKeys(const ContextParallel& context, std::int64_t sequences);
 
+  /// The shape with the runs of this rank's queries.
+  AttentionShape of_queries(const AttentionShape& shape) const { return shape_with(shape, 0); }
+
   /// k and v are this rank's own. The runs of args.shape, and its key_length, are set here.
   void forward(const Pass& pass, AttentionForward args, const Buffers& buffers) const;
   /// dk and dv are those of the own keys and values, from all ranks' queries; none of the gradients

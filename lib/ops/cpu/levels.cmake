@@ -43,7 +43,7 @@ function(cpu_level name)
   target_sources(trainctl_ops PRIVATE ${object})
 endfunction()
 
-set(every_kernel activation.cpp add.cpp attention_backward.cpp attention_forward.cpp bias_gradient.cpp cast.cpp
+set(every_kernel activation.cpp add.cpp attention_backward.cpp attention_forward.cpp attention_sink.cpp bias_gradient.cpp cast.cpp
     cross_entropy.cpp dropout.cpp embedding.cpp kernels.cpp norm.cpp normal_fill.cpp rope.cpp rows.cpp
     scaled_sum.cpp square_sum.cpp update.cpp matmul/widened.cpp)
 set(avx512 -march=x86-64-v4 -mprefer-vector-width=512)

@@ -29,10 +29,16 @@ float variance_of(const T* x, float mean, std::int64_t hidden) {
   return total / static_cast<float>(hidden);
 }
 
-template <bool layer, class T>
+enum class Form : std::uint8_t { layer, rms, unweighted };
+constexpr Form form_of(NormKind kind, const Tensor& weight) {
+  return kind == NormKind::layer_norm ? Form::layer : weight.empty() ? Form::unweighted : Form::rms;
+}
+
+template <Form form, class T>
 void forward(const NormForward& args) {
+  constexpr bool layer = form == Form::layer;
   const std::int64_t hidden = args.x.columns();
-  const float* weight = args.weight.as<float>();
+  const float* weight = static_cast<const float*>(args.weight.data);
   const float* bias = static_cast<const float*>(args.bias.data);
   const float offset = weight_offset(args.zero_centered);
   parallel_for(args.x.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
@@ -44,7 +50,10 @@ void forward(const NormForward& args) {
         x = sum;
       }
       const float mean = layer ? mean_of(x, hidden) : 0.0F;
-      const float rstd = 1.0F / std::sqrt(variance_of(x, mean, hidden) + args.epsilon);
+      const float variance = args.sums.empty()
+                                 ? variance_of(x, mean, hidden)
+                                 : args.sums.as<float>()[row] / static_cast<float>(args.features);
+      const float rstd = 1.0F / std::sqrt(variance + args.epsilon);
       if (layer) args.mean.as<float>()[row] = mean;
       args.rstd.as<float>()[row] = rstd;
       T* y = args.y.as<T>() + row * hidden;
@@ -52,8 +61,10 @@ void forward(const NormForward& args) {
       for (std::int64_t i = 0; i < hidden; ++i) {
         if constexpr (layer) {
           y[i] = from_float<T>((to_float(x[i]) - mean) * rstd * (weight[i] + offset) + bias[i]);
-        } else {
+        } else if constexpr (form == Form::rms) {
           y[i] = from_float<T>(to_float(x[i]) * rstd * (weight[i] + offset));
+        } else {
+          y[i] = from_float<T>(to_float(x[i]) * rstd);
         }
       }
     }
@@ -68,6 +79,9 @@ struct BackwardRow {
   T* dx;
   float mean, rstd;
   float offset;  // of the weights
+  // Of a row that ranks divide, what they added up, and over how many features; else the columns.
+  const float* sum;
+  float features;
 };
 
 /// dx of a row, by gradient(i), and what else reaches it.
@@ -120,10 +134,47 @@ void rms_row(const BackwardRow<T> row, const float* weight, float* dweight, std:
     gz_total += dy * (weight[i] + row.offset) * z;
     dweight[i] += dy * z;
   }
-  const float factor = gz_total / static_cast<float>(hidden) * row.rstd;
+  if (row.sum != nullptr) gz_total = *row.sum * row.rstd;
+  const float factor = gz_total / row.features * row.rstd;
   store_row(row, hidden, [&](std::int64_t i) {
     return row.rstd *
            (to_float(row.dy[i]) * (weight[i] + row.offset) - to_float(row.x[i]) * factor);
+  });
+}
+
+/// The same without weights.
+template <class T>
+void unweighted_row(const BackwardRow<T> row, std::int64_t hidden) {
+  float gz_total = 0;
+#pragma omp simd reduction(+ : gz_total)
+  for (std::int64_t i = 0; i < hidden; ++i) {
+    gz_total += to_float(row.dy[i]) * (to_float(row.x[i]) * row.rstd);
+  }
+  const float factor = gz_total / static_cast<float>(hidden) * row.rstd;
+  store_row(row, hidden, [&](std::int64_t i) {
+    return row.rstd * (to_float(row.dy[i]) - to_float(row.x[i]) * factor);
+  });
+}
+
+template <class T>
+BackwardRow<T> row_of(const NormBackward& args, std::int64_t row) {
+  const std::int64_t at = row * args.x.columns();
+  return {args.dy.as<T>() + at,
+          args.x.as<T>() + at,
+          args.d_residual.empty() ? nullptr : args.d_residual.as<T>() + at,
+          args.dx.as<T>() + at,
+          args.mean.empty() ? 0.0F : args.mean.as<float>()[row],
+          args.rstd.as<float>()[row],
+          weight_offset(args.zero_centered),
+          args.sums.empty() ? nullptr : args.sums.as<float>() + row,
+          static_cast<float>(args.sums.empty() ? args.x.columns() : args.features)};
+}
+
+template <class T>
+void unweighted_backward(const NormBackward& args) {
+  const std::int64_t hidden = args.x.columns();
+  parallel_for(args.x.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) unweighted_row(row_of<T>(args, row), hidden);
   });
 }
 
@@ -133,15 +184,7 @@ void backward(const OpContext& context, const NormBackward& args) {
   const RowPartials partials(context, args.x.rows(), (layer ? 2 : 1) * hidden);
   partials.for_blocks([&](std::int64_t first, std::int64_t last, float* sums) {
     for (std::int64_t row = first; row < last; ++row) {
-      const std::int64_t at = row * hidden;
-      const BackwardRow<T> operands{
-          args.dy.as<T>() + at,
-          args.x.as<T>() + at,
-          args.d_residual.empty() ? nullptr : args.d_residual.as<T>() + at,
-          args.dx.as<T>() + at,
-          layer ? args.mean.as<float>()[row] : 0.0F,
-          args.rstd.as<float>()[row],
-          weight_offset(args.zero_centered)};
+      const BackwardRow<T> operands = row_of<T>(args, row);
       const float* weight = args.weight.as<float>();
       if constexpr (layer) {
         layer_row(operands, weight, sums, sums + hidden, hidden);
@@ -154,20 +197,54 @@ void backward(const OpContext& context, const NormBackward& args) {
   if (layer) partials.add_to(args.dbias.as<float>(), hidden, hidden);
 }
 
+template <class T>
+void sums(const NormSums& args) {
+  const std::int64_t hidden = args.x.columns();
+  const float offset = weight_offset(args.zero_centered);
+  const float* weight = static_cast<const float*>(args.weight.data);
+  const auto of_row = [&](const T* x, const T* dy) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      sum += to_float(dy[i]) * (weight[i] + offset) * to_float(x[i]);
+    }
+    return sum;
+  };
+  parallel_for(args.x.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      const T* x = args.x.as<T>() + row * hidden;
+      args.sums.as<float>()[row] = args.dy.empty()
+                                       ? variance_of(x, 0.0F, hidden) * static_cast<float>(hidden)
+                                       : of_row(x, args.dy.as<T>() + row * hidden);
+    }
+  });
+}
+
 }  // namespace
+
+void norm_sums_cpu(const OpContext&, const NormSums& args) {
+  with_element_type(args.x.dtype, [&](auto element) { sums<decltype(element)>(args); });
+}
 
 void norm_forward_cpu(const OpContext&, const NormForward& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    args.kind == NormKind::layer_norm ? forward<true, T>(args) : forward<false, T>(args);
+    switch (form_of(args.kind, args.weight)) {
+      case Form::layer: return forward<Form::layer, T>(args);
+      case Form::rms: return forward<Form::rms, T>(args);
+      case Form::unweighted: return forward<Form::unweighted, T>(args);
+    }
   });
 }
 
 void norm_backward_cpu(const OpContext& context, const NormBackward& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    args.kind == NormKind::layer_norm ? backward<true, T>(context, args)
-                                      : backward<false, T>(context, args);
+    switch (form_of(args.kind, args.weight)) {
+      case Form::layer: return backward<true, T>(context, args);
+      case Form::rms: return backward<false, T>(context, args);
+      case Form::unweighted: return unweighted_backward<T>(args);
+    }
   });
 }
 

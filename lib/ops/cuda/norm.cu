@@ -32,8 +32,21 @@ struct Forward {
   std::int64_t rows, hidden;
   float epsilon;
   float x_factor;
-  float offset;  // of the weights
+  float offset;          // of the weights
+  const float* sums;     // of rows that ranks divide; or null
+  std::int64_t counted;  // features of a row, of all ranks
 };
+
+/// Of a norm without weights they are 0, and their offset is 1.
+template <int width>
+__device__ void load_weights(const float* weights, std::int64_t at, float (&to)[width]) {
+  if (weights != nullptr) return load<width>(weights + at, to);
+#pragma unroll
+  for (int i = 0; i < width; ++i) to[i] = 0;
+}
+float offset_of(const Tensor& weight, bool zero_centered) {
+  return weight.empty() ? 1.0F : weight_offset(zero_centered);
+}
 
 /// The sum of body(element) over what this warp's lanes hold of a row.
 template <int width, class T, class Body>
@@ -80,7 +93,9 @@ __global__ void __launch_bounds__(block_threads) norm_forward_kernel(Forward<T> 
   const T* source = (args.residual != nullptr ? args.sum : args.x) + start;
   const float count = static_cast<float>(args.hidden);
   const float mean = layer ? row_sum<width>(source, args.hidden, Itself{}) / count : 0.0F;
-  const float variance = row_sum<width>(source, args.hidden, SquareFrom{mean}) / count;
+  const float variance = args.sums != nullptr
+                             ? args.sums[row] / static_cast<float>(args.counted)
+                             : row_sum<width>(source, args.hidden, SquareFrom{mean}) / count;
   const float rstd = 1.0F / sqrtf(variance + args.epsilon);
   if (threadIdx.x % 32 == 0) {
     if (layer) args.mean[row] = mean;
@@ -91,7 +106,7 @@ __global__ void __launch_bounds__(block_threads) norm_forward_kernel(Forward<T> 
     float weight[width];
     float bias[width] = {};
     load<width>(source + at, x);
-    load<width>(args.weight + at, weight);
+    load_weights<width>(args.weight, at, weight);
     if (layer) load<width>(args.bias + at, bias);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
@@ -112,8 +127,10 @@ struct Backward {
   T* dx;
   float* strips;  // [strips, hidden] of the weight's gradient, and after them of the bias's
   std::int64_t rows, hidden;
-  float offset;         // of the weights
-  bool sums_in_shared;  // the strip's sums fit there
+  float offset;          // of the weights
+  bool sums_in_shared;   // the strip's sums fit there
+  const float* sums;     // as in Forward
+  std::int64_t counted;  // the same
 };
 
 /// What the columns of a row need to know of it.
@@ -127,13 +144,17 @@ template <bool layer, class T, int width>
 __device__ RowSums row_sums(const Backward<T>& args, std::int64_t row) {
   const std::int64_t start = row * args.hidden;
   RowSums sums{layer ? args.mean[row] : 0.0F, args.rstd[row], 0, 0};
+  if (args.sums != nullptr) {
+    sums.gradient_normal = args.sums[row] * sums.rstd / static_cast<float>(args.counted);
+    return sums;
+  }
   for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
     float dy[width];
     float x[width];
     float weight[width];
     load<width>(args.dy + start + at, dy);
     load<width>(args.x + start + at, x);
-    load<width>(args.weight + at, weight);
+    load_weights<width>(args.weight, at, weight);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float g = dy[i] * (weight[i] + args.offset);
@@ -155,7 +176,7 @@ __device__ void tile_columns(const Backward<T>& args, std::int64_t first_row, in
   float weight[width];
   float weight_sum[width] = {};
   float bias_sum[width] = {};
-  load<width>(args.weight + at, weight);
+  load_weights<width>(args.weight, at, weight);
   for (int row = 0; row < rows; ++row) {
     const std::int64_t place = (first_row + row) * args.hidden + at;
     const RowSums of = sums[row];
@@ -224,6 +245,41 @@ __global__ void __launch_bounds__(block_threads) norm_backward_kernel(Backward<T
   }
 }
 
+template <class T>
+struct SumsOfRows {
+  const T* x;
+  const T* dy;
+  const float* weight;
+  float* sums;
+  std::int64_t rows, hidden;
+  float offset;
+};
+
+template <class T, int width>
+__global__ void __launch_bounds__(block_threads) norm_sums_kernel(SumsOfRows<T> args) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * tile_rows + threadIdx.x / 32;
+  if (row >= args.rows) return;
+  const std::int64_t start = row * args.hidden;
+  float sum = 0;
+  for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
+    float x[width];
+    load<width>(args.x + start + at, x);
+    if (args.dy == nullptr) {
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum += x[i] * x[i];
+      continue;
+    }
+    float dy[width];
+    float weight[width];
+    load<width>(args.dy + start + at, dy);
+    load<width>(args.weight + at, weight);
+#pragma unroll
+    for (int i = 0; i < width; ++i) sum += dy[i] * (weight[i] + args.offset) * x[i];
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) args.sums[row] = sum;
+}
+
 template <bool layer, class T>
 void run_forward(const OpContext& context, const Forward<T>& args) {
   const Grid grid{blocks_for(args.rows, tile_rows, 0x7fffffff), dim3(block_threads)};
@@ -246,7 +302,7 @@ void run_backward(const OpContext& context, Backward<T> args, float* dweight, fl
                 [&](auto width) {
                   launch(norm_backward_kernel<layer, T, width()>, grid, stream_of(context), args);
                 });
-  add_strips(context, args.strips, strips, args.hidden, dweight, dbias);
+  if (dweight != nullptr) add_strips(context, args.strips, strips, args.hidden, dweight, dbias);
 }
 
 }  // namespace
@@ -258,7 +314,7 @@ void norm_forward(const OpContext& context, const NormForward& args) {
     const Forward<T> rows{args.x.elements<T>(),
                           optional<T>(args.residual),
                           optional<T>(args.sum),
-                          args.weight.elements<float>(),
+                          optional<float>(args.weight),
                           optional<float>(args.bias),
                           args.y.elements<T>(),
                           optional<float>(args.mean),
@@ -267,7 +323,9 @@ void norm_forward(const OpContext& context, const NormForward& args) {
                           args.x.columns(),
                           args.epsilon,
                           args.x_factor,
-                          weight_offset(args.zero_centered)};
+                          offset_of(args.weight, args.zero_centered),
+                          optional<float>(args.sums),
+                          args.features};
     args.kind == NormKind::layer_norm ? run_forward<true, T>(context, rows)
                                       : run_forward<false, T>(context, rows);
   });
@@ -279,7 +337,7 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
     using T = decltype(element);
     const Backward<T> rows{args.dy.elements<T>(),
                            args.x.elements<T>(),
-                           args.weight.elements<float>(),
+                           optional<float>(args.weight),
                            optional<float>(args.mean),
                            args.rstd.elements<float>(),
                            optional<T>(args.d_residual),
@@ -287,12 +345,32 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
                            nullptr,
                            args.x.rows(),
                            args.x.columns(),
-                           weight_offset(args.zero_centered),
-                           false};
-    float* dweight = args.dweight.elements<float>();
+                           offset_of(args.weight, args.zero_centered),
+                           false,
+                           optional<float>(args.sums),
+                           args.features};
+    float* dweight = optional<float>(args.dweight);
     args.kind == NormKind::layer_norm
         ? run_backward<true, T>(context, rows, dweight, args.dbias.elements<float>())
         : run_backward<false, T>(context, rows, dweight, nullptr);
+  });
+}
+
+void norm_sums(const OpContext& context, const NormSums& args) {
+  if (args.x.numel() == 0) return;
+  with_element_type(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const SumsOfRows<T> rows{args.x.elements<T>(),
+                             optional<T>(args.dy),
+                             optional<float>(args.weight),
+                             args.sums.elements<float>(),
+                             args.x.rows(),
+                             args.x.columns(),
+                             weight_offset(args.zero_centered)};
+    const Grid grid{blocks_for(rows.rows, tile_rows, 0x7fffffff), dim3(block_threads)};
+    with_width<T>(rows.hidden, {rows.x, rows.dy, rows.weight}, [&](auto width) {
+      launch(norm_sums_kernel<T, width()>, grid, stream_of(context), rows);
+    });
   });
 }
 

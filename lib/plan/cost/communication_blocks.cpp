@@ -71,6 +71,7 @@ void add_block(UseList& list, int unit, const BlockPasses& passes) {
   const LayerForm form = list.plan().form_of(unit);
   const LayerShare share = list.plan().share_of(unit);
   add_exchanges(list, passes, attention_exchanges(form, share));
+  add_calls(list, passes, attention_norm_calls(form, share));
   add_calls(list, passes, attention_head_calls(share));
   add_exchanges(list, passes, feed_forward_exchanges(form, share));
   list.call(sliced_input_call(form, share), passes.sliced);

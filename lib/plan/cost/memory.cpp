@@ -206,6 +206,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   for (const RopeForm& rope : plan.model.ropes) {  // tables of sines and cosines
     memory.activations += plan.model.positions * rope.size * fp32;
   }
+  memory.activations +=
+      std::ssize(plan.model.temperatures) * plan.model.positions * plan.model.head_dim * fp32;
   memory.offloaded = plan.host_bytes(number) + places.host_bytes;
   memory.communication = packed_gradients(plan, stage, table) * size_of(plan.gradient.dtype) +
                          packed_parameters(plan, stage, table);

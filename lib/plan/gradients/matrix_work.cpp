@@ -94,8 +94,8 @@ class Dealer {
     if (!input_.muon.items.has(MuonItem::heads)) return;
     const ParamKind kind = spec(one.parts.front().parameter).kind;
     one.by_columns = kind == ParamKind::attention_output;
-    const bool by_rows =
-        kind == ParamKind::query || kind == ParamKind::key || kind == ParamKind::value;
+    const bool by_rows = kind == ParamKind::query || kind == ParamKind::key ||
+                         kind == ParamKind::value || kind == ParamKind::attention_gate;
     if (by_rows) one.matrices = one.rows / input_.head_dim;
     if (one.by_columns) one.matrices = one.columns / input_.head_dim;
   }

@@ -215,7 +215,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   block.d_middle =
       add_branch_gradients(maker, form, share, attention + "d_middle", Moment::backward, attention,
                            gathers_attention(share), false, block.attention_branch);
-  block.d_attention = maker.add(attention, attention_gradients(share));
+  block.d_attention = maker.add(attention, attention_gradients(form, share));
   return block;
 }
 
@@ -340,11 +340,14 @@ AttentionScratch<RowSpec> largest_attention(const ActivationInput& input,
                                             const std::vector<UnitRange>& units) {
   AttentionScratch<RowSpec> most;
   std::optional<LayerShare> last;
+  bool normed = false;
   any_block(units, input.model.layers, [&](int unit) {
     const LayerShare share = share_of(input, unit);
-    if (last && last->attends_like(share)) return false;
+    const LayerForm form = layer_form(input.model, unit - 1);
+    if (last && last->attends_like(share) && form.attention.qk_norm == normed) return false;
     last = share;
-    const AttentionScratch<RowSpec> one = attention_scratch(share);
+    normed = form.attention.qk_norm;
+    const AttentionScratch<RowSpec> one = attention_scratch(form, share);
     AttentionScratch<RowSpec>::visit(
         [](const char*, RowSpec& largest, const RowSpec& row) {
           const bool larger = largest.empty() || row.shape.numel() > largest.shape.numel();

@@ -50,6 +50,11 @@ LayerCalls calls_of_keys(const LayerShare& share, LayerCall like, std::int64_t f
   return calls;
 }
 
+bool divides_norm(const LayerForm& form, const LayerShare& share) {
+  return form.attention.qk_norm && form.attention.whole_qk_norm && share.mesh.tp > 1 &&
+         share.split.attention == SplitBy::features;
+}
+
 }  // namespace
 
 AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& share,
@@ -70,6 +75,9 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
   }
   rows.v = rows.k = row(tokens, share.attended_kv(), BlockPart::qkv);
   rows.q = row(tokens, share.attended_q(), BlockPart::qkv);
+  if (form.attention.output_gate) {
+    rows.gate = row(own, local.q, BlockPart::qkv, life::for_weight);
+  }
   if (form.attention.qk_norm) {
     rows.k_raw = row(own, local.kv, BlockPart::qkv);
     rows.q_raw = row(own, local.q, BlockPart::qkv);
@@ -85,15 +93,18 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
   return rows;
 }
 
-AttentionGradients<RowSpec> attention_gradients(const LayerShare& share) {
+AttentionGradients<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
   const auto row = [&](std::int64_t width) {
     return RowSpec{{local.attention_rows, width}, share.compute, life::output_gradient};
   };
-  return {.d_v = row(local.kv), .d_k = row(local.kv), .d_q = row(local.q)};
+  return {.d_v = row(local.kv),
+          .d_k = row(local.kv),
+          .d_q = row(local.q),
+          .d_gate = form.attention.output_gate ? row(local.q) : RowSpec{}};
 }
 
-AttentionScratch<RowSpec> attention_scratch(const LayerShare& share) {
+AttentionScratch<RowSpec> attention_scratch(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
   const ContextSplit& split = share.context;
   const std::int64_t own = local.attention_rows;
@@ -103,6 +114,8 @@ AttentionScratch<RowSpec> attention_scratch(const LayerShare& share) {
   };
   AttentionScratch<RowSpec> rows;
   rows.d_context = row(own, local.q);
+  if (form.attention.output_gate) rows.gated = row(own, local.q);
+  if (divides_norm(form, share)) rows.norm_sums = {{2, own}, DType::f32, life::shared};
   if (split.ring * split.gather > 1) {
     const std::int64_t held = split.ring > 1 ? 2 : split.gather;
     rows.k = rows.v = rows.d_k = rows.d_v = row(held * tokens, share.attended_kv());
@@ -123,11 +136,15 @@ AttentionScratch<RowSpec> attention_scratch(const LayerShare& share) {
 
 Products attention_products(const LayerForm& form, const LocalShape& local) {
   const std::int64_t rows = local.attention_rows;
-  return {{BlockPart::qkv, rows, form.hidden, local.q},
-          {BlockPart::qkv, rows, form.hidden, local.kv},
-          {BlockPart::qkv, rows, form.hidden, local.kv},
-          {BlockPart::attention, rows, 0, local.q, 0, form.keys, form.attention.limits},
-          {BlockPart::projection, rows, local.q, form.hidden, local.stream_rows}};
+  Products products{{BlockPart::qkv, rows, form.hidden, local.q},
+                    {BlockPart::qkv, rows, form.hidden, local.kv},
+                    {BlockPart::qkv, rows, form.hidden, local.kv}};
+  const bool gate = form.attention.output_gate;
+  if (gate) products.push_back({BlockPart::qkv, rows, form.hidden, local.q});
+  products.push_back({BlockPart::attention, rows, 0, local.q, 0, form.keys, form.attention.limits});
+  if (gate) products.push_back({BlockPart::projection, rows, 0, local.q});
+  products.push_back({BlockPart::projection, rows, local.q, form.hidden, local.stream_rows});
+  return products;
 }
 
 Exchanges attention_exchanges(const LayerForm& form, const LayerShare& share) {
@@ -148,6 +165,22 @@ LayerCalls attention_head_calls(const LayerShare& share) {
                          .group = tensor_group,
                          .ranks = share.mesh.tp},
                         share.local.attention_rows * parts);
+}
+
+LayerCalls attention_norm_calls(const LayerForm& form, const LayerShare& share) {
+  if (!divides_norm(form, share)) return {};
+  LayerCall call{.operation = all_reduce,
+                 .cargo = Cargo::norm_sums,
+                 .group = tensor_group,
+                 .ranks = share.mesh.tp,
+                 .part = BlockPart::qkv,
+                 .rows = share.local.attention_rows,
+                 .width = 2};
+  LayerCalls calls{call};
+  call.part = {};
+  call.backward = true;
+  calls.push_back(call);
+  return calls;
 }
 
 LayerCalls attention_context_calls(const LayerShare& share) {

@@ -18,7 +18,8 @@ namespace trainctl {
 template <class T>
 struct AttentionRows {
   T gathered{};          // [T, H] the input as every rank needs it, where R would gather it again
-  T v{}, k{}, q{};       // [A, K], [A, K], [A, Q] after bias, q/k norm and RoPE
+  T v{}, k{}, q{};       // [A, K], [A, K], [A, Q] after bias, q/k norm, RoPE and temperature
+  T gate{};              // [T, Q] of the output gate, before its sigmoid
   T k_raw{}, q_raw{};    // [T, K], [T, Q] before the q/k norm; only with one
   T q_rstd{}, k_rstd{};  // [T heads], [T heads of keys] fp32, of that norm
   T attended{};          // [A, Q] where heads are exchanged: the result before it is given back
@@ -30,6 +31,7 @@ struct AttentionRows {
     visit("v", rows.v...);
     visit("k", rows.k...);
     visit("q", rows.q...);
+    visit("gate", rows.gate...);
     visit("k_raw", rows.k_raw...);
     visit("q_raw", rows.q_raw...);
     visit("q_rstd", rows.q_rstd...);
@@ -46,19 +48,23 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
 template <class T>
 struct AttentionGradients {
   T d_v{}, d_k{}, d_q{};  // [T, K], [T, K], [T, Q]
+  T d_gate{};             // [T, Q]
 
   static void visit(const auto& visit, auto&... rows) {
     visit("d_v", rows.d_v...);
     visit("d_k", rows.d_k...);
     visit("d_q", rows.d_q...);
+    visit("d_gate", rows.d_gate...);
   }
 };
-AttentionGradients<RowSpec> attention_gradients(const LayerShare& share);
+AttentionGradients<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share);
 
 /// Shared by all layers of a rank: each row as large as the layer that needs most of it.
 template <class T>
 struct AttentionScratch {
   T d_context{};                   // [T, Q]
+  T gated{};                       // [T, Q] the context times its gate's sigmoid
+  T norm_sums{};                   // [2, T] fp32 of the q/k norm, where ranks divide its heads
   T k{}, v{}, d_k{}, d_v{};        // over cp: keys of all ranks [g A, K]; of a ring two ranks'
   T part_q{}, part_k{}, part_v{};  // [A, Q], [A, K] in a ring: what the keys of one rank give
   T part_logsumexp{};              // [A heads] fp32
@@ -68,6 +74,8 @@ struct AttentionScratch {
 
   static void visit(const auto& visit, auto&... rows) {
     visit("d_context", rows.d_context...);
+    visit("gated", rows.gated...);
+    visit("norm_sums", rows.norm_sums...);
     visit("cp.k", rows.k...);
     visit("cp.v", rows.v...);
     visit("cp.d_k", rows.d_k...);
@@ -83,7 +91,7 @@ struct AttentionScratch {
     visit("heads.packed", rows.packed...);
   }
 };
-AttentionScratch<RowSpec> attention_scratch(const LayerShare& share);
+AttentionScratch<RowSpec> attention_scratch(const LayerForm& form, const LayerShare& share);
 
 /// Queries, keys and values, attention itself, and the projection to the residual stream.
 Products attention_products(const LayerForm& form, const LocalShape& local);
@@ -93,7 +101,10 @@ Exchanges attention_exchanges(const LayerForm& form, const LayerShare& share);
 /// Over tp, where attention is split by tokens: queries, keys and values as tokens become heads,
 /// the result is given back, and the duals of both in B.
 LayerCalls attention_head_calls(const LayerShare& share);
-/// Over cp: the same, keys and values around a ring, or gathered (ContextSplit).
+/// Over tp, where ranks divide the heads that a q/k norm is over: the sums of their parts of each
+/// row, of queries and of keys.
+LayerCalls attention_norm_calls(const LayerForm& form, const LayerShare& share);
+/// Over cp: the same as of heads, keys and values around a ring, or gathered (ContextSplit).
 LayerCalls attention_context_calls(const LayerShare& share);
 
 }  // namespace trainctl

@@ -12,7 +12,9 @@ LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
                  .copies_gradients = model.hidden_dropout > 0 || model.residual_multiplier != 1 ||
                                      norms_after(model.norm_placement),
                  .attention = {model.heads, kind.kv_heads, model.head_dim, kind.qk_norm, kind.rope,
-                               model.qk_norm_form == QkNormForm::whole, kind.limits}};
+                               model.qk_norm_form == QkNormForm::whole, kind.limits,
+                               kind.temperature, kind.sinks, model.output_gate,
+                               kind.qk_norm && model.qk_norm_form != QkNormForm::l2}};
   if (kind.experts) {
     form.feed_forward = ExpertsForm{.experts = model.experts,
                                     .topk = model.topk,

@@ -16,6 +16,10 @@ struct AttentionForm {
   int rope = -1;               // of ModelShape::ropes; -1: queries and keys do not turn
   bool whole_qk_norm = false;  // over all heads at once
   KeyLimits limits{};
+  int temperature = -1;      // of ModelShape::temperatures; -1: none
+  bool sinks = false;        // a learned term of each head's softmax
+  bool output_gate = false;  // the result is multiplied by a sigmoid
+  bool qk_weights = false;   // q/k norms have weights
 
   std::int64_t q() const { return heads * head_dim; }      // features of the queries
   std::int64_t kv() const { return kv_heads * head_dim; }  // of the keys, and of the values

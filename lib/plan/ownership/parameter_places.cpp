@@ -25,6 +25,7 @@ bool begins_with_product(const ParamSpec& spec, const Deferral& deferral) {
   switch (spec.kind) {
     case ParamKind::token_embedding:
       return spec.head && (spec.second_home || deferral.microbatches == 0);
+    case ParamKind::attention_gate:
     case ParamKind::query:
     case ParamKind::key:
     case ParamKind::value:

@@ -124,7 +124,7 @@ void add_forms(Digest& digest, const ModelShape& m) {
   add("gate_limit", m.gate_limit, 0.0);
   add("norm_placement", m.norm_placement, usual.norm_placement);
   add("qk_norm_form", m.qk_norm_form, usual.qk_norm_form);
-  add("qk_norm_after_rope", m.qk_norm_after_rope, false);
+  add("qk_norm_after_rope", m.qk_norm_after_rope, m.qk_norm_form == QkNormForm::l2);
   add("zero_centered_norm", m.zero_centered_norm, false);
   add("embedding_multiplier", m.embedding_multiplier, 1.0);
   add("residual_multiplier", m.residual_multiplier, 1.0);
@@ -135,7 +135,11 @@ void add_forms(Digest& digest, const ModelShape& m) {
   for (const LayerKind& kind : m.kinds) {
     add("window", kind.limits.window, std::int64_t{0});
     add("chunk", kind.limits.chunk, std::int64_t{0});
+    add("temperature", kind.temperature, -1);
+    add("sinks", kind.sinks, false);
   }
+  for (const TemperatureConfig& one : m.temperatures) digest.add(one.beta, one.floor, one.add);
+  add("output_gate", m.output_gate, false);
   const RopeScalingConfig none;
   for (const RopeForm& rope : m.ropes) {
     const RopeScalingConfig& scaling = rope.scaling;
@@ -250,6 +254,9 @@ constexpr Exception exceptions[] = {
     {"model.sliding_window", Exception::Hashed::nothing, model_forms},
     {"model.attention_chunk_size", Exception::Hashed::nothing, model_forms},
     {"model.attn_logit_softcapping", Exception::Hashed::nothing, model_forms},
+    {"model.attention_temperature", Exception::Hashed::nothing, model_forms},
+    {"model.softmax_type", Exception::Hashed::nothing, model_forms},
+    {"model.attention_output_gate", Exception::Hashed::nothing, model_forms},
     {"model.final_logit_softcapping", Exception::Hashed::nothing, model_forms},
     {"model.add_out_bias", Exception::Hashed::nothing, model_forms},
     {"model.add_mlp_bias", Exception::Hashed::nothing, model_forms},

@@ -163,11 +163,25 @@ void check_attention_form(const ModelConfig& model, Check& check) {
               "remove one of them");
 }
 
+void check_temperature(const ModelConfig& model, Check& check) {
+  const TemperatureConfig& given = model.attention_temperature;
+  const std::string path = "model.attention_temperature.";
+  check.rule(path + "beta", given.beta >= 0, given.beta, "at least 0");
+  check.rule(path + "floor", given.floor >= 1, given.floor, "at least 1");
+  check.rule(path + "add", given.add >= 0 && given.add <= 1, given.add, "in [0, 1]");
+  if (given.beta > 0) return;
+  const TemperatureConfig usual;
+  const char* reason = "attention_temperature.beta is 0";
+  check.no_effect(path + "floor", given.floor != usual.floor, reason);
+  check.no_effect(path + "add", given.add != usual.add, reason);
+}
+
 void check_norms(const ModelConfig& model, Check& check) {
   const char* reason = "qk_layernorm is false";
   if (model.qk_layernorm) return;
   check.no_effect("model.qk_layernorm_form", model.qk_layernorm_form != QkNormForm::head, reason);
-  check.no_effect("model.qk_layernorm_after_rope", model.qk_layernorm_after_rope, reason);
+  check.no_effect("model.qk_layernorm_after_rope", model.qk_layernorm_after_rope.has_value(),
+                  reason);
 }
 
 void check_feed_forward_form(const ModelConfig& model, Check& check) {
@@ -197,6 +211,7 @@ void check_multipliers(const ModelConfig& model, Check& check) {
 void check_forms(const ModelConfig& model, Check& check) {
   check_rope(model, check);
   check_attention_form(model, check);
+  check_temperature(model, check);
   check_norms(model, check);
   check_feed_forward_form(model, check);
   check_multipliers(model, check);

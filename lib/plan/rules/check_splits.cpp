@@ -362,28 +362,12 @@ void check_hierarchy(const Facts& facts, Check& check) {
   }
 }
 
-/// A norm over all heads needs them on one rank.
-void check_whole_norm(const Facts& facts, const ModelShape& shape, Check& check) {
-  const bool normed =
-      std::ranges::any_of(shape.kinds, [](const LayerKind& kind) { return kind.qk_norm; });
-  const bool whole = normed && shape.qk_norm_form == QkNormForm::whole;
-  const char* path = "model.qk_layernorm_form";
-  if (!whole || !facts.mesh_is_clean(check) || !check.clean({path})) return;
-  if (facts.mesh.tp == 1 || !facts.operators.any_attention(SplitBy::features)) return;
-  check.error("whole-norm-split", path,
-              "qk_layernorm_form is whole, but " + named("tensor_parallel", facts.mesh.tp) +
-                  " ranks divide the heads that the norm is over",
-              "set tensor_parallel to 1 and use other axes, or split attention by tokens with "
-              "parallel.operator_splits");
-}
-
 }  // namespace
 
 void check_splits(const Facts& facts, Check& check) {
   const ModelShape& shape = facts.model;
   check_sequence_parallel(facts, check);
   check_heads(facts, shape, check);
-  check_whole_norm(facts, shape, check);
   check_widths(facts, shape, check);
   check_vocabulary(facts, shape, check);
   check_operator_splits(facts, check);

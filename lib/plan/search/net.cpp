@@ -75,15 +75,19 @@ class NetBuilder {
     const int k = reads("attention.k", attention, form.attention.kv());
     const int v = reads("attention.v", attention, form.attention.kv());
     const int scores = add(no_product, {q, k});
+    std::vector<int> factors{add(no_product, {scores, v})};
+    if (form.attention.output_gate) {
+      factors.push_back(reads("attention.gate", attention, model.q_features()));
+    }
     write_stream({.name = prefix + "attention.out",
                   .layer = layer,
                   .of = attention,
                   .extents = {input_.rows, model.q_features(), model.hidden},
                   .producers = {at(vertices_, q).product}},
-                 add(no_product, {scores, v}));
+                 factors.size() == 1 ? factors.front() : add(no_product, factors));
     if (form.has_experts()) return;
     const SearchOperator mlp = SearchOperator::feed_forward;
-    std::vector<int> factors;
+    factors.clear();
     const std::int64_t ffn = form.mlp().ffn;
     if (model.gated_mlp) factors.push_back(reads("mlp.gate", mlp, ffn));
     factors.push_back(reads("mlp.up", mlp, ffn));

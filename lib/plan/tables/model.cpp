@@ -84,6 +84,11 @@ LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
   kind.kv_heads = config.num_query_groups.value_or(model.heads);
   kind.qk_norm = config.qk_layernorm;
   kind.limits = {config.sliding_window.value_or(0), config.attention_chunk_size.value_or(0)};
+  kind.sinks = config.softmax_type == SoftmaxType::learnable;
+  if (config.attention_temperature.beta > 0) {
+    kind.temperature =
+        static_cast<int>(number_in(model.temperatures, config.attention_temperature));
+  }
   const bool turns = model.position_kind == PositionKind::rotary;
   if (turns && config.use_rope.value_or(true)) {
     kind.rope = static_cast<int>(number_in(model.ropes, rope_of(config, model)));
@@ -170,6 +175,8 @@ ModelConfig config_of(const ModelConfig& model, const LayerEntry& entry) {
   take(config.rope_scaling, entry.rope_scaling);
   take(config.sliding_window, entry.sliding_window);
   take(config.attention_chunk_size, entry.attention_chunk_size);
+  take(config.attention_temperature, entry.attention_temperature);
+  take(config.softmax_type, entry.softmax_type);
   return config;
 }
 
@@ -207,7 +214,9 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.zero_centered_norm = config.zero_centered_norm;
   model.norm_placement = config.norm_placement;
   model.qk_norm_form = config.qk_layernorm_form;
-  model.qk_norm_after_rope = config.qk_layernorm_after_rope;
+  model.qk_norm_after_rope =
+      config.qk_layernorm_after_rope.value_or(config.qk_layernorm_form == QkNormForm::l2);
+  model.output_gate = config.attention_output_gate;
   model.embedding_multiplier = config.embedding_multiplier;
   model.residual_multiplier = config.residual_multiplier;
   model.logit_scale = config.logit_scale;

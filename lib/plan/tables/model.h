@@ -39,6 +39,8 @@ struct LayerKind {
   bool experts = false;  // instead of a plain MLP
   int rope = -1;         // of ModelShape::ropes; -1: queries and keys do not turn
   KeyLimits limits{};
+  int temperature = -1;  // of ModelShape::temperatures; -1: none
+  bool sinks = false;    // a learned term of each head's softmax
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
@@ -57,6 +59,7 @@ struct ModelShape {
   std::vector<LayerKind> kinds{};             // at least one
   std::vector<std::uint8_t> kind_of_layer{};  // a number of `kinds`; empty: all are of the first
   std::vector<RopeForm> ropes{};              // those that kinds name
+  std::vector<TemperatureConfig> temperatures{};  // the same
   std::int64_t seq_length = 0;
   std::int64_t longest =
       0;  // of the sequences of all replicas, of which these are shorter; 0: these
@@ -75,6 +78,7 @@ struct ModelShape {
   NormPlacement norm_placement = NormPlacement::pre;
   QkNormForm qk_norm_form = QkNormForm::head;  // with qk_norm
   bool qk_norm_after_rope = false;
+  bool output_gate = false;  // of attention
   bool zero_centered_norm = false;
   double embedding_multiplier = 1;
   double residual_multiplier = 1;  // of what a branch adds to the residual stream

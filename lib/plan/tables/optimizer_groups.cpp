@@ -41,8 +41,9 @@ int group_of(const ParamSpec& parameter, const OptimizerGroups& groups) {
 
 bool is_muon_matrix(const ParamSpec& parameter) {
   using enum ParamKind;
-  constexpr ParamKind kinds[] = {query,  key,      value,       attention_output, mlp_gate,
-                                 mlp_up, mlp_down, expert_gate, expert_up,        expert_down};
+  constexpr ParamKind kinds[] = {query,     key,         value,         attention_output,
+                                 mlp_gate,  mlp_up,      mlp_down,      expert_gate,
+                                 expert_up, expert_down, attention_gate};
   return !parameter.bias && std::ranges::find(kinds, parameter.kind) != std::end(kinds);
 }
 

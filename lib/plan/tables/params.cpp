@@ -24,18 +24,22 @@ enum class Place : std::uint8_t {
   expert_output,  // [experts, out]: experts over ep
 };
 
-/// The bias of a row layer is whole: it is added once, where its outputs are summed.
-Place place_of(ParamKind kind, bool bias) {
+/// The bias of a row layer is whole: it is added once, where its outputs are summed. A q/k norm
+/// over all heads is cut as they are.
+Place place_of(ParamKind kind, bool bias, QkNormForm qk_norm) {
+  const bool whole = qk_norm == QkNormForm::whole;
   switch (kind) {
     case ParamKind::token_embedding:
     case ParamKind::head: return Place::vocabulary;
     case ParamKind::query:
+    case ParamKind::attention_gate:
+    case ParamKind::sinks:
     case ParamKind::mlp_gate:
     case ParamKind::mlp_up: return Place::column;
     case ParamKind::key:
     case ParamKind::value: return Place::key_value;
-    case ParamKind::query_norm:
-    case ParamKind::key_norm: return Place::heads;
+    case ParamKind::query_norm: return whole ? Place::column : Place::heads;
+    case ParamKind::key_norm: return whole ? Place::key_value : Place::heads;
     case ParamKind::attention_output:
     case ParamKind::mlp_down: return bias ? Place::stream : Place::row;
     case ParamKind::expert_gate:
@@ -61,6 +65,8 @@ SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
     case ParamKind::value:
     case ParamKind::query_norm:
     case ParamKind::key_norm:
+    case ParamKind::attention_gate:
+    case ParamKind::sinks:
     case ParamKind::attention_output: return block.attention;
     case ParamKind::mlp_gate:
     case ParamKind::mlp_up:
@@ -97,6 +103,14 @@ class ParameterTable {
     ParamSpec& row = add(name, Shape{length}, kind, false);
     row.role = DTypeRole::vector;
     row.init = InitKind::zeros;
+  }
+
+  /// Numbers near 0.
+  void normal(const std::string& name, std::int64_t length, ParamKind kind, double deviation) {
+    ParamSpec& row = add(name, Shape{length}, kind, false);
+    row.role = DTypeRole::vector;
+    row.init = InitKind::normal;
+    row.init_deviation = deviation;
   }
 
   void bias(const std::string& name, const Shape& shape, ParamKind kind) {
@@ -174,7 +188,7 @@ class ParameterTable {
   }
 
   ParamSpec& add(const std::string& name, const Shape& shape, ParamKind kind, bool bias) {
-    const Place place = place_of(kind, bias);
+    const Place place = place_of(kind, bias, model_.qk_norm_form);
     ParamSpec& row = rows_.emplace_back();
     row.name = name;
     row.kind = kind;
@@ -261,10 +275,14 @@ void add_block(ParameterTable& table, const ModelShape& model, int unit) {
   const bool after = norms_after(model.norm_placement);
   if (before) table.norm(prefix + "norm1");
   const std::string attention = prefix + "attention.";
+  if (model.output_gate) {
+    table.matrix(attention + "gate.weight", Shape{q, model.hidden}, ParamKind::attention_gate, std);
+  }
   table.linear(attention + "q", Shape{q, model.hidden}, ParamKind::query, model.qkv_bias, std);
   table.linear(attention + "k", Shape{kv, model.hidden}, ParamKind::key, model.qkv_bias, std);
   table.linear(attention + "v", Shape{kv, model.hidden}, ParamKind::value, model.qkv_bias, std);
-  if (kind.qk_norm) {
+  if (kind.sinks) table.normal(attention + "sinks.weight", model.heads, ParamKind::sinks, std);
+  if (kind.qk_norm && model.qk_norm_form != QkNormForm::l2) {
     const bool whole = model.qk_norm_form == QkNormForm::whole;
     table.scale(attention + "q_norm", whole ? q : model.head_dim, ParamKind::query_norm);
     table.scale(attention + "k_norm", whole ? kv : model.head_dim, ParamKind::key_norm);

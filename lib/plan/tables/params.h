@@ -43,6 +43,8 @@ enum class ParamKind : std::uint8_t {
   expert_up,
   expert_down,
   head,
+  attention_gate,
+  sinks,  // of attention
 };
 
 struct ParamSpec {
@@ -79,7 +81,8 @@ struct ParamSpec {
 /// Parameter names, all families (a tied head has no row of its own):
 ///   embedding.token.weight [padded_vocab, hidden]   embedding.position.weight [positions, hidden]
 ///   (learned positions)   layers.N.norm1.weight/.bias
-///   layers.N.attention.{q,k,v,out}.weight/.bias   layers.N.attention.{q,k}_norm.weight
+///   layers.N.attention.{gate,q,k,v,out}.weight/.bias (gate: without bias, with an output gate)
+///   layers.N.attention.{q,k}_norm.weight   layers.N.attention.sinks.weight [heads]
 ///   layers.N.norm2.weight/.bias   layers.N.post_norm{1,2}.weight/.bias (norms after the branches)
 ///   layers.N.mlp.{gate,up,down}.weight/.bias (gate: gated MLP)
 ///   layers.N.moe.router.weight [experts, hidden]   layers.N.moe.expert_bias [experts]

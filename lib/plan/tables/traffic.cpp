@@ -47,6 +47,7 @@ std::string_view name_of(Cargo cargo) {
     case Cargo::sliced_inputs: return "sliced inputs";
     case Cargo::heads: return "heads";
     case Cargo::keys_and_values: return "keys and values";
+    case Cargo::norm_sums: return "sums of norms";
     case Cargo::router: return "router";
     case Cargo::shared_gate: return "gate";
     case Cargo::scores: return "scores";

@@ -32,6 +32,7 @@ enum class Cargo : std::uint8_t {
   sliced_inputs,    // inputs of repeated blocks, of which each rank keeps a slice
   heads,            // queries, keys and values as tokens, exchanged for heads
   keys_and_values,
+  norm_sums,      // of q/k norms over heads that ranks divide
   router,         // its logits
   shared_gate,    // the gate of shared experts
   scores,         // of the tokens that are routed together
