@@ -127,6 +127,7 @@ TEST_CASE("settings that need another one are tried with it") {
   CHECK_FALSE(has_both(quick, "optimizer.weight_decay_form=coupled", "optimizer.weight_decay=0"));
   CHECK(has_both(quick, "optimizer.main_params_dtype=bf16", "precision.compute=bf16"));
   CHECK(words_in(quick).contains("precision.loss_scale_window=2"));
+  CHECK(words_in(quick).contains("precision.loss_scale_backoff=9.5367431640625e-7"));
   CHECK(words_in(quick).contains("lr_schedule.wsd_decay_style=minus_sqrt"));
 }
 
