@@ -236,7 +236,6 @@ TEST_CASE("the families have their own rules for windows, RoPE and scales") {
   CHECK(model_of(of("cwm")).rope_scaling.original_max_position_embeddings == 8192);
   CHECK(model_of(of("cwm", {{"rope_parameters", {{"rope_type", "default"}}}})).rope_scaling ==
         RopeScalingConfig{});
-  CHECK(model_of(of("helium")).norm_epsilon == 1e-6);
   CHECK(model_of({{"model_type", "helium"}}).norm_epsilon == 1e-8);
   CHECK(model_of({{"model_type", "helium"}}).rotary_interleaved);
   CHECK(model_of(of("internlm3", {{"qkv_bias", true}, {"bias", true}})).add_out_bias == true);
