@@ -13,7 +13,7 @@ namespace trainctl {
 namespace {
 
 // Everything under these must stay, except the rows of `free_keys`.
-constexpr std::string_view fixed_keys[] = {"model.", "moe.", "data.tokenizer", "optimizer.type"};
+constexpr std::string_view fixed_keys[] = {"model.", "moe.", "data.tokenizer"};
 // Rates of dropout, and values that only count before the first step or for the padding.
 constexpr std::string_view free_keys[] = {"model.hidden_dropout",
                                           "model.attention_dropout",

@@ -16,8 +16,8 @@ struct ConfigChange {
   bool allowed = false;  // the run can go on with it
 };
 
-/// Values that differ. The model, the tokenizer and the kind of optimizer must stay; rates, batch,
-/// layout, precision and length of the run may change. Keys that only concern files, messages and
+/// Values that differ. The model and the tokenizer must stay; rates, batch, optimizer, layout,
+/// precision and length of the run may change. Keys that only concern files, messages and
 /// checkpoints are left out.
 std::vector<ConfigChange> config_changes(const Config& saved, const Config& now);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <span>
 
 #include "base/at.h"
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/saved_values.h"
 #include "config/schema/optimizers.h"
+#include "config/schema/words.h"
 #include "device/host_values.h"
 
 namespace trainctl {
@@ -28,30 +30,72 @@ std::string listed(const std::vector<std::string>& lines) {
   return text;
 }
 
-/// The tensors by parameter and value.
+/// A value of a parameter that a run goes on with.
+struct Wanted {
+  std::string word;                    // of saved_values
+  const SavedTensor* saved = nullptr;  // where it comes from
+  bool begins = false;                 // the checkpoint has none and need not have any
+};
+
+/// Which tensors of a checkpoint a run goes on with.
 class Index {
  public:
-  explicit Index(const Manifest& manifest) {
+  explicit Index(const Manifest& manifest) : manifest_(manifest) {
     for (const SavedTensor& tensor : manifest.tensors) {
       tensors_[{tensor.name, tensor.value}] = &tensor;
     }
   }
+
+  /// The values of a parameter, in the order of saved_values. `all`: with the optimizer's. The
+  /// average begins if the checkpoint has none, the values of an optimizer if another one updated
+  /// the parameter.
+  std::vector<Wanted> wanted(const ParamSpec& parameter, const OptimizerConfig& optimizer,
+                             bool all) const {
+    std::vector<Wanted> values{{"parameters", find(parameter.name, "parameters")}};
+    if (!all) return values;
+    const bool begins = begins_optimizer(parameter, optimizer);
+    for (const OptimizerState& state : kept_states(parameter.update, optimizer)) {
+      values.push_back({std::string(state.word)});
+      Wanted& one = values.back();
+      one.begins = state.word == weight_average.word ? !has_averages(manifest_) : begins;
+      if (!one.begins) one.saved = find(parameter.name, one.word);
+    }
+    return values;
+  }
+
+  /// Whether the optimizer keeps values of the parameter, of which the checkpoint has none.
+  bool begins_optimizer(const ParamSpec& parameter, const OptimizerConfig& optimizer) const {
+    const std::vector<OptimizerState> kept = kept_states(parameter.update, optimizer);
+    const std::span updated(kept.data(),
+                            static_cast<std::size_t>(updated_states(parameter.update, optimizer)));
+    return !updated.empty() && std::ranges::none_of(updated, [&](const OptimizerState& state) {
+      const SavedTensor* saved = find(parameter.name, std::string(state.word));
+      return saved != nullptr && is_of(*saved, parameter.update);
+    });
+  }
+
+ private:
   const SavedTensor* find(const std::string& name, const std::string& value) const {
     const auto found = tensors_.find({name, value});
     return found == tensors_.end() ? nullptr : found->second;
   }
 
- private:
+  /// Whether the value is that of an optimizer of this type. Earlier versions named only that of
+  /// the whole run; a value that it does not have is then of whatever optimizer has it.
+  bool is_of(const SavedTensor& saved, OptimizerType type) const {
+    const std::string& named = saved.optimizer.empty() ? manifest_.optimizer : saved.optimizer;
+    if (named == word_of(type)) return true;
+    return saved.optimizer.empty() &&
+           std::ranges::none_of(optimizer_rows, [&](const OptimizerRow& row) {
+             return named == word_of(row.type) &&
+                    std::ranges::find(row.states, saved.value, &OptimizerState::word) !=
+                        row.states.end();
+           });
+  }
+
+  const Manifest& manifest_;
   std::map<std::pair<std::string, std::string>, const SavedTensor*> tensors_;
 };
-
-/// `all`: with the optimizer's values.
-std::vector<std::string> values_of(const ParamSpec& parameter, const OptimizerConfig& optimizer,
-                                   bool all) {
-  std::vector<std::string> values = saved_values(parameter, optimizer);
-  if (!all) values.resize(1);
-  return values;
-}
 
 /// What goes on when a checkpoint cannot be read: the one before it.
 std::string way_past(const std::filesystem::path& checkpoint) {
@@ -71,17 +115,16 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
           const OptimizerConfig& optimizer, bool all, std::int64_t rank, ParamStore& store) {
   const Index index(manifest);
   PieceReader reader(manifest, directory);
-  const bool averaged = has_averages(manifest);
   const int kinds = all ? saved_kinds(store.table(), optimizer) : 1;
   for (int value = 0; value < kinds; ++value) {
     for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
       const ParamSpec& parameter = at(store.table(), i);
       const Slice held = store.owned(i);
-      const std::vector<std::string> words = values_of(parameter, optimizer, all);
-      if (held.length() == 0 || value >= std::ssize(words)) continue;
-      const SavedTensor* saved = index.find(parameter.name, at(words, value));
-      if (at(words, value) == weight_average.word && !averaged) continue;
-      require(saved != nullptr, ExitCode::internal, "an unchecked checkpoint is loaded");
+      const std::vector<Wanted> values = index.wanted(parameter, optimizer, all);
+      if (held.length() == 0 || value >= std::ssize(values)) continue;
+      const Wanted& wanted = at(values, value);
+      require(wanted.begins || wanted.saved != nullptr, ExitCode::internal,
+              "an unchecked checkpoint is loaded");
       const HostValues on_host(values_at(store, value, i, held.begin, held.length()));
       const Tensor& memory = on_host.values();
       std::vector<float> wide;  // where the memory has another type
@@ -89,10 +132,11 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
       float* const begin = wide.empty() ? memory.as<float>() : wide.data();
       std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
       for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
+        if (wanted.begins) break;
         float* target = begin + (part.first - held.begin);
-        for (const SavedPiece& piece : saved->pieces) {
+        for (const SavedPiece& piece : wanted.saved->pieces) {
           const Box shared = intersection(part.box, piece.box);
-          if (shared.numel() > 0) reader.copy(*saved, piece, shared, part.box, target);
+          if (shared.numel() > 0) reader.copy(*wanted.saved, piece, shared, part.box, target);
         }
       }
       if (!wide.empty()) store_floats(wide.data(), memory);
@@ -109,25 +153,35 @@ bool has_averages(const Manifest& manifest) {
   });
 }
 
+std::vector<std::string> begun_parameters(const Manifest& manifest, const Plan& plan,
+                                          const OptimizerConfig& optimizer) {
+  const Index index(manifest);
+  std::set<std::string> names;
+  for (const StagePlan& stage : plan.stages) {
+    for (const ParamSpec& parameter : stage.parameters) {
+      if (index.begins_optimizer(parameter, optimizer)) names.insert(parameter.name);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
 void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
                 const OptimizerConfig& optimizer, bool values) {
   const Index index(manifest);
-  const bool averaged = has_averages(manifest);
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const StagePlan& stage : plan.stages) {
     for (const ParamSpec& parameter : stage.parameters) {
       if (!known.insert(parameter.name).second) continue;
       const Shape shape = saved_shape(parameter, plan.model);
-      for (const std::string& value : values_of(parameter, optimizer, values)) {
-        const SavedTensor* saved = index.find(parameter.name, value);
-        const std::string title = value + " of " + parameter.name;
-        if (value == weight_average.word && !averaged) continue;  // they begin as the weights
-        if (saved == nullptr) {
+      for (const Wanted& wanted : index.wanted(parameter, optimizer, values)) {
+        const std::string title = wanted.word + " of " + parameter.name;
+        if (wanted.begins) continue;
+        if (wanted.saved == nullptr) {
           wrong.push_back(title + " " + shape.to_string() + " is missing");
-        } else if (saved->shape != shape) {
-          wrong.push_back(title + " is " + saved->shape.to_string() + " in the checkpoint and " +
-                          shape.to_string() + " in the model");
+        } else if (wanted.saved->shape != shape) {
+          wrong.push_back(title + " is " + wanted.saved->shape.to_string() +
+                          " in the checkpoint and " + shape.to_string() + " in the model");
         }
       }
     }

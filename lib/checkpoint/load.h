@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "checkpoint/manifest.h"
 #include "config/schema/config.h"
@@ -14,16 +16,22 @@ namespace trainctl {
 /// Whether it holds an average of weights.
 bool has_averages(const Manifest& manifest);
 
+/// The parameters whose optimizer keeps values of which the checkpoint has none, since another one
+/// updated them, by name: these values begin at 0.
+std::vector<std::string> begun_parameters(const Manifest& manifest, const Plan& plan,
+                                          const OptimizerConfig& optimizer);
+
 /// Throws Error{config} that lists every parameter and value of the plan that the checkpoint lacks
 /// or has in another shape, and those that the plan has no place for. `values`: false for weights
-/// alone. The average of weights may be missing as a whole.
+/// alone. The average of weights may be missing as a whole, and the values of an optimizer of
+/// parameters that another one updated.
 void check_fits(const Manifest& manifest, const std::filesystem::path& directory, const Plan& plan,
                 const OptimizerConfig& optimizer, bool values = true);
 
 /// Fills the masters of `rank` and, with `values`, the optimizer values that it owns. Padding rows
-/// of the vocabulary become zero. An average that the checkpoint lacks begins as the weights. The
-/// checkpoint must fit. Throws Error{missing_input | bad_data}
-/// with file, tensor and offset, and the checkpoint of the same run that is left.
+/// of the vocabulary become zero. An average that the checkpoint lacks begins as the weights,
+/// values of another optimizer at 0. The checkpoint must fit. Throws Error{missing_input |
+/// bad_data} with file, tensor and offset, and the checkpoint of the same run that is left.
 void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
                      ParamStore& store, bool values = true);

@@ -43,11 +43,13 @@ Json to_json(const SavedPiece& piece) {
 Json to_json(const SavedTensor& tensor) {
   Json pieces = Json::array();
   for (const SavedPiece& piece : tensor.pieces) pieces.push_back(to_json(piece));
-  return {{"name", tensor.name},
-          {"value", tensor.value},
-          {"dtype", stored_name(tensor.dtype)},
-          {"shape", to_json(whole_box(tensor.shape))[1]},
-          {"pieces", std::move(pieces)}};
+  Json json{{"name", tensor.name},
+            {"value", tensor.value},
+            {"dtype", stored_name(tensor.dtype)},
+            {"shape", to_json(whole_box(tensor.shape))[1]},
+            {"pieces", std::move(pieces)}};
+  if (!tensor.optimizer.empty()) json["optimizer"] = tensor.optimizer;
+  return json;
 }
 
 Json to_json(const SavedFile& file) { return {{"name", file.name}, {"bytes", file.bytes}}; }

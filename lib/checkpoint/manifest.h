@@ -46,6 +46,7 @@ struct SavedTensor {
   Shape shape;        // without padding rows of the vocabulary
   std::vector<SavedPiece> pieces;
   DType dtype = DType::f32;  // or bf16
+  std::string optimizer{};   // whose value it is; empty: Manifest::optimizer's, or nobody's
   std::int64_t bytes_of(const SavedPiece& piece) const {
     return piece.box.numel() * size_of(dtype);
   }

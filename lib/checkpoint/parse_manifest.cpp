@@ -183,6 +183,7 @@ SavedTensor read_tensor(const Node& node, std::int64_t files) {
           node.where() + ": " + tensor.name + " has dtype " + dtype +
               "; only F32 and BF16 can be read");
   tensor.shape = node["shape"].shape();
+  if (node.has("optimizer")) tensor.optimizer = node["optimizer"].text();
   for (const Node& piece : node["pieces"].list()) {
     tensor.pieces.push_back(read_piece(piece, tensor.shape, tensor.dtype, files));
   }

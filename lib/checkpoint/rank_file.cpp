@@ -85,7 +85,8 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
                               region.value,
                               region.shape,
                               {{0, offset, region.box, std::move(region.hashes)}},
-                              region.memory.dtype});
+                              region.memory.dtype,
+                              region.optimizer});
     offset += region.memory.bytes();
   }
   pieces.file.bytes = offset;

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "config/schema/optimizers.h"
+#include "config/schema/words.h"
 
 namespace trainctl {
 
@@ -15,6 +16,17 @@ std::vector<std::string> saved_values(const ParamSpec& parameter,
   }
   return words;
 }
+
+namespace {
+
+/// SavedTensor::optimizer.
+std::string keeper_of(const ParamSpec& parameter, int value, const OptimizerConfig& optimizer) {
+  const bool is_state = value > 0 && value <= updated_states(parameter.update, optimizer);
+  if (!is_state || parameter.update == optimizer.type) return "";
+  return std::string(word_of(parameter.update));
+}
+
+}  // namespace
 
 int saved_kinds(const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer) {
   std::size_t most = 0;
@@ -43,7 +55,8 @@ std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
       if (value >= std::ssize(words)) continue;
       regions.push_back(
           {parameter.name, at(words, value), saved_shape(parameter, plan.model), one.part.box,
-           values_at(store, value, one.parameter, one.part.first, one.part.box.numel())});
+           values_at(store, value, one.parameter, one.part.first, one.part.box.numel()),
+           keeper_of(parameter, value, optimizer)});
     }
   }
   return regions;

@@ -29,6 +29,7 @@ struct Region {
   Shape shape;        // of the whole tensor
   Box box;
   Tensor memory;                        // flat
+  std::string optimizer{};              // SavedTensor::optimizer
   std::vector<std::uint64_t> hashes{};  // of its blocks of hashed_bytes, once they are known
 };
 

@@ -170,12 +170,22 @@ class Training::Impl {
     while_others_wait(everyone_, "the checkpoint", true, [&] {
       load_run(engine_, manifest, from, plan_, config_.optimizer, world_.rank());
     });
-    if (first() && config_.optimizer.ema_decay != 0 && !has_averages(manifest)) {
-      log_info("the checkpoint has no average of weights: it begins as the weights");
-    }
+    if (first()) tell_what_begins(manifest);
     products_.load(from, directory_, fence());
     saver_.set_saved_step(manifest.state.step);
     lacks_validation_ = !manifest.val_loss && validation_due(manifest.state.step);
+  }
+
+  void tell_what_begins(const Manifest& manifest) const {
+    if (config_.optimizer.ema_decay != 0 && !has_averages(manifest)) {
+      log_info("the checkpoint has no average of weights: it begins as the weights");
+    }
+    const auto begun = begun_parameters(manifest, plan_, config_.optimizer);
+    if (begun.empty()) return;
+    log_info("another optimizer updated " + std::to_string(begun.size()) +
+             (begun.size() == 1 ? " parameter" : " parameters") +
+             " before the checkpoint, such as " + begun.front() +
+             ": what the present one keeps of them begins at 0");
   }
 
   /// Returns why it ended: Request::none after the last step of the run or of this session.

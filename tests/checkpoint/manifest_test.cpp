@@ -78,6 +78,14 @@ TEST_CASE("a manifest says in which type values are stored", "[manifest]") {
   CHECK_FALSE(manifest == sample());
 }
 
+TEST_CASE("a manifest says whose value it is where that is another optimizer's", "[manifest]") {
+  Manifest manifest = sample();
+  CHECK(manifest_text(manifest).find("\"optimizer\"") ==
+        manifest_text(manifest).rfind("\"optimizer\""));
+  manifest.tensors[1].optimizer = "sgd";
+  CHECK(parse_manifest(manifest_text(manifest), "m.json") == manifest);
+}
+
 TEST_CASE("a manifest of format version 1 is read", "[manifest]") {
   const std::string text = changed([](Json& m) {
     m["format_version"] = 1;

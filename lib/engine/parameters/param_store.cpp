@@ -53,8 +53,6 @@ ParamStore::ParamStore(DeviceKind device, const StagePlan& stage, const Contents
     average_decay_ = contents.optimizer->ema_decay;
     for (const ParamSpec& spec : stage.parameters) {
       state_types_.push_back(optimizer_values(spec.update, *contents.optimizer));
-      if (average_decay_ != 0)
-        averages_.push_back(updated_states(spec.update, *contents.optimizer));
     }
   }
   has_values_.resize(stage.parameters.size());
@@ -197,7 +195,8 @@ Tensor ParamStore::state(int parameter, int state) const {
 }
 
 Tensor ParamStore::average(int parameter) const {
-  return averages_.empty() ? Tensor{} : state(parameter, at(averages_, parameter));
+  if (average_decay_ == 0) return {};
+  return state(parameter, static_cast<int>(at(state_types_, parameter).size()) - 1);  // the last
 }
 
 void ParamStore::begin_averages() const {

@@ -118,8 +118,7 @@ class ParamStore {
   Slab slab_;
   Slab host_;                                    // weights that are there between their uses
   std::vector<std::vector<DType>> state_types_;  // by parameter
-  std::vector<int> averages_;                    // by parameter: the state that is the average
-  double average_decay_ = 0;
+  double average_decay_ = 0;                     // 0: no average is kept
   std::unordered_map<std::string, int> index_;
   std::deque<bool> has_values_;  // by parameter: Weight::has_values
   std::vector<Slice> zeroed_;    // of the made gradients: not those that products begin

@@ -60,6 +60,7 @@ void set_layout(Config& config, const World& world) {
   }
   config.recompute = {};
   config.offload = {};
+  config.optimizer.ema_decay = 0;
   const Mesh mesh = resolve_mesh(config.parallel, world.size());
   // Whole groups of tokens, over which experts count.
   const std::int64_t micro = round_up(config.train.micro_batch_size.value_or(1),
