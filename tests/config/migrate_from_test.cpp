@@ -173,6 +173,85 @@ TEST_CASE("a ramp of Megatron, and lengths in its samples") {
   CHECK(plain.lr_schedule.warmup_steps == 2);
 }
 
+TEST_CASE("Muon of Megatron with its defaults, and what its arguments say of single parameters") {
+  const std::string llama =
+      small_megatron +
+      "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear ";
+  const Config plain = migrated(Project::megatron, llama + "--optimizer muon\n");
+  CHECK(plain.optimizer.type == OptimizerType::muon);
+  const MuonConfig& muon = plain.optimizer.muon;
+  CHECK(muon.momentum == 0.9);
+  CHECK_FALSE(muon.nesterov);
+  CHECK(muon.coefficients == MuonCoefficients{});
+  CHECK(muon.steps == 5);
+  CHECK(muon.scale == MuonScale::spectral);
+  CHECK(muon.scale_factor == 1);
+  CHECK(muon.eps == 1e-15);
+  CHECK(muon.ns_dtype == MuonProducts::bf16);
+  CHECK(muon.items.list == std::vector{MuonItem::gate_up});
+  CHECK(plain.optimizer.groups.list.empty());
+
+  const Config rich = migrated(
+      Project::megatron,
+      llama +
+          "--optimizer muon --muon-momentum 0.95 --muon-nesterov --muon-coefficient-type aol "
+          "--muon-num-ns-steps 8 --muon-scale-mode shape_scaling --muon-extra-scale-factor 0.2 "
+          "--muon-fp32-matmul-prec high --muon-no-split-qkv --muon-scalar-optimizer lion "
+          "--num-experts 4 --moe-shared-expert-intermediate-size 16 --moe-shared-expert-gate "
+          "--qk-layernorm --apply-wd-to-qk-layernorm --untie-embeddings-and-output-weights "
+          "--decoupled-lr 4e-3 --decoupled-min-lr 4e-4 --min-lr 1e-4\n");
+  CHECK(rich.optimizer.muon.momentum == 0.95);
+  CHECK(rich.optimizer.muon.nesterov);
+  CHECK(rich.optimizer.muon.coefficients.list.size() == 8);
+  CHECK(rich.optimizer.muon.coefficients.list.at(4) == MuonTriple{4.0098, -7.0585, 2.4635});
+  CHECK(rich.optimizer.muon.scale == MuonScale::shape);
+  CHECK(rich.optimizer.muon.scale_factor == 0.2);
+  CHECK(rich.optimizer.muon.ns_dtype == MuonProducts::fp32);
+  CHECK(rich.optimizer.muon.items.list == std::vector{MuonItem::gate_up, MuonItem::qkv});
+  const std::vector<OptimizerGroup>& groups = rich.optimizer.groups.list;
+  REQUIRE(groups.size() == 4);
+  CHECK(groups[0].match == std::vector<std::string>{"embedding.token.weight", "head.weight"});
+  CHECK(groups[0].type == OptimizerType::lion);
+  CHECK(groups[0].lr_mult == 4);
+  CHECK(groups[1].match == std::vector<std::string>{"*.q_norm.weight", "*.k_norm.weight"});
+  CHECK(groups[1].wd_mult == 1);
+  CHECK(groups[2].match == std::vector<std::string>{"*norm*"});
+  CHECK(groups[2].type == OptimizerType::lion);
+  CHECK_FALSE(groups[2].wd_mult);
+  CHECK(groups[3].match == std::vector<std::string>{"*.router.weight", "*.shared_gate.weight"});
+  CHECK(groups[3].type == OptimizerType::muon);
+
+  const Config gpt = migrated(Project::megatron, small_megatron +
+                                                     "--optimizer muon --muon-coefficient-type "
+                                                     "deepseekv4 --muon-num-ns-steps 10\n");
+  CHECK(gpt.optimizer.muon.items.list.empty());
+  CHECK(gpt.optimizer.muon.coefficients.set == MuonSet::deepseek_v4);
+  REQUIRE(gpt.optimizer.groups.list.size() == 1);
+  CHECK(gpt.optimizer.groups.list[0].match ==
+        std::vector<std::string>{"embedding.position.weight"});
+  const Config adam =
+      migrated(Project::megatron, small_megatron + "--optimizer adam --muon-momentum 0.8\n");
+  CHECK(adam.optimizer.muon == MuonConfig{});
+}
+
+TEST_CASE("what of Megatron's optimizers is not built is an error that names it") {
+  /// Whether the last of the arguments is.
+  const auto refused = [](const std::string& more) {
+    const std::string last = more.substr(more.rfind("--"));
+    return says(said(Project::megatron, small_megatron + more + "\n"),
+                "no-counterpart " + last.substr(0, last.find(' ')));
+  };
+  CHECK(refused("--optimizer adaptive_muon"));
+  CHECK(refused("--optimizer muon --muon-scalar-optimizer ademamix"));
+  CHECK(refused("--optimizer muon --muon-coefficient-type custom"));
+  CHECK(refused("--optimizer muon --muon-num-ns-steps 5 --muon-coefficient-type aol"));
+  CHECK(refused("--optimizer muon --tensor-model-parallel-size 2 --muon-tp-mode blockwise"));
+  CHECK_FALSE(refused("--optimizer muon --muon-tp-mode blockwise"));
+  CHECK_FALSE(refused("--optimizer muon --tensor-model-parallel-size 2 --muon-tp-mode duplicated"));
+  CHECK(refused("--optimizer muon --qk-clip"));
+  CHECK(refused("--min-lr 1e-4 --decoupled-lr 2e-3"));
+}
+
 TEST_CASE("timers of Megatron") {
   const Config timed = migrated(Project::megatron, small_megatron +
                                                        "--timing-log-level 1 "

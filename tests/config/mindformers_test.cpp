@@ -1,4 +1,6 @@
 // Whole MindFormers files: which model they are, and that no key of theirs is lost.
+#include <algorithm>
+
 #include "catch.h"
 #include "config/migrate/migrate.h"
 #include "config_text.h"
@@ -200,6 +202,87 @@ TEST_CASE("a key that changes the run is an error, a neutral value passes") {
     CAPTURE(line);
     CHECK(errors_in(file_with("type: LlamaConfig", std::string(line) + "\n")) == List{});
   }
+}
+
+}  // namespace trainctl::test
+
+namespace trainctl::test {
+
+TEST_CASE("Muon of MindFormers with its defaults") {
+  const std::string rest = other_sections.substr(other_sections.find("lr_schedule"));
+  const auto with_muon = [&](const std::string& keys) {
+    return read("runner_config: {epochs: 1, batch_size: 2}\n" + rest + "optimizer: {type: Muon" +
+                keys + "}\nmodel: {model_config: {" + file_sizes + ", " + qwen3_model +
+                ", num_experts: 4, num_experts_per_tok: 2, "
+                "moe_intermediate_size: 48}}\n");
+  };
+  const ReadResult plain = with_muon("");
+  CAPTURE(render_text(plain.diagnostics, false));
+  const OptimizerConfig& optimizer = plain.config.optimizer;
+  CHECK(optimizer.type == OptimizerType::muon);
+  CHECK(optimizer.weight_decay == 0);
+  CHECK(optimizer.beta1 == 0.95);
+  CHECK(optimizer.beta2 == 0.95);
+  CHECK(optimizer.muon.scale == MuonScale::spectral);
+  CHECK(optimizer.muon.scale_factor == 0.2);
+  CHECK(optimizer.muon.coefficients.set == MuonSet::simple);
+  CHECK(optimizer.muon.steps == 5);
+  CHECK(optimizer.muon.ns_dtype == MuonProducts::bf16);
+  REQUIRE(optimizer.groups.list.size() == 1);
+  CHECK(optimizer.groups.list[0].match == List{"*.router.weight"});
+  CHECK(optimizer.groups.list[0].type == OptimizerType::muon);
+
+  const ReadResult rich = with_muon(
+      ", weight_decay: 0.1, momentum: 0.9, nesterov: False, matched_adamw_rms: 0.3, ns_steps: 8, "
+      "ns_coefficients: [[[3.4445, -4.7750, 2.0315], 8], [[2.0, -1.5, 0.5], 2]], "
+      "adamw_betas: [0.9, 0.99], adamw_eps: 1.0e-9, use_fused_adamw: True, swap: False, "
+      "qk_clip_enabled: False, adamw_include: ['*word_embeddings*', '*output_layer*']");
+  CAPTURE(render_text(rich.diagnostics, false));
+  CHECK(errors_in(rich) == errors_in(plain));
+  const MuonConfig& muon = rich.config.optimizer.muon;
+  CHECK(rich.config.optimizer.weight_decay == 0.1);
+  CHECK(rich.config.optimizer.beta2 == 0.99);
+  CHECK(rich.config.optimizer.eps == 1e-9);
+  CHECK(muon.momentum == 0.9);
+  CHECK_FALSE(muon.nesterov);
+  CHECK(muon.scale_factor == 0.3);
+  REQUIRE(muon_steps(muon).size() == 10);
+  CHECK(muon_steps(muon)[7] == MuonTriple{3.4445, -4.7750, 2.0315});
+  CHECK(muon_steps(muon)[8] == MuonTriple{2, -1.5, 0.5});
+  CHECK(with_muon(", ns_coefficients: [3, -2, 1], ns_steps: 3").config.optimizer.muon.steps == 3);
+
+  const ReadResult wrong = with_muon(
+      ", qk_clip_enabled: True, swap: True, adamw_include: ['*norm*'], ns_coefficients: [1, 2]");
+  const List errors = errors_in(wrong);
+  for (const char* key : {"qk_clip_enabled", "swap", "adamw_include", "ns_coefficients"}) {
+    CAPTURE(key);
+    CHECK(std::ranges::count(errors, "no-counterpart optimizer." + std::string(key)) == 1);
+  }
+}
+
+TEST_CASE("LLaMA-Factory's Muon is read in any file") {
+  const ReadResult result = read(
+      "model: {family: gpt2, num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: "
+      "16, vocab_size: 61}\ndata: {train: none}\ntrain: {steps: 2, global_batch_size: 2}\n"
+      "lr_schedule: {max_lr: 1.0e-3}\n"
+      "optim_config: {name: muon, wd: 0.1, momentum: 0.9, nesterov: true, ns_steps: 4, "
+      "adamw_betas: [0.9, 0.95], adamw_eps: 1.0e-8}\n");
+  CAPTURE(render_text(result.diagnostics, false));
+  CHECK(errors_in(result) == List{});
+  const OptimizerConfig& optimizer = result.config.optimizer;
+  CHECK(optimizer.type == OptimizerType::muon);
+  CHECK(optimizer.weight_decay == 0.1);
+  CHECK(optimizer.beta2 == 0.95);
+  CHECK(optimizer.muon.momentum == 0.9);
+  CHECK(optimizer.muon.steps == 4);
+  CHECK(optimizer.muon.scale == MuonScale::match_adamw);
+  CHECK(optimizer.muon.coefficients.set == MuonSet::simple);
+  REQUIRE(optimizer.groups.list.size() == 2);
+  CHECK(optimizer.groups.list[0].match == List{"embedding.position.weight"});
+  CHECK(optimizer.groups.list[1].match == List{"*"});
+  CHECK(optimizer.groups.list[1].wd_mult == 1);
+  const ReadResult other = read("optim_config: {name: badam}\n");
+  CHECK(std::ranges::count(errors_in(other), "unknown-key optim_config") == 1);
 }
 
 }  // namespace trainctl::test

@@ -273,6 +273,7 @@ void settle_megatron(Migration& m) {
   settle_megatron_window(m);
   settle_megatron_mlp(m);
   settle_megatron_layers(m, settle_megatron_experts(m));
+  settle_megatron_optimizer(m);
   put_defaults(m, megatron_defaults);
   const bool validates = m.at("data.validation.path") || m.at("data.validation.fraction");
   if (!validates) m.remove("train.validate_every");

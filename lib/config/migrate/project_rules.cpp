@@ -254,6 +254,10 @@ void refuse_other_training(Migration& m) {
 
 void settle_hugging_face(Migration& m) {
   refuse_other_training(m);
+  if (const ForeignValue* optimizer = m.written_as("optim_config")) {
+    m.refuse(*optimizer, "a section of LLaMA-Factory's newer files",
+             "migrate the file without --from, which reads it");
+  }
   if (m.at("model.num_layers") || m.at("model.hidden_size")) {
     m.refuse("model.family", "the file has sizes of a model, and nothing says of which",
              "give its config.json, with a model_type such as \"llama\"", "no-counterpart");

@@ -38,6 +38,9 @@ MegatronMarks read_megatron_marks(Migration& migration, const char* argument);
 /// no key of moe says it.
 void settle_megatron_layers(Migration& migration, const std::vector<std::int64_t>& routed);
 
+/// Of its optimizer and of single parameters: after the model is there.
+void settle_megatron_optimizer(Migration& migration);
+
 /// All rules of migration.project(), after its keys were carried over.
 void apply_project_rules(Migration& migration);
 

@@ -13,6 +13,7 @@
 #include "config/mindformers/family_of_file.h"
 #include "config/mindformers/file_report.h"
 #include "config/mindformers/model_of_file.h"
+#include "config/mindformers/muon_of_file.h"
 #include "config/schema/known_paths.h"
 #include "config/schema/values.h"
 #include "config/support/foreign.h"
@@ -41,7 +42,12 @@ class Carrier {
       : file_{TreeEditor(tree, root), diagnostics}, edit_(file_.edit) {}
 
   Spellings run() {
-    if (!is_mindformers()) return {};
+    const bool known = is_mindformers();
+    MuonOfFile muon(file_, known);
+    if (!known) {
+      muon.give_groups();
+      return std::move(file_.spellings);
+    }
     stand_alone();
     const std::string implied = name_family(file_);
     carry_evaluation();
@@ -53,6 +59,7 @@ class Carrier {
     carry_optimizer();
     carry_clipping();
     derive_model(file_);
+    muon.give_groups();
     if (!implied.empty()) file_.give(implied, "true", edit_.find("model.model_config")->key_span);
     for (std::string_view section : partial) answer_rest(std::string(section));
     answer_sections();
