@@ -14,9 +14,12 @@ using namespace trainctl;
 
 namespace {
 
-const Options muon = with(small_llama, {"optimizer.type=muon"});
-const Options routed = with(muon, {"moe.num_experts=4", "moe.router_topk=2",
-                                   "moe.ffn_hidden_size=24", "moe.first_dense_layers=1"});
+/// Functions, since the options of another file are not there before main begins.
+Options muon() { return with(small_llama, {"optimizer.type=muon"}); }
+Options routed() {
+  return with(muon(), {"moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=24",
+                       "moe.first_dense_layers=1"});
+}
 
 int index_of(const StagePlan& stage, const std::string& name) {
   const auto found = std::ranges::find(stage.parameters, name, &ParamSpec::name);
@@ -103,23 +106,25 @@ void stack_experts(std::vector<MatrixWork>& works, int parameter) {
 std::vector<FaultRow> matrix_faults() {
   const std::string q = "layers.1.attention.q.weight";
   return {
-      {"a matrix cut by shards", muon, "tp2", of_work(q, cut_in_two), "parameter", q},
-      {"a matrix dealt to none", muon, "dp2", of_work(q, leave_out), "parameter", q},
-      {"a matrix dealt twice", muon, "dp2", of_work(q, deal_twice), "parameter", q},
-      {"q, k and v as one", muon, "tp2", of_items({{MuonItem::qkv}}), "parameter", ".attention."},
-      {"gate and up as one", muon, "dp2+zero1", of_items({{MuonItem::gate_up}}), "parameter",
+      {"a matrix cut by shards", muon(), "tp2", of_work(q, cut_in_two), "parameter", q},
+      {"a matrix dealt to none", muon(), "dp2", of_work(q, leave_out), "parameter", q},
+      {"a matrix dealt twice", muon(), "dp2", of_work(q, deal_twice), "parameter", q},
+      {"q, k and v as one", muon(), "tp2", of_items({{MuonItem::qkv}}), "parameter", ".attention."},
+      {"gate and up as one", muon(), "dp2+zero1", of_items({{MuonItem::gate_up}}), "parameter",
        ".mlp."},
-      {"each head alone", muon, "tp2", of_items({{MuonItem::heads}}), "parameter", ".attention."},
-      {"experts as one", routed, "dp2", of_work("layers.1.moe.experts.down.weight", stack_experts),
-       "parameter", "layers.1.moe.experts.down.weight"},
-      {"products in bf16 where fp32 was asked for", muon, "dp2",
+      {"each head alone", muon(), "tp2", of_items({{MuonItem::heads}}), "parameter", ".attention."},
+      {"experts as one", routed(), "dp2",
+       of_work("layers.1.moe.experts.down.weight", stack_experts), "parameter",
+       "layers.1.moe.experts.down.weight"},
+      {"products in bf16 where fp32 was asked for", muon(), "dp2",
        of_plan([](Plan& plan) { plan.matrix_products = DType::bf16; }), "parameter", ".weight"},
-      {"the length of another shape", with(muon, {"optimizer.muon.scale=unit_rms"}), "dp2",
+      {"the length of another shape", with(muon(), {"optimizer.muon.scale=unit_rms"}), "dp2",
        of_muon([](MuonConfig& config) { config.scale = MuonScale::shape; }), "parameter",
        ".weight"},
-      {"another momentum", muon, "tp2", of_muon([](MuonConfig& config) { config.momentum = 0.9; }),
-       "parameter", ".weight"},
-      {"no look ahead", muon, "tp2", of_muon([](MuonConfig& config) { config.nesterov = false; }),
+      {"another momentum", muon(), "tp2",
+       of_muon([](MuonConfig& config) { config.momentum = 0.9; }), "optimizer state 1 of",
+       ".weight"},
+      {"no look ahead", muon(), "tp2", of_muon([](MuonConfig& config) { config.nesterov = false; }),
        "parameter", ".weight", -1, 2},
   };
 }
@@ -127,9 +132,9 @@ std::vector<FaultRow> matrix_faults() {
 std::vector<FaultRow> group_faults() {
   const std::string up = "layers.1.mlp.up.weight";
   const Options groups =
-      with(muon, {"optimizer.groups=[{match: \"*.up.weight\", lr_mult: 0.5, wd_mult: 3}, "
-                  "{match: \"*.mlp.*\", lr_mult: 2}]",
-                  "optimizer.weight_decay=0.1"});
+      with(muon(), {"optimizer.groups=[{match: \"*.up.weight\", lr_mult: 0.5, wd_mult: 3}, "
+                    "{match: \"*.mlp.*\", lr_mult: 2}]",
+                    "optimizer.weight_decay=0.1"});
   return {
       {"a factor of the rate left out of the decay", groups, "dp2",
        of_row(up, [](ParamSpec& row) { row.decay_factor /= row.rate_factor; }), "parameter", up},
@@ -156,12 +161,13 @@ Faults after_first(const std::string& name, int state, float (*change)(float)) {
 
 std::vector<FaultRow> state_faults() {
   const std::string down = "layers.2.mlp.down.weight";
-  const Options skipped = with(muon, {"precision.compute=fp16", "precision.loss_scale_hysteresis=4",
-                                      "precision.loss_scale_backoff=0.0009765625"});
+  const Options skipped =
+      with(muon(), {"precision.compute=fp16", "precision.loss_scale_hysteresis=4",
+                    "precision.loss_scale_backoff=0.0009765625"});
   return {
       {"a momentum that a skipped step writes", skipped, "dp2",
        after_first(down, 0, [](float) { return 1e-3F; }), "optimizer state 1 of", down},
-      {"an average that stays as it was", with(muon, {"optimizer.ema_decay=0.5"}), "tp2",
+      {"an average that stays as it was", with(muon(), {"optimizer.ema_decay=0.5"}), "tp2",
        after_first(down, 1, [](float) { return 0.0F; }), "optimizer state 2 of", down},
       {"an average that is a little longer kept", with(small_gpt, {"optimizer.ema_decay=0.5"}),
        "dp2+zero1",
@@ -180,7 +186,7 @@ TEST_CASE("mistakes in what muon and the average keep are named") { check_faults
 
 TEST_CASE("a momentum that is lost at a resume is named") {
   const std::string name = "layers.0.attention.v.weight";
-  const Options options = with(muon, {"train.global_batch_size=24"});
+  const Options options = with(muon(), {"train.global_batch_size=24"});
   const Verification verification(read_sample(options).config, 4);
   const LayoutChoice from = parse_layouts("tp2", 0).front();
   const LayoutChoice to = parse_layouts("dp2+zero1", 0).front();
