@@ -207,6 +207,11 @@ class DeviceMeter {
     part("attention");
     const std::vector<AttentionCase> cases =
         attention_cases(bench_, rate_ / 4, options_.seconds / 300);
+    if (cases.empty()) {
+      out_ << "attention          not measured: no case is short enough for "
+           << format_seconds(options_.seconds) << " (--seconds); as " << options_.like << '\n';
+      return;
+    }
     const Numbers seconds = time_cases(cases, clock_, 5);
     const FitStart start{.values = {0.4, 100, 0.8, 1e-5, 0.8}, .spread = {1, 2, 1, 2, 1}};
     const auto with = [&](const Numbers& values) {

@@ -167,7 +167,7 @@ void take_links(const LinkFindings& found, DeviceFigures& device) {
     device.collectives.clear();
     for (const CollectiveSpeed& speed : found.inside) {
       const auto operation = operation_of_name(speed.operation);
-      if (!operation) continue;
+      if (!operation || speed.bytes == 0) continue;  // a barrier carries nothing
       CollectiveTable& table = device.collectives[*operation][found.host_ranks];
       table.bytes.push_back(static_cast<double>(speed.bytes));
       // Never less for more bytes.
