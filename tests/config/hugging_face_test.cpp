@@ -252,7 +252,7 @@ TEST_CASE("the families have their own rules for windows, RoPE and scales") {
   const Json alpha{{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}};
   const ModelConfig hunyuan = model_of(of("hunyuan_v1_dense", {{"rope_scaling", alpha}}));
   CHECK(hunyuan.rope_scaling.alpha == 1000.0);
-  CHECK(hunyuan.qk_layernorm_after_rope);
+  CHECK(hunyuan.qk_layernorm_after_rope == true);
 }
 
 TEST_CASE("of a model that also sees images the text's part is read") {
