@@ -40,6 +40,8 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --lr-at 0,50,199 --format json\n"
     "  trainctl plan --diff configs/gpt.yaml other.yaml\n"
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --measure\n"
+    "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --world-size 2 "
+    "--measure --local-ranks 2\n"
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --world-size 4 "
     "--search\n"
     "  trainctl plan --calibrate tests/plan/published_steps.json --no-fit\n";
