@@ -15,7 +15,7 @@ using namespace trainctl;
 
 namespace {
 
-/// Threads of which the first `each` are said to be on one host, and so on.
+/// Threads that find themselves on hosts of `each` threads.
 class OnHosts : public ForwardingWorld {
  public:
   OnHosts(World& inner, int each)
