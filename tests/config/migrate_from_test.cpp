@@ -498,9 +498,8 @@ TEST_CASE("Megatron's layers that differ become kinds of layers") {
   CHECK(read("--window-size 7,0 --window-attn-skip-freq 9").model.sliding_window == 8);
   CHECK_FALSE(read("--window-size 7,0 --window-attn-skip-freq 1").model.sliding_window);
   CHECK(read("--window-attn-skip-freq 2").model.layers.empty());  // no window at all
-  const Config experts = migrated(Project::megatron, llama +
-                                                         "--num-experts 4 --moe-layer-freq "
-                                                         "([0,1])*2 --no-rope-freq 4");
+  const Config experts = migrated(
+      Project::megatron, llama + "--num-experts 4 --moe-layer-freq '([0,1])*2' --no-rope-freq 4");
   CHECK(experts.model.layer_pattern == "rope_dense, rope_experts, rope_dense, no_rope_experts");
   CHECK(experts.model.layers[1].experts == true);
   CHECK(experts.moe.layer_frequency == 1);
@@ -538,7 +537,7 @@ TEST_CASE("what Megatron's experts do that is not built is an error") {
   for (const char* list : {"[0,1]", "[0,1,0,2]", "[0,1,0,1", "[0]*3+", "([0,1]*2", "[0,1]*99999",
                            "[]*4", "[0]*4", "freq", "-1"}) {
     CAPTURE(list);
-    CHECK(contains(refused("--moe-layer-freq " + std::string(list)), "--moe-layer-freq"));
+    CHECK(contains(refused("--moe-layer-freq '" + std::string(list) + "'"), "--moe-layer-freq"));
   }
   CHECK(contains(refused("--moe-apply-probs-on-input"), "weights at the input"));
   CHECK(contains(refused("--moe-input-jitter-eps 0.01"), "noise"));
