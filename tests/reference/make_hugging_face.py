@@ -29,8 +29,7 @@ from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_fun
 HERE = pathlib.Path(__file__).resolve().parent / "hugging_face"
 TOKENS = 12
 STEPS = 3
-PROMPT = 4
-GREEDY = 20  # tokens that follow them
+GREEDY = 20  # tokens that follow the first ones
 BALANCE = 0.05  # moe.aux_loss_factor in training
 # A large eps: with 1e-8 the rounding of a gradient near zero would move its weight as far as any other.
 ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-4, weight_decay=0.1, clip=0.5)
@@ -45,7 +44,7 @@ SCALED = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_fac
 
 TRAINED = ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1", "llama_biases", "mistral_window", "smollm3", "arcee",
            "ernie4_5", "granite", "glm", "phi3", "gemma", "gemma2", "olmo2", "exaone4", "glm4", "hunyuan", "ministral",
-           "qwen3_window", "seed_oss", "gemma3", "vaultgemma", "olmo3", "helium", "cwm", "internlm3", "iquestcoder",
+           "qwen3_window", "seed_oss", "vaultgemma", "olmo3", "helium", "cwm", "internlm3", "iquestcoder",
            "hyperclovax")
 
 # How each is saved: dtype, the largest shard, and changes to the files as older versions wrote them.
@@ -291,7 +290,9 @@ def save(name, config, how, seed):
     save_file({"tokens": tokens.int(), "logits": logits}, HERE / f"{name}.logits.safetensors")
     print(f"{name}: largest logit {logits.abs().max():.3f}")
     model.generation_config.eos_token_id = None
-    found = model.generate(tokens[None, :PROMPT], do_sample=False, max_new_tokens=GREEDY)[0]
+    # As many as leave room for the others. A prompt may hold the id of padding.
+    prompt = tokens[None, :min(TOKENS, getattr(config, "n_positions", TOKENS + GREEDY) - GREEDY)]
+    found = model.generate(prompt, do_sample=False, max_new_tokens=GREEDY, attention_mask=torch.ones_like(prompt))[0]
     save_file({"tokens": found.int()}, HERE / f"{name}.greedy.safetensors")
     return model
 

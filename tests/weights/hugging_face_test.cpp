@@ -44,7 +44,7 @@ const char* const model_names[] = {"gpt2",           "gpt2_hub",
                                    "fp8_blocks",     "fp8_powers",
                                    "fp8_tensor"};
 constexpr double bound = 1e-4;
-constexpr std::int64_t prompt = 4, generated = 20;  // tokens of NAME.greedy
+constexpr std::int64_t generated = 20;  // tokens at the end of NAME.greedy
 
 SafetensorsFile expected(const std::string& name) {
   return SafetensorsFile(reference_model(name + ".safetensors"));
@@ -102,7 +102,8 @@ TEST_CASE("every model generates the tokens that transformers generates") {
     if (name.starts_with("fp8")) continue;  // the logits say it
     INFO(name);
     const auto tokens = all_of<std::int32_t>(expected(name + ".greedy"), "tokens");
-    REQUIRE(std::ssize(tokens) == prompt + generated);
+    const std::int64_t prompt = std::ssize(tokens) - generated;
+    REQUIRE(prompt >= 4);
     const auto logits = logits_from(reference_model(name), tokens);
     const auto vocab = std::ssize(logits) / std::ssize(tokens);
     for (std::int64_t i = prompt - 1; i + 1 < std::ssize(tokens); ++i) {
@@ -467,11 +468,11 @@ TEST_CASE("an exported Mixtral says what its experts are") {
 
 TEST_CASE("training from a directory follows transformers, and its export has its logits") {
   for (const std::string name :
-       {"gpt2",           "llama",     "mixtral",      "qwen2_moe", "dots1",       "llama_biases",
-        "mistral_window", "smollm3",   "arcee",        "ernie4_5",  "granite",     "glm",
-        "phi3",           "gemma",     "gemma2",       "olmo2",     "exaone4",     "glm4",
-        "hunyuan",        "ministral", "qwen3_window", "seed_oss",  "gemma3",      "vaultgemma",
-        "olmo3",          "helium",    "cwm",          "internlm3", "iquestcoder", "hyperclovax"}) {
+       {"gpt2",           "llama",     "mixtral",      "qwen2_moe",   "dots1",      "llama_biases",
+        "mistral_window", "smollm3",   "arcee",        "ernie4_5",    "granite",    "glm",
+        "phi3",           "gemma",     "gemma2",       "olmo2",       "exaone4",    "glm4",
+        "hunyuan",        "ministral", "qwen3_window", "seed_oss",    "vaultgemma", "olmo3",
+        "helium",         "cwm",       "internlm3",    "iquestcoder", "hyperclovax"}) {
     INFO(name);
     const SafetensorsFile file = expected(name + ".training");
     ReadResult read = read_start(
