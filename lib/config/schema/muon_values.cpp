@@ -14,7 +14,10 @@ constexpr const char* items_form = "a list like [gate_up, qkv]";
 constexpr Field coefficient = field("coefficients", "");
 
 Problem wrong_list(std::string message) {
-  return {"out-of-range", std::move(message), std::string("write ") + coefficients_form};
+  // GCC 12 warns falsely of a read out of bounds where the two are added in one expression.
+  std::string suggestion = "write ";
+  suggestion += coefficients_form;
+  return {"out-of-range", std::move(message), std::move(suggestion)};
 }
 
 }  // namespace
