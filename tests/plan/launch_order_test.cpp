@@ -7,7 +7,8 @@ using namespace trainctl;
 namespace {
 
 Simulation on_devices(const Ranks& all, bool hosts_meet = false) {
-  SimulationInput input{all.ranks, all.buckets, all.cost, false, all.gathers};
+  SimulationInput input{
+      .ranks = all.ranks, .buckets = all.buckets, .cost = all.cost, .gathers = all.gathers};
   for (std::size_t i = 0; i < all.rows.size(); ++i) input.ranks[i].rows = all.rows[i];
   input.on_devices = true;
   input.hosts_meet = hosts_meet;

@@ -27,7 +27,11 @@ struct Ranks {
   std::vector<std::vector<ReadBlock>> gathers{};
 
   Simulation play(bool keep_times = false) const {
-    SimulationInput input{ranks, buckets, cost, keep_times, gathers};
+    SimulationInput input{.ranks = ranks,
+                          .buckets = buckets,
+                          .cost = cost,
+                          .keep_times = keep_times,
+                          .gathers = gathers};
     for (std::size_t i = 0; i < rows.size(); ++i) input.ranks[i].rows = rows[i];
     return simulate(input);
   }
