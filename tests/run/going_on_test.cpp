@@ -67,9 +67,9 @@ std::vector<Labels> rows_of_epoch(const Session& session, std::size_t source, st
 
 /// Of one source: the epoch in progress, and its labels that were not read, in order. Rows of
 /// documents stay apart; others are one row.
-class Ledger {
+class WindowLedger {
  public:
-  Ledger(bool packing, std::size_t source) : packing_(packing), source_(source) {}
+  WindowLedger(bool packing, std::size_t source) : packing_(packing), source_(source) {}
 
   void begin_session(const Session& session) {
     session_ = session;
@@ -136,10 +136,10 @@ struct Run {
 };
 
 /// Reads `count` samples and compares each with the ledgers.
-void read_and_compare(Run& run, const Session& session, std::vector<Ledger>& ledgers,
+void read_and_compare(Run& run, const Session& session, std::vector<WindowLedger>& ledgers,
                       std::int64_t count) {
   const Dataset data = run.open(session);
-  for (Ledger& ledger : ledgers) ledger.begin_session(session);
+  for (WindowLedger& ledger : ledgers) ledger.begin_session(session);
   Dataset::Sample sample;
   std::vector<double> taken(ledgers.size(), 0);
   double weights = 0;
@@ -182,7 +182,7 @@ TEST_CASE("sessions of other lengths, weights and seeds read what comes next of 
       for (int run_number = 0; run_number < (tries(6, 100)); ++run_number) {
         Run run;
         Session session = blend(folder, packing, shuffle);
-        std::vector<Ledger> ledgers{{packing, 0}, {packing, 1}};
+        std::vector<WindowLedger> ledgers{{packing, 0}, {packing, 1}};
         for (int number = 0; number < 8; ++number) {
           session.seq_length = pick({16, 16, 8, 32, 24, 5});
           session.seed = static_cast<std::uint64_t>(pick({7, 7, 8}));
@@ -255,7 +255,7 @@ TEST_CASE("a source that has changed is refused, or begins a new epoch") {
   write_source(folder, "b", apart, {500});
   Session session = blend(folder, true, true);
   Run run;
-  std::vector<Ledger> ledgers{{true, 0}, {true, 1}};
+  std::vector<WindowLedger> ledgers{{true, 0}, {true, 1}};
   read_and_compare(run, session, ledgers, 10);
   const auto refusal = [&] {
     try {
@@ -292,7 +292,7 @@ TEST_CASE("a source that has changed is refused, or begins a new epoch") {
   }
   // What is held out decides the windows of every source.
   session.data.validation.fraction = 0.1;
-  for (Ledger& ledger : ledgers) ledger.begin_anew();
+  for (WindowLedger& ledger : ledgers) ledger.begin_anew();
   read_and_compare(run, session, ledgers, 20);
   CHECK(run.place.notes.size() == 1);
 }

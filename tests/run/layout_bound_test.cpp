@@ -65,7 +65,6 @@ struct Closeness {
 
 void compare(LayoutSearch& search, const RankLayout& layout, double share, LayoutBound& bound,
              Closeness& closeness) {
-  const FreeKeys free = free_keys(search.config, search.sources);
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   constexpr std::int64_t everything = std::int64_t{1} << 50;
   const Planned whole = planned(search, {.layout = layout}, everything);
