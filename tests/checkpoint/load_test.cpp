@@ -252,7 +252,8 @@ TEST_CASE("what muon keeps has the same bytes in any other layout", "[load][thre
       {4, with(sharded, {"parallel.tensor_parallel=2", "parallel.expert_parallel=2"})},
       {4, with(sharded, {"parallel.bucket_rule=megatron", "parallel.expert_parallel=4"})},
       {4, {"parallel.parallel_mode=data_parallel", "parallel.parallel_optimizer.enable=true"}},
-      {4, with(sharded, {"parallel.parallel_optimizer.optimizer_level=level3"})}};
+      {4, with(sharded, {"parallel.parallel_optimizer.gradient_accumulation_shard=true",
+                         "parallel.parallel_optimizer.optimizer_level=level3"})}};
   constexpr std::size_t count = std::size(all);
   for (std::size_t i = 0; i < count; i += brief() ? 3 : 1) {
     const TempFolder temp;
