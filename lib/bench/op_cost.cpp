@@ -76,6 +76,7 @@ OpCost cost_of(const NormForward& args) {
 OpCost cost_of(const NormBackward& args) {
   return moves({args.dy, args.x, args.d_residual, args.dx, args.mean, args.rstd});
 }
+OpCost cost_of(const NormSums& args) { return moves({args.x, args.dy, args.sums}); }
 
 OpCost cost_of(const ActivationForward& args) { return moves({args.x, args.up, args.y}); }
 OpCost cost_of(const ActivationBackward& args) {
@@ -101,6 +102,12 @@ OpCost cost_of(const AttentionBackward& args) {
 }
 OpCost cost_of(const AttentionMerge& args) {
   return {.bytes = twice(args.out) + bytes_of({args.other})};
+}
+OpCost cost_of(const AttentionSinkForward& args) {
+  return {.bytes = twice(args.out) + twice(args.logsumexp)};
+}
+OpCost cost_of(const AttentionSinkBackward& args) {
+  return moves({args.out, args.logsumexp, args.d_out});
 }
 
 OpCost cost_of(const EmbeddingForward& args) {
