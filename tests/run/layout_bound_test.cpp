@@ -79,6 +79,9 @@ void compare(LayoutSearch& search, const RankLayout& layout, double share, Layou
   if (!whole.fits) return;  // what only whole plans refuse
   CHECK(bound.seconds(layout) <= whole.seconds * (1 + 1e-9));
   CHECK(bound.state_bytes(layout) <= whole.bytes);
+  const LayoutBound::Closer closer = bound.closer(layout);
+  CHECK(closer.seconds <= whole.seconds * (1 + 1e-9));
+  CHECK(closer.bytes <= whole.bytes);
   const LeastNeeds least = least_needs(draft, config, *machine, everything);
   CHECK_FALSE(least.repeats);
   CHECK(least.bytes <= whole.bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -378,17 +379,31 @@ class FormSearch {
     return std::min(number, choices.size() - 1);
   }
 
+  /// By block: its unit and the form.
+  using FormsKey = std::vector<std::tuple<int, std::uint8_t, bool, bool, bool>>;
+  static FormsKey key_of(const StageForms& forms) {
+    FormsKey key;
+    for (const auto& [unit, form] : forms.usual) {
+      key.emplace_back(unit, form.again, form.slices_input, form.keeps_gathered, form.on_host);
+    }
+    return key;
+  }
+
   bool lay(const CandidateList& list, std::size_t number) {
     return lay(pick_.candidate(list, number), list.choices()[number].kept);
   }
+  /// Candidates of several lists may have the same forms: they are laid out once.
   bool lay(const Candidate& candidate, std::int64_t kept) {
-    const Needs needs = pick_.needs(candidate.forms, laid_);
+    const auto [known, is_new] = known_.try_emplace(key_of(candidate.forms));
+    if (is_new) known->second = pick_.needs(candidate.forms, laid_);
+    const Needs needs = known->second;
     const std::int64_t bytes = pick_.limited(needs);
     more_ = bytes - fixed_ - kept;
     if (!pick_.fits_host(needs)) return false;
     least_ = std::min(least_, bytes);
     if (bytes > limit_) return false;
-    if (!best_ || candidate.rank() < best_->candidate.rank()) best_ = {candidate, laid_};
+    if (is_new && (!best_ || candidate.rank() < best_->candidate.rank()))
+      best_ = {candidate, laid_};
     return true;
   }
 
@@ -420,6 +435,7 @@ class FormSearch {
   std::int64_t least_ = 0;
   std::int64_t more_ = 0;  // than what it keeps that the last candidate needed
   std::optional<Best> best_;
+  std::map<FormsKey, Needs> known_;  // of those that were laid out
 };
 
 std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }

@@ -199,19 +199,60 @@ Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& 
   return ring_of(lives, sizes);
 }
 
+namespace {
+
+/// To which buckets' gradients rows add, without asking each bucket.
+class Additions {
+ public:
+  explicit Additions(const std::vector<BucketSum>& buckets) : buckets_(buckets) {
+    for (int bucket = 0; bucket < std::ssize(buckets); ++bucket) {
+      const BucketSum& sum = at(buckets, bucket);
+      if (sum.head >= 0) heads_.push_back(bucket);
+      for (const int unit : sum.units) {
+        if (unit >= std::ssize(by_unit_)) by_unit_.resize(static_cast<std::size_t>(unit) + 1);
+        at(by_unit_, unit).push_back(bucket);
+      }
+    }
+  }
+
+  /// Calls with each bucket, in ascending order.
+  template <class Take>
+  void each(const Action& row, const Take& take) const {
+    const bool backward =
+        row.kind == ActionKind::backward_input || row.kind == ActionKind::backward_weight;
+    if (backward && row.end != row.begin + 1) {  // of several units
+      for (int bucket = 0; bucket < std::ssize(buckets_); ++bucket) {
+        if (at(buckets_, bucket).adds(row)) take(bucket);
+      }
+    } else if (backward && row.begin < std::ssize(by_unit_)) {
+      for (const int bucket : at(by_unit_, row.begin)) take(bucket);
+    } else if (row.kind == ActionKind::forward) {
+      for (const int bucket : heads_) {
+        if (at(buckets_, bucket).adds(row)) take(bucket);
+      }
+    }
+  }
+
+ private:
+  const std::vector<BucketSum>& buckets_;
+  std::vector<int> heads_;                 // to which an F adds
+  std::vector<std::vector<int>> by_unit_;  // to which B and W of the unit add
+};
+
+}  // namespace
+
 Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>& buckets,
                    const std::vector<std::int64_t>& sizes) {
   std::vector<RowSpans> lives(buckets.size());
   std::vector<char> open(buckets.size(), 0);  // something is added since the last sum
   int under_way = -1;                         // the last bucket of which a sum was started
+  const Additions additions(buckets);
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-      if (!buckets[bucket].repeated || open[bucket] != 0 || !buckets[bucket].adds(rows[row])) {
-        continue;
-      }
-      open[bucket] = 1;
-      lives[bucket].push_back({row, rows.size()});
-    }
+    additions.each(rows[row], [&](int bucket) {
+      if (!at(buckets, bucket).repeated || at(open, bucket) != 0) return;
+      at(open, bucket) = 1;
+      at(lives, bucket).push_back({row, rows.size()});
+    });
     if (rows[row].kind != ActionKind::reduce || !at(buckets, rows[row].bucket).repeated) continue;
     // The sum before this one may last until here.
     if (under_way >= 0 && under_way != rows[row].bucket && at(open, under_way) == 0) {
@@ -228,14 +269,16 @@ std::vector<Action> await_slots(const std::vector<Action>& rows,
                                 const std::vector<BucketSum>& buckets) {
   std::vector<Action> made;
   std::vector<Action> under_way;  // by slot: the sum that nobody has waited for
+  const Additions additions(buckets);
   for (const Action& row : rows) {
-    for (const BucketSum& sum : buckets) {
-      if (sum.slot < 0 || sum.slot >= std::ssize(under_way) || !sum.adds(row)) continue;
-      Action& last = at(under_way, sum.slot);
-      if (last.bucket < 0) continue;
+    additions.each(row, [&](int bucket) {
+      const int slot = at(buckets, bucket).slot;
+      if (slot < 0 || slot >= std::ssize(under_way)) return;
+      Action& last = at(under_way, slot);
+      if (last.bucket < 0) return;
       made.push_back({.kind = ActionKind::wait_reduce, .bucket = last.bucket, .visit = last.visit});
       last = {};
-    }
+    });
     made.push_back(row);
     if (row.kind != ActionKind::reduce) continue;
     const int slot = at(buckets, row.bucket).slot;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cost/communication.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/rules/resolve.h"
@@ -27,6 +28,9 @@ double highest_rate(const Machine& machine, DType type) {
   }
   return products.peak * share * device.sustained;
 }
+
+// A few parameters, those of norms, may take less memory than others.
+constexpr double most_alike = 0.97;
 
 double sum_of(double forward, double input, double weight) { return forward + input + weight; }
 
@@ -71,10 +75,7 @@ double LayoutBound::of_stages(const RankLayout& layout) {
   const UnitTimes::Pass& forward = units->times.forward;
   const UnitTimes::Pass& input = units->times.input;
   const UnitTimes::Pass& weight = units->times.weight;
-  const std::int64_t replicas =
-      search_.site.world_size / (layout.tensor_parallel * layout.context_parallel * layout.stages);
-  const double batches = static_cast<double>(search_.config.train.global_batch_size) /
-                         static_cast<double>(replicas * layout.micro_batch_size);
+  const double batches = batches_of(layout);
   const std::int64_t layers = search_.config.model.num_layers;
   const double layer = sum_of(forward.layer, input.layer, weight.layer);
   if (!free_.cut || !straight_) {
@@ -98,6 +99,117 @@ double LayoutBound::of_stages(const RankLayout& layout) {
   return most;
 }
 
+double LayoutBound::batches_of(const RankLayout& layout) const {
+  const std::int64_t replicas =
+      search_.site.world_size / (layout.tensor_parallel * layout.context_parallel * layout.stages);
+  return static_cast<double>(search_.config.train.global_batch_size) /
+         static_cast<double>(replicas * layout.micro_batch_size);
+}
+
+double LayoutBound::largest_stage(const RankLayout& layout) const {
+  const std::int64_t layers = search_.config.model.num_layers;
+  double most = static_cast<double>(layers) / static_cast<double>(layout.stages);
+  for (std::int64_t stage = 0; free_.cut && stage < layout.stages; ++stage) {
+    most = std::max(most, layers_of(layout, layers, stage).all);
+  }
+  return most;
+}
+
+LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
+  const std::optional<Shares>* shares = alike_ ? &layer_shares(layout) : nullptr;
+  if (shares == nullptr || !*shares) return {seconds(layout), state_bytes(layout)};
+  const Shares& layer = **shares;
+  const double layers = largest_stage(layout);
+  const double batches = batches_of(layout);
+  const double sums = layers * layer.sums * (layout.optimizer_level > 1 ? batches : 1);
+  // Where a block is freed after use, F and B have gathered it, but passes that follow each other
+  // may share it.
+  const double gathers = layers * layer.gathers / (layout.optimizer_level > 2 ? 2 : 1);
+  const UnitTimes& times = units_of(layout)->times;
+  const double work =
+      batches * layers * sum_of(times.forward.layer, times.input.layer, times.weight.layer);
+  const double beside = sums + gathers;
+  const double slowed =
+      machine_.device.contention * std::min(beside, work) + machine_.software.sums_rest * beside;
+  const double least = std::max({ideal_, of_stages(layout), beside}) + slowed;
+  return {
+      least * apart_ + machine_.software.fixed,
+      std::max(state_bytes(layout), static_cast<std::int64_t>(most_alike * layers * layer.bytes))};
+}
+
+const std::optional<LayoutBound::Shares>& LayoutBound::layer_shares(const RankLayout& layout) {
+  const RankLayout alone{.tensor_parallel = layout.tensor_parallel,
+                         .context_parallel = layout.context_parallel,
+                         .expert_parallel = layout.expert_parallel,
+                         .stages = layout.stages,  // the replicas follow from it
+                         .micro_batch_size = layout.micro_batch_size,
+                         .optimizer_level = layout.optimizer_level};
+  const auto [found, is_new] = shares_.try_emplace(alone);
+  if (!is_new || units_of(layout) == nullptr) return found->second;
+  // With more layers than are gathered or summed at once, one more takes no more of that memory.
+  const std::int64_t some = 4 + search_.config.parallel.parallel_optimizer.prefetch;
+  const auto fewer = shares_of(alone, some);
+  const auto more = shares_of(alone, some + 1);
+  const auto most = shares_of(alone, some + 2);
+  if (!fewer || !more || !most) return found->second;
+  // One of the two may have begun another bucket.
+  const auto least = [&](double Shares::*part) {
+    const Shares& middle = *more;
+    return std::max(0.0, std::min(middle.*part - (*fewer).*part, (*most).*part - middle.*part));
+  };
+  found->second = {
+      .bytes = fewer->bytes, .sums = least(&Shares::sums), .gathers = least(&Shares::gathers)};
+  return found->second;
+}
+
+/// States of the first layer of a stage: what is divided, and made or gathered when it is needed,
+/// counts as it is divided or not at all.
+double LayoutBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
+    if (stage.parameters[i].unit != 1) continue;
+    const OptimizerShard& shard = stage.shards[i];
+    const auto elements = static_cast<double>(stage.parameters[i].shape.numel());
+    const bool whole = shard.kind == ShardKind::whole;
+    const auto ranks = static_cast<double>(std::max<std::int64_t>(1, shard.ranks));
+    if (shard.kind != ShardKind::dealt) bytes += units.optimizer * elements / (whole ? 1 : ranks);
+    if (whole || level < 2) bytes += units.gradient * elements;
+    if (whole || level < 3) bytes += units.weight * elements;
+  }
+  return bytes;
+}
+
+/// Of all replicas of a stage with so many layers, embedding and head; none where rules refuse it.
+std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alone,
+                                                          std::int64_t layers) {
+  Site site = search_.site;
+  site.world_size /= alone.stages;
+  site.ranks_per_host = std::min(site.ranks_per_host, site.world_size);
+  RankLayout flat = alone;
+  flat.stages = 1;
+  Config config = config_of(search_, {.layout = flat});
+  config.model.num_layers = layers;
+  config.train.global_batch_size =
+      flat.micro_batch_size * site.world_size / (flat.tensor_parallel * flat.context_parallel);
+  config.recompute.enable = config.offload.enable = false;
+  Diagnostics mistakes;
+  const Plan plan = prepare_draft(config, search_.sources, site, mistakes);
+  if (mistakes.has_errors()) return std::nullopt;
+  Machine machine = machine_;
+  machine.levels = levels_of(config.cluster, machine, site.world_size);
+  const StagePlan& stage = plan.stages.front();
+  const auto prices = device_prices(plan, price_list(plan, machine));
+  Shares shares;
+  shares.bytes = bytes_of_layer(stage, *units_of(alone), alone.optimizer_level);
+  for (const CollectiveUse& use : stage.communication) {
+    if (in_optimizer(use)) continue;
+    const double wire = prices.front()->wire(use);
+    if (use.purpose == TrafficPurpose::gradients) shares.sums += wire;
+    if (use.purpose == TrafficPurpose::parameters) shares.gathers += wire;
+  }
+  return shares;
+}
+
 std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
   const Units* units = alike_ ? units_of(layout) : nullptr;
   if (units == nullptr) return 0;
@@ -117,8 +229,6 @@ std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
   };
   const double bytes =
       units->optimizer / shared(1) + units->gradient / shared(2) + units->weight / shared(3);
-  // A few parameters, those of norms, may take less than others.
-  constexpr double most_alike = 0.97;
   return static_cast<std::int64_t>(most_alike * elements * bytes);
 }
 

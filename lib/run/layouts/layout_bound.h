@@ -24,6 +24,15 @@ class LayoutBound {
   /// Of the fullest rank, for parameters, gradients and optimizer. 0 where layers are not alike.
   std::int64_t state_bytes(const RankLayout& layout);
 
+  /// The same with what replicas of a stage exchange and divide, by drafts of some layers and of
+  /// one more on the ranks of a stage. Sums and gathers are in one queue, and slow what is computed
+  /// beside them.
+  struct Closer {
+    double seconds = 0;
+    std::int64_t bytes = 0;
+  };
+  Closer closer(const RankLayout& layout);
+
  private:
   /// What a rank has of the units of a model.
   struct Units {
@@ -32,6 +41,16 @@ class LayoutBound {
     double weight = 0, gradient = 0,
            optimizer = 0;  // bytes of an element, where nothing is divided
   };
+  /// What a layer adds to a rank of a stage with one micro-batch.
+  struct Shares {
+    double bytes = 0;
+    double sums = 0, gathers = 0;  // seconds
+  };
+  static double bytes_of_layer(const StagePlan& stage, const Units& units, int level);
+  std::optional<Shares> shares_of(const RankLayout& alone, std::int64_t layers);
+  const std::optional<Shares>& layer_shares(const RankLayout& layout);
+  double batches_of(const RankLayout& layout) const;
+  double largest_stage(const RankLayout& layout) const;  // layers
   double of_stages(const RankLayout& layout);
   const Units* units_of(const RankLayout& layout);
 
@@ -44,6 +63,7 @@ class LayoutBound {
   double ideal_ = 0;       // seconds of all operations, nothing else
   double apart_ = 1;       // what the number of hosts makes of a step
   std::map<RankLayout, std::optional<Units>> units_;
+  std::map<RankLayout, std::optional<Shares>> shares_;
 };
 
 }  // namespace trainctl

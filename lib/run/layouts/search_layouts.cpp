@@ -18,7 +18,7 @@ namespace trainctl {
 
 namespace {
 
-enum class Step { bounded, drafted, planned };
+enum class Step { bounded, sized, drafted, planned };
 
 /// A layout on its way; its bound grows with each step.
 struct Open {
@@ -106,7 +106,7 @@ class Search {
 
   Outcome next_of(const Open& open) const {
     try {
-      return open.step == Step::bounded ? draft(open.found) : plan(open.found);
+      return open.step == Step::sized ? draft(open.found) : plan(open.found);
     } catch (const Error& error) {
       return {.code = "internal", .message = error.what()};
     }
@@ -157,8 +157,13 @@ class Search {
     constexpr std::size_t at_once = 8;
     std::vector<Open> next;
     while (next.size() < at_once && !heap_.empty() && !is_done()) {
-      next.push_back(heap_.top());
+      Open open = heap_.top();
       heap_.pop();
+      if (open.step == Step::bounded) {
+        size(open);
+      } else {
+        next.push_back(std::move(open));
+      }
     }
     std::vector<Outcome> outcomes(next.size());
     parallel_for(std::ssize(next), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -169,8 +174,18 @@ class Search {
     for (std::size_t i = 0; i < next.size(); ++i) take(next[i], outcomes[i]);
   }
 
+  /// Gives the layout its closer bound.
+  void size(Open& open) {
+    const LayoutBound::Closer least = bound_.closer(open.found.layout);
+    open.step = Step::sized;
+    open.found.bound = std::max(open.found.bound, least.seconds);
+    const std::int64_t lacking = least.bytes - limit();
+    if (lacking > 0) return refuse(memory_outcome("states need at least ", lacking), open.found);
+    heap_.push(std::move(open));
+  }
+
   void take(Open& open, const Outcome& outcome) {
-    const bool drafted = open.step == Step::bounded;
+    const bool drafted = open.step == Step::sized;
     ++(drafted ? result_.plays : result_.opened);
     if (!outcome.code.empty()) return refuse(outcome, open.found);
     if (drafted) {
