@@ -74,7 +74,7 @@ TEST_CASE("token by token, in pieces and at once give the same logits") {
        "model.rotary_interleaved=true", "model.add_bias_linear=true", "model.qk_layernorm=true",
        "model.qk_layernorm_form=whole", "model.gated_linear_unit=false", "model.activation=relu2"},
       {"model.family=llama", "model.num_query_groups=2", "model.softmax_type=learnable",
-       "model.attention_output_gate=true", "model.sliding_window=5",
+       "model.attention_output_gate=true", "model.sliding_window=7",
        "model.attention_temperature={beta: 0.5, floor: 4}"},
       {"model.family=llama", "model.qk_layernorm=true", "model.qk_layernorm_form=l2",
        "model.layers=[{name: a}, {name: b, use_rope: false, qk_layernorm: false, softmax_type: "

@@ -121,7 +121,8 @@ double clip_coefficient(double norm, double limit, double loss_scale) {
 }
 
 bool decays(std::string_view name) {
-  return name.ends_with(".weight") && name.find("norm") == std::string_view::npos;
+  return name.ends_with(".weight") && name.find("norm") == std::string_view::npos &&
+         !name.ends_with(".sinks.weight");
 }
 
 StepNumbers begin_step(const Config& config, std::int64_t step, const Counters& counters,
