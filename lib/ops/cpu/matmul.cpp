@@ -67,6 +67,10 @@ bool multiply(Way way, CpuLevel level, const OpContext& context, const Matmul& a
   return false;
 }
 
+[[noreturn]] void fail_by_shape() {
+  throw Error(ExitCode::internal, "[matmul] the context has no memory for a product by its shape");
+}
+
 template <CpuLevel level>
 void matmul_cpu(const OpContext& context, const Matmul& args) {
   constexpr ProductTable table = products_at(level);
@@ -79,8 +83,7 @@ void matmul_cpu(const OpContext& context, const Matmul& args) {
                     : shape.operand == DType::f16 ? table.fp16
                                                   : table.fp32;
   if (only_for_tiles(args) && multiply(Way::tiles, level, context, args)) return;
-  require(!args.by_shape, ExitCode::internal,
-          "[matmul] the context has no memory for a product by its shape");
+  if (args.by_shape) fail_by_shape();
   if (!multiply(ways.first, level, context, args)) multiply(ways.rest, level, context, args);
 }
 

@@ -42,9 +42,11 @@ ProductKey key_of(const Call& call, int multiprocessors) {
                                 alignment_of(args.c.data, by.c), alignment_of(call.vector, 0),
                                 alignment_of(call.beside, 0)}};
   if (!args.by_shape) return key;
-  require(*std::ranges::min_element(key.alignments) >= alignment_by_shape, ExitCode::internal,
-          "[matmul] operands of a product by its shape begin at multiples of " +
-              std::to_string(alignment_by_shape) + " bytes");
+  if (*std::ranges::min_element(key.alignments) < alignment_by_shape) {
+    throw Error(ExitCode::internal,
+                "[matmul] operands of a product by its shape begin at multiples of " +
+                    std::to_string(alignment_by_shape) + " bytes");
+  }
   key.alignments.fill(alignment_by_shape);
   key.multiprocessors = 0;
   return key;
