@@ -40,7 +40,7 @@ step_of() {
   local ranks=() count=$1
   shift
   [ "$count" = 1 ] || ranks=(--local-ranks "$count" --world-size "$count")
-  "$program" plan --set cluster.device="$(device_of "$count")" --measure "${ranks[@]}" "$@" 2>/dev/null |
+  "$program" plan --set cluster.device="$(device_of "$count")" --measure "${ranks[@]}" "$@" 2>"$work/errors" |
     sed -n 's/^the step: planned \(.*\), measured \(.*\): \([-+0-9.]*\) %$/\1|\2|\3/p'
 }
 

@@ -17,7 +17,7 @@ namespace trainctl {
 bool has_averages(const Manifest& manifest);
 
 /// The parameters whose optimizer keeps values of which the checkpoint has none, since another one
-/// updated them, by name: these values begin at 0.
+/// updated them or kept less, by name: these values begin at 0.
 std::vector<std::string> begun_parameters(const Manifest& manifest, const Plan& plan,
                                           const OptimizerConfig& optimizer);
 

@@ -182,10 +182,9 @@ class Training::Impl {
     }
     const auto begun = begun_parameters(manifest, plan_, config_.optimizer);
     if (begun.empty()) return;
-    log_info("another optimizer updated " + std::to_string(begun.size()) +
-             (begun.size() == 1 ? " parameter" : " parameters") +
-             " before the checkpoint, such as " + begun.front() +
-             ": what the present one keeps of them begins at 0");
+    log_info("the checkpoint has nothing of what the optimizer keeps of " +
+             std::to_string(begun.size()) + (begun.size() == 1 ? " parameter" : " parameters") +
+             ", such as " + begun.front() + ": it begins at 0");
   }
 
   /// Returns why it ended: Request::none after the last step of the run or of this session.

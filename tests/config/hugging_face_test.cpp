@@ -280,6 +280,12 @@ TEST_CASE("of a model that also sees images the text's part is read") {
   CHECK(model_of(llava).tie_word_embeddings == true);
   CHECK(model_of(Json{{"model_type", "llava"}, {"text_config", Json::object()}}).hidden_size ==
         4096);
+  Json mistral{{"model_type", "mistral3"}, {"text_config", llama()}};
+  mistral["text_config"]["model_type"] = "mistral";
+  mistral["text_config"].erase("tie_word_embeddings");
+  CHECK(model_of(mistral).tie_word_embeddings == false);
+  mistral["text_config"]["tie_word_embeddings"] = true;
+  CHECK(model_of(mistral).tie_word_embeddings == true);
   Json exaone{{"model_type", "exaone4_5"}, {"text_config", llama()}};
   exaone["text_config"]["model_type"] = "exaone4_5_text";
   CHECK(model_of(exaone).norm_placement == NormPlacement::post);

@@ -277,10 +277,13 @@ TEST_CASE("LLaMA-Factory's Muon is read in any file") {
   CHECK(optimizer.muon.steps == 4);
   CHECK(optimizer.muon.scale == MuonScale::match_adamw);
   CHECK(optimizer.muon.coefficients.set == MuonSet::simple);
-  REQUIRE(optimizer.groups.list.size() == 2);
-  CHECK(optimizer.groups.list[0].match == List{"embedding.position.weight"});
-  CHECK(optimizer.groups.list[1].match == List{"*"});
-  CHECK(optimizer.groups.list[1].wd_mult == 1);
+  REQUIRE(optimizer.groups.list.size() == 1);
+  CHECK(optimizer.groups.list[0].match == List{"*"});
+  CHECK(optimizer.groups.list[0].wd_mult == 1);
+  const OptimizerConfig plain = read("optim_config: {name: muon}\n").config.optimizer;
+  CHECK(plain.weight_decay == 0.1);
+  CHECK(plain.beta1 == 0.9);
+  CHECK(plain.beta2 == 0.95);
   const ReadResult other = read("optim_config: {name: badam}\n");
   CHECK(std::ranges::count(errors_in(other), "unknown-key optim_config") == 1);
 }

@@ -26,7 +26,11 @@ void take(std::vector<float>& whole, const ParamSpec& spec, const std::vector<Sh
   load_floats(copy.values(), values.data());
   whole.resize(static_cast<std::size_t>(spec.global_shape.numel()), NAN);
   for (const ShardPiece& piece : pieces) {
-    std::copy_n(values.begin() + piece.local, piece.length, whole.begin() + piece.global);
+    const auto begin = values.begin() + piece.local;
+    // NaN stands for what no rank holds.
+    require(std::none_of(begin, begin + piece.length, [](float one) { return std::isnan(one); }),
+            ExitCode::internal, spec.name + " has a NaN");
+    std::copy_n(begin, piece.length, whole.begin() + piece.global);
   }
 }
 

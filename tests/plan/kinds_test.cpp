@@ -151,6 +151,16 @@ TEST_CASE("every rank agrees on the kind of each layer", "[kinds]") {
   }
   config.model.layers[0].name = "z";
   CHECK(plan_of(config).hash == hash);
+  // One kind has a window: which of them it is counts.
+  const auto with_window = [](std::size_t entry) {
+    Config windowed = kinds_config();
+    windowed.model.layers.resize(2);
+    windowed.model.layers[0] = {.name = "a"};
+    windowed.model.layers[1] = {.name = "b"};
+    windowed.model.layers[entry].sliding_window = 4;
+    return plan_of(windowed).hash;
+  };
+  CHECK(with_window(0) != with_window(1));
 }
 
 TEST_CASE("presets have as many parameters as the published models", "[kinds]") {

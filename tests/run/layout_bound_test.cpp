@@ -31,6 +31,12 @@ constexpr const char* bounded_files[] = {
     "num_query_groups: 4, seq_length: 128, vocab_size: 1024}\nmoe: {num_experts: 4, router_topk: "
     "2}\n"
     "precision: {compute: bf16}\ncluster: {device: h100-sxm}\n",
+    "model: {family: llama, num_layers: 6, hidden_size: 512, num_attention_heads: 8, "
+    "num_query_groups: 2, seq_length: 512, vocab_size: 32000}\nprecision: {compute: bf16}\n"
+    "cluster: {device: h100-sxm}\noptimizer: {type: muon}\n",
+    "model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 256, "
+    "vocab_size: 8192}\nprecision: {compute: bf16}\ncluster: {device: h100-sxm}\n"
+    "parallel: {parallel_optimizer: {enable: true, optimizer_level: level3}}\n",
 };
 
 ReadResult bounded_file(const char* text) {

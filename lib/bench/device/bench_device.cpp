@@ -281,7 +281,15 @@ void tell_own_step(World& world, BenchRequest request, const DeviceBench& option
                    std::ostream& out) {
   if (world.rank() == 0) begin_part("steps of " + request.config.string());
   request.set_options.push_back("cluster.device=" + options.file.string());
-  const PlannedStep step = measure_planned_step(world, request);
+  PlannedStep step;
+  try {
+    step = measure_planned_step(world, request);
+  } catch (const Error& error) {
+    // The same on every rank, before the first exchange: another device, or a layout of more ranks.
+    if (error.code() != ExitCode::config) throw;
+    if (world.rank() == 0) out << "a step             not measured: " << error.what() << '\n';
+    return;
+  }
   if (world.rank() > 0) return;
   out << "a step             planned " << format_seconds(step.planned) << ", measured "
       << format_seconds(step.measured) << ": " << printed("%+.1f", 100 * step.error()) << " %\n"

@@ -109,9 +109,12 @@ MegatronMarks read_megatron_marks(Migration& m, const char* argument) {
 void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& routed) {
   const MegatronMarks still = read_megatron_marks(m, "no-rope-freq");
   const MegatronMarks slides = read_megatron_marks(m, "window-attn-skip-freq");
-  const auto window = static_cast<std::int64_t>(m.number_at("model.sliding_window", 0));
-  const auto layers = static_cast<std::size_t>(m.number_at("model.num_layers", 0));
-  if (layers == 0 || layers > most_numbers) return;
+  const double wide = m.number_at("model.sliding_window", 0);
+  const double deep = m.number_at("model.num_layers", 0);
+  // What lies outside is refused where the sizes are.
+  if (!(deep >= 1 && deep <= most_numbers) || !(wide >= 0 && wide <= 1 << 30)) return;
+  const auto window = static_cast<std::int64_t>(wide);
+  const auto layers = static_cast<std::size_t>(deep);
   std::vector<LayerKeys> keys(layers);
   for (std::size_t i = 0; i < layers; ++i) {
     const auto nth = static_cast<std::int64_t>(i) + 1;

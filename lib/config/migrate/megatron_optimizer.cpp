@@ -119,11 +119,12 @@ std::vector<Group> groups_of(Migration& m, bool muon) {
   if (m.flag("untie-embeddings-and-output-weights")) vocabulary.emplace_back("head.weight");
   add({.match = vocabulary, .type = rest, .lr_mult = decoupled_rate(m)});
   const bool decays = m.flag("apply-wd-to-qk-layernorm");
-  if (m.flag("qk-layernorm")) {
+  if (m.flag("qk-layernorm") && !m.flag("qk-l2-norm")) {  // l2 has no weights
     add({.match = {"*.q_norm.weight", "*.k_norm.weight"}, .type = rest, .decays = decays});
   }
   add({.match = {"*norm*"}, .type = rest});
   if (has_biases(m)) add({.match = {"*.bias"}, .type = rest});
+  if (m.text("softmax-type") == "learnable") add({.match = {"*.sinks.weight"}, .type = rest});
   if (!muon) return groups;
   std::vector<std::string> matrices;
   if (m.at("model.family") == "gpt2") matrices.emplace_back("embedding.position.weight");
@@ -173,13 +174,19 @@ void settle_coefficients(Migration& m) {
     return m.refuse(*given, "its coefficients are not known",
                     "give a set by name, and write the list as optimizer.muon.coefficients");
   }
-  const int steps = static_cast<int>(m.number("muon-num-ns-steps", 5));
-  if (!set->list.empty()) return put_triples(m, *given, *set, steps);
+  // What lies outside is refused where the steps are.
+  const double steps = std::clamp(m.number("muon-num-ns-steps", 5), 1.0, 1000.0);
+  if (!set->list.empty()) return put_triples(m, *given, *set, static_cast<int>(steps));
   m.put("optimizer.muon.coefficients", std::string(set->ours), "muon-coefficient-type " + name);
 }
 
 /// linear_fc1 is gate over up as one matrix; linear_qkv is split unless that is switched off.
 void settle_items(Migration& m) {
+  if (m.flag("muon-no-split-qkv") && m.flag("attention-output-gate")) {
+    return m.refuse(*m.given("muon-no-split-qkv"),
+                    "Megatron's one matrix also has the rows of the output gate, no item here has",
+                    "leave out one of both");
+  }
   std::vector<int> items;
   if (m.flag("swiglu") || m.flag("quick-geglu")) items.push_back(word_node(m, "gate_up", false));
   if (m.flag("muon-no-split-qkv")) items.push_back(word_node(m, "qkv", false));

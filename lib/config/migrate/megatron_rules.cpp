@@ -100,6 +100,12 @@ void settle_megatron_window(Migration& m) {
   m.put("model.sliding_window", sides[0] + 1, "window-size and the query itself");
 }
 
+void refuse_fixed_sinks(Migration& m) {
+  if (m.text("softmax-type") != "off-by-one") return;
+  m.refuse("model.softmax_type", "--softmax-type off-by-one is not built",
+           "vanilla and learnable are", "not-built");
+}
+
 void settle_l2_norms(Migration& m) {
   if (m.given("qk-l2-norm") == nullptr || !m.flag("qk-l2-norm")) return;
   m.put("model.qk_layernorm", "true", "qk-l2-norm");
@@ -268,6 +274,7 @@ void settle_megatron(Migration& m) {
   }
   refuse_other_models(m);
   settle_rope_scaling(m);
+  refuse_fixed_sinks(m);
   settle_l2_norms(m);
   settle_linear_rope(m);
   settle_megatron_window(m);

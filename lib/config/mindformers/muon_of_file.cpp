@@ -72,11 +72,11 @@ void MuonOfFile::move(const std::string& from, const char* to) {
 
 void MuonOfFile::give(const char* to, const char* value) { file_.give(to, value, where_); }
 
-void MuonOfFile::move_betas(const std::string& from, const char* betas) {
+void MuonOfFile::move_betas(const std::string& from, const char* first, const char* second) {
   const YamlEntry* found = file_.edit.find(from);
   if (found == nullptr) {
-    give("optimizer.beta1", betas);
-    return give("optimizer.beta2", betas);
+    give("optimizer.beta1", first);
+    return give("optimizer.beta2", second);
   }
   const YamlEntry entry = *found;
   const YamlNode list = file_.edit.tree().node(entry.value);
@@ -108,9 +108,11 @@ void MuonOfFile::put_coefficients(const std::string& from) {
                         "write the triples as optimizer.muon.coefficients", entry.key_span);
   }
   const YamlEntry* steps = file_.edit.find("optimizer.muon.steps");
-  if (triples.size() > 1 && steps != nullptr) {
-    file_.ignore("optimizer.ns_steps", "ns_coefficients says how many steps there are",
-                 steps->key_span);
+  if (!is_triple(tree, entry.value) && steps != nullptr) {
+    if (file_.spellings.contains("optimizer.muon.steps")) {
+      file_.ignore("optimizer.ns_steps", "ns_coefficients says how many steps there are",
+                   steps->key_span);
+    }
     file_.edit.remove("optimizer.muon.steps");
   }
   file_.edit.put("optimizer.muon.coefficients", entry.key_span,
@@ -140,7 +142,7 @@ void MuonOfFile::take_mindformers() {
   move("optimizer.ns_steps", "optimizer.muon.steps");
   move("optimizer.matched_adamw_rms", "optimizer.muon.scale_factor");
   move("optimizer.adamw_eps", "optimizer.eps");
-  move_betas("optimizer.adamw_betas", "0.95");
+  move_betas("optimizer.adamw_betas", "0.95", "0.95");
   give("optimizer.muon.scale", "spectral");
   give("optimizer.muon.scale_factor", "0.2");
   give("optimizer.muon.ns_dtype", "bf16");
@@ -190,7 +192,8 @@ void MuonOfFile::take_llama_factory() {
   move("optim_config.nesterov", "optimizer.muon.nesterov");
   move("optim_config.ns_steps", "optimizer.muon.steps");
   move("optim_config.adamw_eps", "optimizer.eps");
-  move_betas("optim_config.adamw_betas", "0.95");
+  give("optimizer.weight_decay", "0.1");
+  move_betas("optim_config.adamw_betas", "0.9", "0.95");
   give("optimizer.muon.coefficients", "simple");
   give("optimizer.muon.ns_dtype", "bf16");
   if (edit.tree().node(edit.find(llama_factory)->value).entries.empty()) edit.remove(llama_factory);
@@ -215,7 +218,9 @@ void MuonOfFile::give_groups() {
     return tree.add_node(std::move(map));
   };
   std::vector<const char*> matrices;
-  if (edit.text("model.family") == "gpt2") matrices.push_back("embedding.position.weight");
+  if (!decays_all_ && edit.text("model.family") == "gpt2") {
+    matrices.push_back("embedding.position.weight");
+  }
   if (edit.has("moe.num_experts")) matrices.push_back("*.router.weight");
   if (edit.flag("moe.shared_expert_gate", false)) matrices.push_back("*.shared_gate.weight");
   std::vector<int> groups;

@@ -18,7 +18,7 @@ class MuonOfFile {
   void take_mindformers();
   void take_llama_factory();
   void move(const std::string& from, const char* to);
-  void move_betas(const std::string& from, const char* betas);
+  void move_betas(const std::string& from, const char* first, const char* second);
   void give(const char* to, const char* value);
   void put_coefficients(const std::string& from);
   void refuse_clipping();

@@ -161,7 +161,7 @@ void fields(Visitor& visit, Is<ModelConfig> auto& model) {
   visit(model.add_qkv_bias,
         field("add_qkv_bias", "Biases in the q, k and v projections").unset("add_bias_linear"));
   visit(model.qk_layernorm,
-        field("qk_layernorm", "RMSNorm on each head's q and k, before RoPE (llama)"));
+        field("qk_layernorm", "RMSNorm on q and k (llama); qk_layernorm_form says over what"));
   visit(model.norm_epsilon,
         field("norm_epsilon", "Added to the variance in norms").above(0).below(1));
   visit(model.use_rope, field("use_rope", "Queries and keys turn with their position (RoPE)")

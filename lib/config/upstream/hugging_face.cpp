@@ -223,7 +223,8 @@ std::string activation_of(const HuggingFaceJson& word) {
                                                            {"gelu_new", "gelu"},
                                                            {"gelu_fast", "gelu"},
                                                            {"relu2", "relu2"},
-                                                           {"quick_gelu", "quick_gelu"}};
+                                                           {"quick_gelu", "quick_gelu"},
+                                                           {"sigmoid", "sigmoid"}};
   for (const auto& [theirs, ours] : words) {
     if (word == theirs) return ours;
   }
@@ -237,7 +238,8 @@ void read_mlp(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   if (word.is_null()) word = std::string(family.activation);
   const std::string ours = activation_of(word);
   if (ours.empty()) {
-    reader.problem(key, "activations are built as silu, gelu_pytorch_tanh, relu2 and quick_gelu");
+    reader.problem(
+        key, "activations are built as silu, gelu_pytorch_tanh, relu2, quick_gelu and sigmoid");
   } else if (ours != "silu") {
     reader.give("activation", ours);
   }

@@ -290,7 +290,8 @@ constexpr HuggingFaceWrapper wrappers[] = {
     {"exaone4_5", "Exaone4_5_", "exaone4", false, false},
     {"gemma3", "Gemma3", "gemma3_text", true, false},
     {"llava", "Llava", "llama", false, true},
-    {"mistral3", "Mistral3", "mistral", true, false},
+    // Published files do not say it, and have a head of their own.
+    {"mistral3", "Mistral3", "mistral", false, true},
 };
 
 /// The row of that type, null without one.

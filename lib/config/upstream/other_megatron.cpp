@@ -34,7 +34,7 @@ constexpr OtherKey argument_rows[] = {
     {"q-lora-rank", "", {}, "such a model is not built"},
     {"mtp-num-layers", "", {}, "such a model is not built"},
     {"window-size", "model.sliding_window", "#other", "it does not count the query: 127,0 is 128"},
-    {"softmax-type", "model.softmax_type", "vanilla=vanilla|learnable=learnable|off-by-one="},
+    {"softmax-type", "model.softmax_type", "vanilla=vanilla|learnable=learnable"},
     {"apply-layernorm-1p", "model.zero_centered_norm"},
     {"rotary-interleaved", "model.rotary_interleaved"},
     {"apply-residual-connection-post-layernorm", "", {}, "such a model is not built"},

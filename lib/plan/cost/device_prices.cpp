@@ -128,19 +128,21 @@ class DevicePrices : public StagePrices {
     for (const CollectiveUse& use : rows_.communication) {
       if (in_optimizer(use)) seconds += wire(use);
     }
-    for (const MatrixWork* one : busiest_work(rows_)) seconds += matrix_steps(*one);
+    // Products of matrices have a type of their own.
+    const PriceList products(list_.machine(), plan_.mesh, plan_.matrix_products);
+    for (const MatrixWork* one : busiest_work(rows_)) seconds += matrix_steps(*one, products);
     return seconds;
   }
 
  private:
   /// All steps of the matrices of a work: three products each.
-  double matrix_steps(const MatrixWork& one) const {
+  static double matrix_steps(const MatrixWork& one, const PriceList& list) {
     const std::int64_t side = one.shorter();
     const std::int64_t longer = std::max(one.matrix_rows(), one.matrix_columns());
     const double flops = real(side) * real(side) * (4 * real(longer) + 2 * real(side));
     return one.cost / flops *
-           (list_.product({side, side, longer}) + list_.product({side, side, side}) +
-            list_.product({side, longer, side}));
+           (list.product({side, side, longer}) + list.product({side, side, side}) +
+            list.product({side, longer, side}));
   }
 
   /// Of the bytes of calls that are planned for the most rows: those if experts are chosen equally

@@ -183,7 +183,9 @@ LeastNeeds least_needs(const Plan& draft, const Config& config, const Machine& m
   std::vector<double> repeats(draft.stages.size(), 0.0);
   for (int stage = 0; stage < draft.map.stages; ++stage) {
     if (!limit) {
-      needs.bytes = std::max(needs.bytes, at(draft.stages, stage).memory.device());
+      const std::int64_t bytes = at(draft.stages, stage).memory.device();
+      if (bytes > needs.bytes) needs.stage = stage;
+      needs.bytes = std::max(needs.bytes, bytes);
       continue;
     }
     StageNeeds one(draft, stage, config.recompute, *at(prices, stage));

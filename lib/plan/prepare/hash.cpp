@@ -132,11 +132,13 @@ void add_forms(Digest& digest, const ModelShape& m) {
   add("logit_cap", m.logit_cap, 0.0);
   add("softmax_scale", m.softmax_scale, default_softmax_scale(m.head_dim));
   add("attention_cap", m.attention_cap, 0.0);
-  for (const LayerKind& kind : m.kinds) {
-    add("window", kind.limits.window, std::int64_t{0});
-    add("chunk", kind.limits.chunk, std::int64_t{0});
-    add("temperature", kind.temperature, -1);
-    add("sinks", kind.sinks, false);
+  for (std::size_t i = 0; i < m.kinds.size(); ++i) {
+    const LayerKind& kind = m.kinds[i];
+    const std::string of = i == 0 ? "" : std::to_string(i);  // which kind: the usual is not added
+    add(of + "window", kind.limits.window, std::int64_t{0});
+    add(of + "chunk", kind.limits.chunk, std::int64_t{0});
+    add(of + "temperature", kind.temperature, -1);
+    add(of + "sinks", kind.sinks, false);
   }
   for (const TemperatureConfig& one : m.temperatures) digest.add(one.beta, one.floor, one.add);
   add("output_gate", m.output_gate, false);

@@ -45,9 +45,9 @@ class PriceList {
   ///   v 2 a b processors (inner / s + half) / (peak reached quality sustained)
   /// with v = wave ceil(w) + (1 - wave) max(w, 1); s > 1 adds (4 s + 4) bytes of each element. Not
   /// less than what its operands take to be read and written; then the launch. Where the device has
-  /// a table, a product of it takes its time, and others that of the formula as much longer as the
-  /// nearest of the table, the less the further it is: not at all from a distance of 2 on, the sum
-  /// of |log| of the three extents.
+  /// a table, a product of it takes its time / sustained, and others that of the formula as much
+  /// longer as the nearest of the table, the less the further it is: not at all from a distance of
+  /// 2 on, the sum of |log| of the three extents.
   double product(const PricedProduct& one) const;
   /// By the kernel of the software, or where it is "scores" as two products and what is read and
   /// written of each score.

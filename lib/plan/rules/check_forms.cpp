@@ -178,7 +178,9 @@ void check_temperature(const ModelConfig& model, Check& check) {
 
 void check_norms(const ModelConfig& model, Check& check) {
   const char* reason = "qk_layernorm is false";
-  if (model.qk_layernorm) return;
+  const bool some = std::ranges::any_of(
+      model.layers, [](const LayerEntry& entry) { return entry.qk_layernorm.value_or(false); });
+  if (model.qk_layernorm || some) return;
   check.no_effect("model.qk_layernorm_form", model.qk_layernorm_form != QkNormForm::head, reason);
   check.no_effect("model.qk_layernorm_after_rope", model.qk_layernorm_after_rope.has_value(),
                   reason);

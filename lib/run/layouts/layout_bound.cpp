@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "plan/cost/communication.h"
 #include "plan/cost/device_prices.h"
@@ -26,7 +27,9 @@ double highest_rate(const Machine& machine, DType type) {
     share = std::max(share, kernel.forward * std::max(1.0, kernel.backward) *
                                 std::max(1.0, machine.software.attention_speed));
   }
-  return products.peak * share * device.sustained;
+  double least_beside = 1;  // of the device's own table beside the formula
+  for (const ProductTime& one : products.table) least_beside = std::min(least_beside, one.beside);
+  return products.peak * share * device.sustained / least_beside;
 }
 
 // A few parameters, those of norms, may take less memory than others.
@@ -124,7 +127,8 @@ LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
   const double sums = layers * layer.sums * (layout.optimizer_level > 1 ? batches : 1);
   // Where a block is freed after use, F and B have gathered it, but passes that follow each other
   // may share it.
-  const double gathers = layers * layer.gathers / (layout.optimizer_level > 2 ? 2 : 1);
+  const bool freed = layout.optimizer_level > 2 || !free_.optimizer;
+  const double gathers = layers * layer.gathers / (freed ? 2 : 1);
   const UnitTimes& times = units_of(layout)->times;
   const double work =
       batches * layers * sum_of(times.forward.layer, times.input.layer, times.weight.layer);
@@ -132,9 +136,9 @@ LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
   const double slowed =
       machine_.device.contention * std::min(beside, work) + machine_.software.sums_rest * beside;
   const double least = std::max({ideal_, of_stages(layout), beside}) + slowed;
-  return {
-      least * apart_ + machine_.software.fixed,
-      std::max(state_bytes(layout), static_cast<std::int64_t>(most_alike * layers * layer.bytes))};
+  const bool on_host = search_.config.offload.enable;
+  const auto bytes = static_cast<std::int64_t>(on_host ? 0 : most_alike * layers * layer.bytes);
+  return {least * apart_ + machine_.software.fixed, std::max(state_bytes(layout), bytes)};
 }
 
 const std::optional<LayoutBound::Shares>& LayoutBound::layer_shares(const RankLayout& layout) {
@@ -200,7 +204,9 @@ std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alon
   const StagePlan& stage = plan.stages.front();
   const auto prices = device_prices(plan, price_list(plan, machine));
   Shares shares;
-  shares.bytes = bytes_of_layer(stage, *units_of(alone), alone.optimizer_level);
+  // A level that the file gives is not in the layout: then only what every level holds counts.
+  const int level = free_.optimizer ? alone.optimizer_level : 3;
+  shares.bytes = bytes_of_layer(stage, *units_of(alone), level);
   for (const CollectiveUse& use : stage.communication) {
     if (in_optimizer(use)) continue;
     const double wire = prices.front()->wire(use);
@@ -212,7 +218,7 @@ std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alon
 
 std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
   const Units* units = alike_ ? units_of(layout) : nullptr;
-  if (units == nullptr) return 0;
+  if (units == nullptr || search_.config.offload.enable) return 0;
   const std::int64_t layers = search_.config.model.num_layers;
   const auto stages = static_cast<double>(layout.stages);
   double elements = units->layer * static_cast<double>(layers) / stages;
@@ -265,11 +271,19 @@ const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   }
   const double each = 1 / static_cast<double>(std::max<std::int64_t>(1, stage.flat.length));
   const MemoryEstimate& memory = stage.memory;
+  // Of the parameter that keeps least: groups differ, and what a round of matrices needs beside
+  // does not grow with the layers.
+  std::int64_t kept = std::numeric_limits<std::int64_t>::max();
+  for (const ParamSpec& one : stage.parameters) {
+    std::int64_t bytes = 0;
+    for (const DType type : optimizer_values(one.update, config.optimizer)) bytes += size_of(type);
+    kept = std::min(kept, bytes);
+  }
   // Masters apart from the weights lie with the optimizer's values.
   units->weight = static_cast<double>(size_of(plan.compute));
   units->gradient = static_cast<double>(memory.gradients) * each;
   units->optimizer =
-      static_cast<double>(memory.optimizer + memory.parameters) * each - units->weight;
+      static_cast<double>(kept) + static_cast<double>(memory.parameters) * each - units->weight;
   return &*units;
 }
 

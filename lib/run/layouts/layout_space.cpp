@@ -119,7 +119,8 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources) {
   free.chunks = is_free("parallel.virtual_pipeline_stages");
   free.micro_batch = is_free("train.micro_batch_size") && !config.train.micro_batch_num;
   free.optimizer = is_free("parallel.parallel_optimizer.enable") &&
-                   is_free("parallel.parallel_optimizer.optimizer_level");
+                   is_free("parallel.parallel_optimizer.optimizer_level") &&
+                   is_free("parallel.parallel_optimizer.gradient_accumulation_shard");
   free.recompute = is_free("recompute.enable");
   free.cut = std::ranges::all_of(
       std::to_array({"first_stage_layers", "last_stage_layers", "account_for_embedding",

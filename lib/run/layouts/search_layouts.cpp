@@ -18,6 +18,10 @@ namespace trainctl {
 
 namespace {
 
+/// Why a layout is refused, where no rule says it.
+constexpr const char* out_of_memory = "memory";
+constexpr const char* failed = "internal";
+
 enum class Step { bounded, sized, drafted, planned };
 
 /// A layout on its way; its bound grows with each step.
@@ -98,7 +102,7 @@ class Search {
   }
 
   Outcome memory_outcome(const std::string& what, std::int64_t lacking) const {
-    return {.code = "memory",
+    return {.code = out_of_memory,
             .message = what + format_bytes(limit() + lacking) + " per rank, " +
                        format_bytes(lacking) + " more than the limit",
             .lacking = lacking};
@@ -108,7 +112,7 @@ class Search {
     try {
       return open.step == Step::sized ? draft(open.found) : plan(open.found);
     } catch (const Error& error) {
-      return {.code = "internal", .message = error.what()};
+      return {.code = failed, .message = error.what()};
     }
   }
 
@@ -127,14 +131,15 @@ class Search {
     Diagnostics found;
     const Plan draft = prepare_draft(config, search_.sources, search_.site, found);
     if (refused(found, outcome)) return outcome;
+    // What lies on the host is not counted by the needs of a stage.
+    const bool counts = free_.recompute && !search_.config.offload.enable;
     const std::optional<std::int64_t> limit_of_forms =
-        free_.recompute ? std::optional(limit()) : std::nullopt;
+        counts ? std::optional(limit()) : std::nullopt;
     const LeastNeeds needs = least_needs(draft, config, machine_, limit_of_forms);
     outcome.seconds = needs.seconds;
     outcome.bytes = needs.bytes;
     outcome.repeats = needs.repeats;
-    outcome.lacking =
-        free_.recompute ? needs.lacking : std::max<std::int64_t>(0, needs.bytes - limit());
+    outcome.lacking = counts ? needs.lacking : std::max<std::int64_t>(0, needs.bytes - limit());
     if (outcome.lacking == 0) return outcome;
     return memory_outcome("stage " + std::to_string(needs.stage) + " needs at least ",
                           outcome.lacking);
