@@ -57,8 +57,8 @@ void norm_forward(const OpContext& context, const NormForward& args) {
   check(is_weight(args.kind, args.weight, hidden) && is_of_layer(args.kind, args.bias, hidden), op,
         args.kind == NormKind::layer_norm
             ? "weight and bias must be fp32 vectors with one element per column of x"
-            : "weight must be absent or an fp32 vector with one element per column of x, and bias "
-              "absent",
+            : "weight must be an fp32 vector with one element per column of x or absent, and "
+              "bias absent",
         {{"x", args.x}, {"weight", args.weight}, {"bias", args.bias}});
   check_statistics(op, args.kind, args.x, args.mean, args.rstd);
   check_sums(op, args.kind, args.x, args.sums, args.features);
@@ -80,8 +80,8 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
             is_of_layer(args.kind, args.dbias, hidden),
         op,
         layer ? "weight, dweight and dbias must be fp32 vectors with one element per column of x"
-              : "weight and dweight must both be absent or fp32 vectors with one element per "
-                "column of x, and dbias absent",
+              : "weight and dweight must be fp32 vectors with one element per column of x or both "
+                "absent, and dbias absent",
         {{"x", args.x}, {"weight", args.weight}, {"dweight", args.dweight}, {"dbias", args.dbias}});
   check_statistics(op, args.kind, args.x, args.mean, args.rstd);
   check_sums(op, args.kind, args.x, args.sums, args.features);
