@@ -178,7 +178,8 @@ TEST_CASE("from equal gradients muon makes the same bits in every setup", "[thre
   for (const Model& model : models) {
     const Options options = with(muon, model.options);
     const Tensors alone = after_steps({}, options, 2);
-    for (const Setup& setup : model.layouts) {
+    for (std::size_t i = 0; i < model.layouts.size(); i += brief() ? 3 : 1) {
+      const Setup& setup = model.layouts[i];
       CAPTURE(model.options, setup.ranks, setup.options);
       const Tensors found = after_steps(setup, options, 2);
       CHECK(found.size() == alone.size());
@@ -212,7 +213,8 @@ TEST_CASE("from equal gradients muon makes the same bits in the layouts of verif
     CAPTURE(names);
     for (const std::string& name : model.names) CHECK(names.find(name) != std::string::npos);
     const Tensors alone = after_equal_steps({.options = options, .steps = 1});
-    for (const LayoutChoice& choice : selection.layouts) {
+    for (std::size_t i = 0; i < selection.layouts.size(); i += brief() ? 3 : 1) {
+      const LayoutChoice& choice = selection.layouts[i];
       CAPTURE(choice.name());
       const Tensors found = after_equal_steps(
           {.options = options,
