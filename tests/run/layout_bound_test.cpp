@@ -6,6 +6,7 @@
 #include "plan/cost/least_needs.h"
 #include "run/layouts/layout_bound.h"
 #include "run/prepare.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -120,13 +121,14 @@ TEST_CASE("no bound is above what a plan of the layout needs, and most are close
     std::vector<RankLayout> space = layouts_of(read.config, free, search.site.world_size);
     std::ranges::shuffle(space, random);
     INFO(text);
-    constexpr std::size_t drawn = 16;
+    const std::size_t drawn = brief() ? 2 : 16;
     for (std::size_t i = 0; i < std::min(drawn, space.size()); ++i) {
       const double share = std::uniform_real_distribution(0.5, 1.0)(random);
       compare(search, space[i], share, bound, closeness);
     }
   }
   INFO(closeness.near << " of " << closeness.all);
+  if (brief()) return;
   CHECK(closeness.all >= 15);
   CHECK(3 * closeness.near >= 2 * closeness.all);
 }
