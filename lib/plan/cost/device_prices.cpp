@@ -128,9 +128,11 @@ class DevicePrices : public StagePrices {
     for (const CollectiveUse& use : rows_.communication) {
       if (in_optimizer(use)) seconds += wire(use);
     }
+    const auto work = busiest_work(rows_);
+    if (work.empty()) return seconds;
     // Products of matrices have a type of their own.
     const PriceList products(list_.machine(), plan_.mesh, plan_.matrix_products);
-    for (const MatrixWork* one : busiest_work(rows_)) seconds += matrix_steps(*one, products);
+    for (const MatrixWork* one : work) seconds += matrix_steps(*one, products);
     return seconds;
   }
 
