@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <ostream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
@@ -19,22 +20,73 @@
 
 namespace trainctl {
 
-BenchSetup read_bench_setup(const BenchRequest& request, int ranks_here) {
+namespace {
+
+ReadResult read_for_bench(const BenchRequest& request) {
   ReadResult read = read_config(request.config, request.set_options);
-  read.config.parallel = for_one_rank(read.config.parallel);
   read.config.train.rampup_batch_size.reset();  // the full batch is timed
+  return read;
+}
+
+BenchSetup setup_of(ReadResult read, const Site& site) {
   BenchSetup setup;
-  const DeviceKind device = device_here(read.config.parallel, 1).device;
-  setup.plan = prepare(read,
-                       {.world_size = 1,
-                        .ranks_per_host = 1,
-                        .cores_per_host = std::max(1, usable_cores() / ranks_here),
-                        .device = device,
-                        .cudnn = cudnn_here(read.config.parallel.attention_backend, device).taken},
-                       Purpose::bench);
+  setup.plan = prepare(read, site, Purpose::bench);
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   setup.config = read.config;
   return setup;
+}
+
+/// What a run of these ranks finds out about its machines, and whether each has its device.
+struct WorldSite {
+  DeviceChoice device;
+  Site site;
+};
+WorldSite site_of(const ParallelConfig& asked, const World& world, Group& everyone) {
+  const DeviceChoice device = agree_on_device(asked, world, everyone);
+  const bool cudnn = agree_on_cudnn(asked, device, world, everyone).taken;
+  return {.device = device,
+          .site = {.world_size = world.size(),
+                   .ranks_per_host = world.local_size(),
+                   .cores_per_host = agree_on_cores(world, everyone),
+                   .ranks_are_threads = world.in_one_process(),
+                   .device = device.device,
+                   .cudnn = cudnn}};
+}
+
+}  // namespace
+
+BenchSetup read_bench_setup(const BenchRequest& request) {
+  ReadResult read = read_for_bench(request);
+  read.config.parallel = for_one_rank(read.config.parallel);
+  const DeviceKind device = device_here(read.config.parallel, 1).device;
+  const bool cudnn = cudnn_here(read.config.parallel.attention_backend, device).taken;
+  return setup_of(std::move(read), {.world_size = 1,
+                                    .ranks_per_host = 1,
+                                    .cores_per_host = usable_cores(),
+                                    .device = device,
+                                    .cudnn = cudnn});
+}
+
+BenchSetup read_bench_setup(const BenchRequest& request, World& world) {
+  if (world.size() == 1) return read_bench_setup(request);
+  ReadResult read = read_for_bench(request);
+  const std::unique_ptr<Group> everyone = world.everyone("machines of the benchmark");
+  Site site = site_of(read.config.parallel, world, *everyone).site;
+  read.config.parallel = for_one_rank(read.config.parallel);
+  site.world_size = site.ranks_per_host = 1;
+  site.cores_per_host = std::max<std::int64_t>(1, site.cores_per_host / world.local_size());
+  return setup_of(std::move(read), site);
+}
+
+BenchSetup read_world_setup(const BenchRequest& request, World& world) {
+  ReadResult read = read_for_bench(request);
+  const std::unique_ptr<Group> everyone = world.everyone("machines of the step");
+  auto [device, site] = site_of(read.config.parallel, world, *everyone);
+  BenchSetup setup = setup_of(read, site);
+  require(device.usable, ExitCode::unavailable, "parallel.device cuda: " + device.why);
+  if (refusal_of_cudnn(setup.plan, world, *everyone).empty()) return setup;
+  site.cudnn = false;
+  return setup_of(std::move(read), site);
 }
 
 std::string open_bench_device(const Plan& plan) {

@@ -21,9 +21,15 @@ struct BenchSetup {
   Plan plan;
 };
 
-/// Reads the config for a world of one rank, which shares this host's cores with so many others.
-/// Throws Error{config} with the rendered diagnostics.
-BenchSetup read_bench_setup(const BenchRequest& request, int ranks_here = 1);
+/// Reads the config for one rank alone. Throws Error{config} with the rendered diagnostics.
+BenchSetup read_bench_setup(const BenchRequest& request);
+/// The same for each rank of `world`, with its share of the cores of its host. Collective.
+BenchSetup read_bench_setup(const BenchRequest& request, World& world);
+
+/// Reads the config for all ranks of `world`, with the cores, device and attention that a run of
+/// them agrees on (run/agreement.h). Collective. Throws as read_bench_setup, on all ranks alike,
+/// and Error{unavailable} where a rank lacks the device that the config asks for.
+BenchSetup read_world_setup(const BenchRequest& request, World& world);
 
 /// Selects the device of the plan for this thread. Its name and number of threads or
 /// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.

@@ -3,39 +3,15 @@
 #include "base/error.h"
 #include "bench/bench_setup.h"
 #include "bench/figures.h"
-#include "config/read/read.h"
-#include "plan/cost/device_prices.h"
-#include "plan/rules/resolve.h"
-#include "run/agreement.h"
-#include "run/preflight/machine.h"
-#include "run/prepare.h"
+#include "plan/cost/step_time.h"
 
 namespace trainctl {
 
 namespace {
 
-BenchSetup setup_on(const World& world, const BenchRequest& request) {
-  if (world.size() == 1) return read_bench_setup(request);
-  ReadResult read = read_config(request.config, request.set_options);
-  read.config.train.rampup_batch_size.reset();  // the full batch is timed
-  BenchSetup setup;
-  setup.plan = prepare(read,
-                       {.world_size = world.size(),
-                        .ranks_per_host = world.local_size(),
-                        .cores_per_host = usable_cores(),
-                        .ranks_are_threads = world.in_one_process(),
-                        .device = device_here(read.config.parallel, world.local_size()).device},
-                       Purpose::bench);
-  require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
-  setup.config = read.config;
-  return setup;
-}
-
 std::vector<Ledger> ledgers_of(const BenchSetup& setup) {
   const Plan& plan = setup.plan;
-  if (const auto machine = machine_of(setup.config.cluster, plan.mesh.world_size())) {
-    return estimate_ledgers(plan, device_prices(plan, price_list(plan, *machine)));
-  }
+  if (setup.config.cluster.device) return estimate_ledgers(plan, setup.config.cluster);
   const auto rates = given_rates(setup.config.cluster);
   require(rates.has_value() && plan.time.has_value(), ExitCode::usage,
           "--measure compares the prices of section cluster, which the file does not have: set "
@@ -46,7 +22,8 @@ std::vector<Ledger> ledgers_of(const BenchSetup& setup) {
 }  // namespace
 
 PlannedStep measure_planned_step(World& world, const BenchRequest& request) {
-  const BenchSetup setup = setup_on(world, request);
+  const BenchSetup setup =
+      world.size() == 1 ? read_bench_setup(request) : read_world_setup(request, world);
   const Plan& plan = setup.plan;
   PlannedStep found;
   found.ledgers = ledgers_of(setup);

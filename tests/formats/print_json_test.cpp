@@ -109,8 +109,14 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   priced.precision.compute = ComputeType::bf16;
   priced.cluster.price_per_hour = 2;
   const Plan priced_plan = plan_of(priced, 8);
-  seen["time"].merge(
-      keys_of(Json::parse(print_json({.plan = priced_plan, .config = &priced}))["time"]));
+  const Json time = Json::parse(print_json({.plan = priced_plan, .config = &priced}))["time"];
+  seen["time"].merge(keys_of(time));
+  seen["ledger"] = keys_of_rows(time["ledger"]);
+  CHECK(time["ledger"].size() == priced_plan.stages.size());
+  double spent = 0;
+  for (const auto& [key, seconds] : time["ledger"][0].items()) spent += seconds.get<double>();
+  CHECK(spent > 0.8 * time["step_seconds"].get<double>());
+  CHECK(spent < time["step_seconds"].get<double>());
   for (const char* name : {"stages", "parameters", "buckets", "activations", "memory",
                            "recompute_layers", "recompute_forms", "communication", "ramp", "rates",
                            "lr", "memory_models", "optimizer_groups", "matrices"}) {

@@ -278,6 +278,45 @@ TEST_CASE("the ledger of a device adds up to its play") {
   }
 }
 
+TEST_CASE("a step grows by contention with the work beside sums, by jitter and by fixed seconds") {
+  Config config = config_on("h100-sxm");
+  config.train.global_batch_size = 16;
+  config.train.micro_batch_size = 1;
+  const Plan plan = plan_of(config, 8);
+  Machine machine = machine_on(config, 8);
+  SoftwareFigures& software = machine.software;
+  software.sums_rest = software.jitter = software.fixed = 0;
+  const auto grown = [&](double contention) {
+    const auto step = [&](double share) {
+      machine.device.contention = share;
+      return estimate_time(plan, machine, {}).step();
+    };
+    return step(contention) - step(0);
+  };
+  const auto prices = [&] { return device_prices(plan, price_list(plan, machine)); };
+  double sums = 0;
+  for (const CollectiveUse& use : plan.stages[0].communication) {
+    if (use.purpose == TrafficPurpose::gradients) sums += prices()[0]->wire(use);
+  }
+  CHECK(grown(0.5) == Approx(0.5 * sums));
+  // Sums that take longer than all work are beside that work alone.
+  machine.levels[0].bandwidth /= 1000;
+  const Ledger ledger = estimate_ledgers(plan, prices()).front();
+  CHECK(grown(0.5) == Approx(0.5 * (ledger.products + ledger.kernels)));
+  machine.device.contention = 0;
+  const auto step = [&] { return estimate_time(plan, machine, {}).step(); };
+  double calm = step();
+  software.jitter = 0.01;
+  CHECK(step() == Approx(calm));  // one host
+  software.jitter = 0;
+  machine.levels[0].ranks = 2;
+  calm = step();
+  software.jitter = 0.01;
+  CHECK(step() == Approx(1.02 * calm));  // four, which are two doublings
+  software.fixed = 3;
+  CHECK(step() == Approx(1.02 * calm + 3));
+}
+
 TEST_CASE("figures of a type that a file lacks are guessed from those of the other") {
   const Config bf16 = config_on("h100-sxm");
   const DeviceFigures device = machine_on(bf16, 1).device;

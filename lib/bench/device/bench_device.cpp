@@ -333,7 +333,7 @@ void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
 void measure_on(World& world, const BenchRequest& request, const DeviceBench& given,
                 std::ostream& out) {
   set_log_rank(world.rank(), world.size());
-  const BenchSetup setup = read_bench_setup(request, world.local_size());
+  const BenchSetup setup = read_bench_setup(request, world);
   const Plan& plan = setup.plan;
   const bool cuda = plan.device == DeviceKind::cuda;
   const bool tells = world.rank() == 0;

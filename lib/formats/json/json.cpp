@@ -3,6 +3,7 @@
 #include "formats/print/ramp_rows.h"
 #include "formats/print/text.h"
 #include "plan/cost/kind_costs.h"
+#include "plan/cost/ledger.h"
 #include "plan/model/form.h"
 
 #include "config/schema/words.h"
@@ -135,8 +136,19 @@ void write_device_time(JsonText& json, const DeviceTime& time) {
   write_optional(json, "cost", time.cost);
 }
 
+void write_ledgers(JsonText& json, const std::vector<Ledger>& ledgers) {
+  json.key("ledger").open_array();
+  for (const Ledger& ledger : ledgers) {
+    json.open_object();
+    for (const LedgerEntry& entry : ledger_entries) json.member(entry.key, ledger.*entry.seconds);
+    json.close();
+  }
+  json.close();
+}
+
 /// Null where the config has no rates to take it from.
-void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
+void write_time(JsonText& json, const PrintInput& input) {
+  const std::optional<TimeEstimate>& time = input.plan.time;
   json.key("time");
   if (!time) return json.json("null");
   json.open_object(one_line);
@@ -146,7 +158,12 @@ void write_time(JsonText& json, const std::optional<TimeEstimate>& time) {
   json.member("hidden_seconds", time->hidden);
   json.member("optimizer_seconds", time->optimizer);
   json.member("bubble_fraction", time->bubble_fraction);
-  if (time->on_device) write_device_time(json, *time->on_device);
+  if (time->on_device) {
+    write_device_time(json, *time->on_device);
+    if (input.config != nullptr) {
+      write_ledgers(json, estimate_ledgers(input.plan, input.config->cluster));
+    }
+  }
   json.close();
 }
 
@@ -227,7 +244,7 @@ std::string print_json(const PrintInput& input) {
   write_recompute_forms(json, input);
   write_communication(json, plan);
   write_flops(json, plan.flops);
-  write_time(json, plan.time);
+  write_time(json, input);
   json.key("steps").json(plan.steps > 0 ? std::to_string(plan.steps) : "null");
   write_ramp(json, plan);
   json.key("rates");

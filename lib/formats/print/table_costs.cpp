@@ -7,7 +7,6 @@
 #include "formats/print/memory_models.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
-#include "plan/cost/device_prices.h"
 #include "plan/cost/ledger.h"
 
 namespace trainctl {
@@ -233,11 +232,8 @@ std::string run_lines(const DeviceTime& time) {
 /// The kinds of seconds of a rank, on average over the stages, largest first: those of at least a
 /// hundredth of the step.
 std::string kinds_line(const Plan& plan, const Config& config) {
-  const auto machine = machine_of(config.cluster, plan.mesh.world_size());
-  if (!machine) return "";
   Ledger sum;
-  for (const Ledger& one :
-       estimate_ledgers(plan, device_prices(plan, price_list(plan, *machine)))) {
+  for (const Ledger& one : estimate_ledgers(plan, config.cluster)) {
     for (const LedgerEntry& entry : ledger_entries) sum.*entry.seconds += one.*entry.seconds;
   }
   auto kinds = ledger_entries;

@@ -4,6 +4,7 @@
 
 #include "base/at.h"
 #include "plan/cost/communication.h"
+#include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
@@ -108,6 +109,12 @@ std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& li
     ledger.optimizer = prices.optimizer();
   }
   return ledgers;
+}
+
+std::vector<Ledger> estimate_ledgers(const Plan& plan, const ClusterConfig& cluster) {
+  const auto machine = machine_of(cluster, plan.mesh.world_size());
+  if (!machine) return {};
+  return estimate_ledgers(plan, device_prices(plan, price_list(plan, *machine)));
 }
 
 }  // namespace trainctl

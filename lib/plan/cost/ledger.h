@@ -47,5 +47,7 @@ inline constexpr std::array<LedgerEntry, 10> ledger_entries{{
 /// the same rows if messages took no time; p2p: what they add to it.
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates);
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& prices);
+/// By the prices of the device of section cluster; empty where it names none.
+std::vector<Ledger> estimate_ledgers(const Plan& plan, const ClusterConfig& cluster);
 
 }  // namespace trainctl
