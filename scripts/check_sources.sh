@@ -1,19 +1,42 @@
 #!/usr/bin/env bash
 # Compiles each source of lib and apps alone, as the preset debug does but without code: finds headers that a file
 # does not include itself, and shadowed names (-Wshadow), both of which the other presets, which compile the files
-# of a library together, do not see. usage: check_sources.sh [REGEX of paths, default all]
+# of a library together, do not see.
+#   scripts/check_sources.sh           all sources
+#   scripts/check_sources.sh REGEX     those whose path matches
+#   scripts/check_sources.sh --recent  those that commits of the last six hours up to the last commit changed, and the
+#                                      sources of headers that changed; all where git does not know so far back
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-pattern=${1:-.}
 build=build/sources
 mkdir -p "$build"
+
+# A regular expression of the paths that changed in the six hours up to the last commit, without their endings.
+recent() {
+  local last since paths
+  last=$(git log -1 --format=%ct 2>/dev/null) || { echo .; return; }
+  since=$((last - 6 * 3600))
+  # A clone that is cut off within these hours does not know all that changed in them.
+  if [ "$(git rev-parse --is-shallow-repository)" = true ]; then echo .; return; fi
+  paths=$(git log --since="@$since" --name-only --format= -- lib apps |
+    sed -nE 's/^(.*)\.(cpp|h)$/\1/p' | sort -u | sed 's/[.+]/\\&/g' | paste -sd '|')
+  echo "/(${paths:-none})\.cpp$"
+}
+
+case ${1:-} in
+  --recent) pattern=$(recent) ;;
+  *) pattern=${1:-.} ;;
+esac
 cmake --preset debug -B "$build" -DTRAINCTL_CUDA=OFF -DTRAINCTL_CCACHE= >"$build/configure.log" ||
   { cat "$build/configure.log"; exit 1; }
 cmake --build "$build" --target trainctl_strategy_proto >"$build/generate.log" || { cat "$build/generate.log"; exit 1; }
 mapfile -t commands < <(sed -n 's/^  "command": "\(.*\)",$/\1/p' "$build/compile_commands.json" | sed 's/\\\(.\)/\1/g' |
-  grep -E -- "-c $PWD/(lib|apps)/" | grep -E -- "-c $PWD/[^ ]*($pattern)")
+  grep -E -- "-c $PWD/(lib|apps)/" | awk -v pattern="$pattern" '$NF ~ pattern')
 echo "check_sources: ${#commands[@]} files"
-[ ${#commands[@]} -gt 0 ] || exit 1
+if [ ${#commands[@]} -eq 0 ]; then
+  [ "${1:-}" = --recent ]
+  exit
+fi
 start=$SECONDS
 # Each line: the compiler and its flags, then -o OBJECT -c SOURCE.
 printf '%s\n' "${commands[@]}" | sed -E 's/ -o [^ ]+ -c / -fsyntax-only /' |
