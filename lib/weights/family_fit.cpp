@@ -9,6 +9,11 @@ namespace trainctl {
 
 namespace {
 
+/// Whether frequencies of this type depend on the context that they were made for.
+bool has_original_context(RopeType type) {
+  return type == RopeType::llama3 || type == RopeType::yarn || type == RopeType::longrope;
+}
+
 class Comparison {
  public:
   Comparison(const ModelShape& model, const HuggingFaceFamily& family)
@@ -88,13 +93,30 @@ class Comparison {
                std::string(word_of(family_.norm_placement)) + ")");
   }
 
-  /// No family of today has these.
   void compare_attention() {
-    const auto none = [&](const auto& has) { return std::ranges::none_of(model_.kinds, has); };
-    unless(none([](const LayerKind& kind) { return kind.temperature >= 0; }),
-           "has queries that do not grow with their position");
-    unless(none([](const LayerKind& kind) { return kind.sinks; }), "has no sinks in its softmax");
+    unless(
+        std::ranges::all_of(model_.kinds,
+                            [&](const LayerKind& kind) { return kind.sinks == family_.sinks; }),
+        family_.sinks ? "has a sink in the softmax of each head" : "has no sinks in its softmax");
+    compare_temperature();
     unless(!model_.output_gate, "has no output gate of attention");
+  }
+
+  void compare_temperature() {
+    if (model_.temperatures.empty()) return;
+    if (family_.temperature.empty()) {
+      return unless(false, "has queries that do not grow with their position");
+    }
+    const TemperatureConfig& form = model_.temperatures.front();
+    const bool alike = std::ranges::all_of(
+        model_.kinds, [](const LayerKind& kind) { return kind.temperature == 0; });
+    unless(alike, "has queries that grow alike in all layers");
+    unless(form.add == 0, "has queries that grow with their position, to which it adds nothing");
+    const double floor =
+        model_.ropes.empty() || !has_original_context(model_.ropes.front().type)
+            ? std::floor(form.floor)
+            : static_cast<double>(model_.ropes.front().scaling.original_max_position_embeddings);
+    unless(form.floor == floor, "has queries whose floor is RoPE's original context");
   }
 
   void compare_windows() {
@@ -127,6 +149,14 @@ class Comparison {
     });
   }
 
+  /// All are one apart from their bases.
+  bool ropes_differ_in_bases() const {
+    return std::ranges::all_of(model_.ropes, [&](RopeForm rope) {
+      rope.base = model_.ropes.front().base;
+      return rope == model_.ropes.front();
+    });
+  }
+
   void compare_rope() {
     const bool everywhere =
         std::ranges::all_of(model_.kinds, [](const LayerKind& kind) { return kind.rope >= 0; });
@@ -137,9 +167,12 @@ class Comparison {
     if (family_.turns_with_window) {
       unless(windows ? as_window : everywhere, "has RoPE in the layers with a window");
     } else {
-      unless(everywhere || family_.no_rope_layer_interval > 0, "has RoPE in every layer");
+      unless(everywhere || family_.no_rope_layer_interval > 0 || family_.theta_of_each_layer,
+             "has RoPE in every layer");
     }
-    if (family_.scales_full_rope_only) {
+    if (family_.theta_of_each_layer) {
+      unless(ropes_differ_in_bases(), "has RoPE that differs between layers only in its base");
+    } else if (family_.scales_full_rope_only) {
       unless(ropes_go_with_windows(), "has RoPE that differs between windows and full attention");
     } else {
       unless(model_.ropes.size() <= 1, "has the same RoPE in all layers");

@@ -129,10 +129,33 @@ void add_ropes_by_type(const ModelShape& model, Json& config) {
   config["rope_parameters"] = all;
 }
 
+/// Queries that grow from the original context on, which RoPE of some types gives already.
+void add_temperature(const ModelShape& model, Json& parameters) {
+  const int number = model.kind(0).temperature;
+  const TemperatureConfig form =
+      number < 0 ? TemperatureConfig{} : model.temperatures[static_cast<std::size_t>(number)];
+  const char* original = "original_max_position_embeddings";
+  parameters["llama_4_scaling_beta"] = form.beta;
+  if (parameters.contains(original)) return;
+  parameters[original] = number < 0 ? model.positions : static_cast<std::int64_t>(form.floor);
+}
+
+/// Of each layer its base of RoPE, 0 without.
+void add_thetas(const ModelShape& model, Json& config) {
+  Json thetas = Json::array();
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const int rope = model.kind(i).rope;
+    thetas.push_back(rope < 0 ? 0.0 : model.ropes[static_cast<std::size_t>(rope)].base);
+  }
+  config["layer_rope_theta"] = thetas;
+}
+
 /// RoPE as versions before 5 read it, and as later ones do.
 void add_rope(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
   const RopeForm rope = model.ropes.empty() ? RopeForm{} : model.ropes.front();
   Json parameters = rope_parameters(rope);
+  if (!family.temperature.empty()) add_temperature(model, parameters);
+  if (family.theta_of_each_layer) add_thetas(model, config);
   config["rope_theta"] = rope.base;
   config["rope_scaling"] = parameters.size() > 1 ? parameters : Json(nullptr);
   if (parameters.contains("original_max_position_embeddings") && rope.type == RopeType::longrope) {

@@ -210,6 +210,7 @@ void list_llama_layer(const std::string& ours, const std::string& theirs, const 
   list_qkv(ours + ".attention", theirs + ".self_attn", forms.fused_qkv, list);
   list.add(theirs + ".self_attn.o_proj.weight", {ours + ".attention.out.weight"});
   list.add_if_there(theirs + ".self_attn.o_proj.bias", ours + ".attention.out.bias");
+  list.add_if_there(theirs + ".self_attn.sinks", ours + ".attention.sinks.weight");
   for (const auto& [name, long_name] :
        {std::pair{"q_norm", "query_layernorm"}, std::pair{"k_norm", "key_layernorm"}}) {
     list.add_if_there(theirs + ".self_attn." + (forms.long_qk_names ? long_name : name) + ".weight",

@@ -44,8 +44,20 @@ std::string name_in_text(const std::string& name) {
   return name;
 }
 
+std::string tensor_of(const Found& found, const std::string& name) {
+  return found.file->path().string() + ": tensor '" + name + "'";
+}
+
+/// The name that a tensor has in its file.
+std::string name_in_file(const Found& found) {
+  for (const auto& [name, entry] : found.file->entries()) {
+    if (&entry == found.entry) return name;
+  }
+  return "";
+}
+
 /// By the names that models of text have. Of a model that sees images the other tensors are left
-/// out; one line counts them.
+/// out; one line counts them. Throws Error{bad_data} for two tensors that have one such name.
 Tensors all_tensors(const std::vector<SafetensorsFile>& files) {
   Tensors tensors;
   bool sees = false;
@@ -57,7 +69,13 @@ Tensors all_tensors(const std::vector<SafetensorsFile>& files) {
     for (const auto& [name, entry] : file.entries()) {
       const bool skipped = sees && is_of_eyes(name);
       left_out += skipped ? 1 : 0;
-      if (!skipped) tensors[sees ? name_in_text(name) : name] = {&file, &entry};
+      if (skipped) continue;
+      const std::string plain = sees ? name_in_text(name) : name;
+      const Found found{&file, &entry};
+      const auto [other, is_first] = tensors.emplace(plain, found);
+      require(is_first, ExitCode::bad_data,
+              tensor_of(found, name) + " and '" + name_in_file(other->second) + "' are both '" +
+                  plain + "' of the model of text");
     }
   }
   if (left_out > 0) {
@@ -83,10 +101,6 @@ TensorForms forms_of(const Tensors& tensors) {
   TensorForms forms;
   for (const auto& [name, tensor] : tensors) note_form(name, forms);
   return forms;
-}
-
-std::string tensor_of(const Found& found, const std::string& name) {
-  return found.file->path().string() + ": tensor '" + name + "'";
 }
 
 /// "" when a tensor is as the model needs it. `scaled`: the files may have 8 bits with scales.

@@ -236,6 +236,26 @@ TEST_CASE("the families have their own rules for windows, RoPE and scales") {
   CHECK(model_of(of("cwm")).rope_scaling.original_max_position_embeddings == 8192);
   CHECK(model_of(of("cwm", {{"rope_parameters", {{"rope_type", "default"}}}})).rope_scaling ==
         RopeScalingConfig{});
+  const ModelConfig swash = model_of(of("granite_swa", window));
+  CHECK(swash.layer_pattern == "full, sliding*3, full, sliding*3");
+  CHECK(swash.softmax_type == SoftmaxType::learnable);
+  CHECK(swash.rotary_base == 1e4);
+  const ModelConfig bases = model_of(
+      of("granite_swa", {{"sliding_window", 16}, {"layer_rope_theta", {0, 5, 5, 7, 0, 7, 5, 9}}}));
+  CHECK(bases.rotary_base == 5);
+  CHECK(bases.layer_pattern ==
+        "full_no_rope, sliding_rope*2, sliding_rope_base1, full_no_rope, sliding_rope_base1, "
+        "sliding_rope, sliding_rope_base2");
+  REQUIRE(bases.layers.size() == 4);
+  CHECK(bases.layers[2].rotary_base == 7.0);
+  CHECK_FALSE(bases.layers[1].rotary_base);
+  const Json same{{"sliding_window", nullptr}, {"layer_rope_theta", {5, 5, 5, 5, 5, 5, 5, 5}}};
+  CHECK(model_of(of("granite_swa", same)).layers.empty());
+  CHECK(model_of(of("granite_swa", same)).rotary_base == 5);
+  CHECK(contains(problem_of(of("granite_swa", {{"layer_rope_theta", {1, 2}}})),
+                 "expected a list of 8 numbers, the base of each layer and 0 of one without RoPE"));
+  CHECK(contains(problem_of(of("granite", {{"layer_rope_theta", {1, 2}}})),
+                 "layer_rope_theta is [1,2]; model_type granite has one base of RoPE"));
   CHECK(model_of({{"model_type", "helium"}}).norm_epsilon == 1e-8);
   CHECK(model_of({{"model_type", "helium"}}).rotary_interleaved);
   CHECK(model_of(of("internlm3", {{"qkv_bias", true}, {"bias", true}})).add_out_bias == true);
@@ -359,6 +379,33 @@ TEST_CASE("RoPE is read in both spellings") {
   CHECK(contains(problem_of(both), "rope_parameters.rope_theta is 1; rope_theta says otherwise"));
   new_way["rope_parameters"].erase("factor");
   CHECK(contains(problem_of(new_way), "factor is missing; expected a number"));
+}
+
+TEST_CASE("queries of Ministral 3 grow as its settings of RoPE say") {
+  const ModelConfig usual = model_of({{"model_type", "ministral3"}});
+  CHECK(usual.attention_temperature == TemperatureConfig{.beta = 0.1, .floor = 16384, .add = 0});
+  CHECK(usual.rope_scaling.type == RopeType::yarn);
+  CHECK(usual.rope_scaling.factor == 16);
+  CHECK(usual.rotary_base == 1e6);
+  CHECK(usual.num_layers == 34);
+  CHECK_FALSE(usual.sliding_window);
+  const Json settings{{"rope_type", "yarn"},
+                      {"factor", 4.0},
+                      {"original_max_position_embeddings", 32},
+                      {"llama_4_scaling_beta", 0.25}};
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    INFO(key);
+    Json config{{"model_type", "ministral3"}, {key, settings}};
+    const TemperatureConfig found = model_of(config).attention_temperature;
+    CHECK(found == TemperatureConfig{.beta = 0.25, .floor = 32, .add = 0});
+    config[key]["llama_4_scaling_beta"] = 0;
+    CHECK(model_of(config).attention_temperature == TemperatureConfig{});
+    config[key].erase("llama_4_scaling_beta");
+    CHECK(contains(problem_of(config),
+                   "llama_4_scaling_beta is missing; expected a number, 0 for none"));
+  }
+  Json outside{{"model_type", "mistral3"}, {"text_config", {{"model_type", "ministral3"}}}};
+  CHECK(model_of(outside).attention_temperature.floor == 16384);
 }
 
 TEST_CASE("what would change the numbers is refused by name") {

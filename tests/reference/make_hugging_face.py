@@ -18,11 +18,12 @@ from safetensors.torch import load_file, save_file
 from transformers import (ArceeConfig, AutoModelForCausalLM, CwmConfig, Dots1Config, Ernie4_5Config, Exaone4Config,
                           Exaone4_5_Config, Exaone4_5_ForConditionalGeneration, Gemma2Config, Gemma3Config,
                           Gemma3ForConditionalGeneration, Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig,
-                          GPT2Config, GraniteConfig, HeliumConfig, HunYuanDenseV1Config, HyperCLOVAXConfig,
-                          InternLM3Config, IQuestCoderConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration,
-                          MinistralConfig, Mistral3Config, Mistral3ForConditionalGeneration, MistralConfig,
-                          MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen2MoeConfig,
-                          Qwen3Config, Qwen3MoeConfig, SeedOssConfig, SmolLM3Config, VaultGemmaConfig)
+                          GPT2Config, GraniteConfig, GraniteSWAConfig, HeliumConfig, HunYuanDenseV1Config,
+                          HyperCLOVAXConfig, InternLM3Config, IQuestCoderConfig, LlamaConfig, LlavaConfig,
+                          LlavaForConditionalGeneration, Ministral3Config, MinistralConfig, Mistral3Config,
+                          Mistral3ForConditionalGeneration, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config,
+                          Phi3Config, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig, SeedOssConfig,
+                          SmolLM3Config, VaultGemmaConfig)
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
@@ -45,7 +46,7 @@ SCALED = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_fac
 TRAINED = ("gpt2", "llama", "mixtral", "qwen2_moe", "dots1", "llama_biases", "mistral_window", "smollm3", "arcee",
            "ernie4_5", "granite", "glm", "phi3", "gemma", "gemma2", "olmo2", "exaone4", "glm4", "hunyuan", "ministral",
            "qwen3_window", "seed_oss", "vaultgemma", "olmo3", "helium", "cwm", "internlm3", "iquestcoder",
-           "hyperclovax")
+           "hyperclovax", "gemma3", "ministral3", "granite_swa")
 
 # How each is saved: dtype, the largest shard, and changes to the files as older versions wrote them.
 CASES = {
@@ -150,21 +151,43 @@ CASES |= {
                          dict(images=Exaone4_5_ForConditionalGeneration)),
 }
 
+# Seeds follow the order: new cases come last.
+CASES |= {
+    "ministral3": (Ministral3Config(**SIZES, eos_token_id=2, pad_token_id=0, head_dim=8,
+                                    rope_parameters=dict(YARN, rope_theta=500.0, mscale=1.0, mscale_all_dim=0.5,
+                                                         llama_4_scaling_beta=0.3)), dict(old=True)),
+    "granite_swa": (GraniteSWAConfig(**FOUR, eos_token_id=2, tie_word_embeddings=False, sliding_window=5,
+                                     layer_types=["sliding_attention", "full_attention"] * 2,
+                                     layer_rope_theta=[500, 0, 100.0, 500], embedding_multiplier=3.0, logits_scaling=2.0,
+                                     residual_multiplier=0.5, attention_multiplier=0.4), dict()),
+    "granite_swa_old": (GraniteSWAConfig(**dict(SIZES, num_hidden_layers=5), eos_token_id=2, sliding_window=5,
+                                         mlp_bias=True, rope_parameters=dict(SCALED, rope_theta=500.0)),
+                        dict(old=True, missing=("layer_types", "layer_rope_theta", "tie_word_embeddings"))),
+}
+CASES |= {
+    "ministral3_images": (Mistral3Config(text_config=CASES["ministral3"][0].to_dict(), tie_word_embeddings=False,
+                                         vision_config=dict(EYES, model_type="pixtral")),
+                          dict(images=Mistral3ForConditionalGeneration)),
+}
+
 # Weights of 8 bits: the rows and columns that share a scale (None: the whole tensor), and the type of scales.
 FP8 = {
     "fp8_blocks": ("llama_biases", (16, 8), torch.float32),
     "fp8_powers": ("granite", (16, 16), torch.float8_e8m0fnu),
     "fp8_tensor": ("phi3", None, torch.bfloat16),
+    "fp8_ministral3": ("ministral3", None, torch.float32),
 }
 
 
 def fill(model, generator):
     """Larger than usual values, so that every term of the logits counts."""
+    # Norms of Gemma multiply by 1 + weight.
+    usual = 0 if "gemma" in model.config.model_type else 1
     with torch.no_grad():
         for name, value in model.named_parameters():
             noise = torch.randn(value.shape, generator=generator)
             if value.dim() == 1:
-                value.copy_((1 if "bias" not in name else 0) + 0.2 * noise)
+                value.copy_((usual if "bias" not in name else 0) + 0.2 * noise)
             else:
                 value.copy_(noise * (0.6 if "wte" in name or "embed" in name else 1.2 / math.sqrt(value.shape[-1])))
         for name, value in model.named_buffers():
@@ -172,8 +195,8 @@ def fill(model, generator):
                 value.copy_(0.3 * torch.randn(value.shape, generator=generator))
 
 
-def as_older_versions(directory, renamed):
-    """config.json with rope_theta, rope_scaling and torch_dtype, and older names of other keys."""
+def as_older_versions(directory, renamed, missing):
+    """config.json with rope_theta, rope_scaling and torch_dtype, older names of other keys and without some."""
     path = directory / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
@@ -182,6 +205,8 @@ def as_older_versions(directory, renamed):
     config["torch_dtype"] = config.pop("dtype")
     for now, before in renamed.items():
         config[before] = config.pop(now)
+    for key in missing:
+        del config[key]
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -278,7 +303,7 @@ def save(name, config, how, seed):
     model = model.to(how.get("dtype", torch.float32))
     model.save_pretrained(directory, max_shard_size=how.get("shard", "1GB"))
     if how.get("old"):
-        as_older_versions(directory, how.get("renamed", {}))
+        as_older_versions(directory, how.get("renamed", {}), how.get("missing", ()))
     if how.get("hub"):
         as_on_the_hub(directory)
     if how.get("together"):

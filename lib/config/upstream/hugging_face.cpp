@@ -111,6 +111,9 @@ void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
   if (family == nullptr || family->query_pre_attn_scalar == 0) {
     reader.only("query_pre_attn_scalar", {}, "model_type " + type + " divides by another number");
   }
+  if (family == nullptr || !family->theta_of_each_layer) {
+    reader.only("layer_rope_theta", {}, "model_type " + type + " has one base of RoPE");
+  }
   reader.only("use_bidirectional_attention", {false}, "attention here never sees later tokens");
   const bool normed = family != nullptr && family->qk_norms;
   for (const char* key : {"qk_norm", "use_qk_norm", "qk_layernorm"}) {
@@ -316,10 +319,11 @@ void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   read_norms(reader, family);
   read_mlp(reader, family);
   read_multipliers(reader, family, width);
-  const std::string local_rope = read_hugging_face_rope(reader, family, positions);
+  if (family.sinks) reader.give("softmax_type", std::string("learnable"));
+  const HuggingFaceRopes ropes = read_hugging_face_rope(reader, family, layers, positions);
   std::set<std::int64_t> routed;
   if (family.has_experts) routed = read_hugging_face_experts(reader, family, layers);
-  read_hugging_face_layers(reader, family, layers, positions, local_rope, routed);
+  read_hugging_face_layers(reader, family, layers, positions, ropes, routed);
 }
 
 /// The reader of the text's part of a model that also sees images; `text` becomes that part, with

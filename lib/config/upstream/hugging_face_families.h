@@ -101,6 +101,11 @@ struct HuggingFaceFamily {
   bool scales_full_rope_only = false;  // layers with a window have RoPE without scaling
   double local_theta = 0;              // and this base, where it is missing; 0: that of all
   bool turns_with_window = false;      // where some layers have a window, the others have no RoPE
+  bool theta_of_each_layer = false;    // layer_rope_theta; 0 is a layer without RoPE
+  bool sinks = false;                  // a learned term of each head's softmax, in every layer
+  // Our value of attention_temperature, where the file gives no settings of RoPE, among which
+  // llama_4_scaling_beta is; "": queries do not grow with their position.
+  std::string_view temperature{};
   std::int64_t no_rope_layer_interval = 0;  // each so many-th layer has no RoPE; 0: all have it
   bool has_experts = false;
   // Of experts; nothing: the key must be there.

@@ -102,10 +102,12 @@ std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFam
   return slides;
 }
 
-/// Whether each layer has RoPE: 1 in the list no_rope_layers, or all but every n-th layer.
+/// Whether each layer has RoPE: 1 in the list no_rope_layers, or all but every n-th layer, or those
+/// that the list of bases gives one.
 std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                                 std::int64_t layers) {
+                                 std::int64_t layers, const std::vector<double>& thetas) {
   std::vector<bool> turns(static_cast<std::size_t>(layers), true);
+  for (std::size_t layer = 0; layer < thetas.size(); ++layer) turns[layer] = thetas[layer] > 0;
   if (family.no_rope_layer_interval == 0) return turns;
   const HuggingFaceJson& list = reader.at("no_rope_layers");
   if (list.is_null()) {
@@ -129,21 +131,24 @@ std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFam
 
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                               std::int64_t layers, std::int64_t positions,
-                              const std::string& local_rope, const std::set<std::int64_t>& routed) {
+                              const HuggingFaceRopes& ropes, const std::set<std::int64_t>& routed) {
   if (layers > longest_model) return;  // num_layers says so
-  const std::vector<bool> turns = turning_layers(reader, family, layers);
+  const std::vector<bool> turns = turning_layers(reader, family, layers, ropes.thetas);
   const std::vector<bool> slides = sliding_layers(reader, family, turns, positions);
   const std::int64_t window = window_of(reader, family, positions);
   std::vector<LayerKeys> keys;
   const bool has_window = !reader.has("sliding_window") || !reader.at("sliding_window").is_null();
   for (std::size_t layer = 0; layer < turns.size(); ++layer) {
     const bool turned = turns[layer] && (!family.turns_with_window || !has_window || slides[layer]);
-    keys.push_back({turned, slides[layer] ? window : 0,
-                    !local_rope.empty() && has_window && slides[layer],
-                    routed.contains(static_cast<std::int64_t>(layer))});
+    const double theta = ropes.thetas.empty() ? 0 : ropes.thetas[layer];
+    keys.push_back({.turns = turned,
+                    .window = slides[layer] ? window : 0,
+                    .local = !ropes.local.empty() && has_window && slides[layer],
+                    .base = theta == ropes.theta ? 0 : theta,
+                    .routed = routed.contains(static_cast<std::int64_t>(layer))});
   }
   if (have_kinds(keys) || keys.front().local) {
-    reader.give_text("layers", write_kinds(keys, local_rope));
+    reader.give_text("layers", write_kinds(keys, ropes.local));
     return reader.give("layer_pattern", write_pattern(keys));
   }
   if (!keys.front().turns) reader.give("use_rope", false);

@@ -108,14 +108,22 @@ class HuggingFaceReader {
 std::set<std::int64_t> read_hugging_face_experts(HuggingFaceReader& reader,
                                                  const HuggingFaceFamily& family,
                                                  std::int64_t layers);
-/// The part that says which layers have a window and which have RoPE. `local_rope`: keys of RoPE of
-/// those with a window; `routed`: the layers with experts, where kinds of layers must say it.
+/// What of RoPE is not the same in all layers.
+struct HuggingFaceRopes {
+  // Keys in which layers with a window differ from the others, as ", rotary_base: 10000.0"; "": in
+  // none.
+  std::string local{};
+  std::vector<double> thetas{};  // of each layer, 0 of one without RoPE; empty: the file says none
+  double theta = 0;              // of the model, where it says those of layers
+};
+/// The part that says which layers have a window and which have RoPE. `routed`: the layers with
+/// experts, where kinds of layers must say it.
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                               std::int64_t layers, std::int64_t positions,
-                              const std::string& local_rope, const std::set<std::int64_t>& routed);
-/// The part that says how RoPE turns, in both spellings. Returns the keys in which layers with a
-/// window differ from the others, as ", rotary_base: 10000.0"; "" where they do not.
-std::string read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                                   std::int64_t positions);
+                              const HuggingFaceRopes& ropes, const std::set<std::int64_t>& routed);
+/// The part that says how RoPE turns, in both spellings, and how queries grow with their position,
+/// which stands there.
+HuggingFaceRopes read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                                        std::int64_t layers, std::int64_t positions);
 
 }  // namespace trainctl

@@ -1,6 +1,8 @@
 // RoPE in a config.json, in both spellings: rope_theta with rope_scaling, and rope_parameters.
+#include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "config/upstream/hugging_face_reader.h"
 
@@ -66,14 +68,15 @@ class ScalingReader {
     if (!right) return reader_.problem(given.key, given.value, "expected a list of numbers");
     add(name, "[" + text + "]");
   }
-  /// At the top, among the settings, or the longest context itself.
-  void original(std::int64_t positions) {
+  /// The original context: at the top, among the settings, or the longest one itself. Added as
+  /// `ours`.
+  void original(std::int64_t positions, const char* ours = "original_max_position_embeddings") {
     const char* name = "original_max_position_embeddings";
     const HuggingFaceJson& top = reader_.at(name);
     HuggingFaceJson value = top.is_null() ? find(name).value : top;
     if (value.is_null()) value = static_cast<std::uint64_t>(positions);
     if (!value.is_number_unsigned()) return reader_.problem(name, value, "expected a whole number");
-    add(name, std::to_string(value.get<std::uint64_t>()));
+    add(ours, std::to_string(value.get<std::uint64_t>()));
   }
   void add(const std::string& name, const std::string& value) {
     text_ += (text_.empty() ? "" : ", ") + name + ": " + value;
@@ -133,6 +136,12 @@ struct RopeKeys {
   bool operator==(const RopeKeys&) const = default;
 };
 
+/// The settings in the older spelling.
+HuggingFaceJson older_settings(const HuggingFaceReader& reader) {
+  const HuggingFaceJson& given = reader.at("rope_scaling");
+  return given.is_object() ? given : HuggingFaceJson::object();
+}
+
 /// `usual`: our value of rope_scaling where the file has no settings; "" is none.
 RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::string_view usual,
                    std::int64_t positions) {
@@ -143,8 +152,7 @@ RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::string_vi
       return {};
     }
   }
-  const HuggingFaceJson scaling =
-      reader.at("rope_scaling").is_object() ? reader.at("rope_scaling") : HuggingFaceJson::object();
+  const HuggingFaceJson scaling = older_settings(reader);
   const Twice theta = rope_setting(reader, "rope_theta", "rope_theta", reader.at("rope_theta"));
   RopeKeys keys;
   keys.base = write_value(reader.number(theta.key, theta.value, usual_theta));
@@ -200,30 +208,79 @@ void read_turned_part(HuggingFaceReader& reader, const HuggingFaceFamily& family
   if (family.interleaved) reader.give("rotary_interleaved", true);
 }
 
+/// Queries times 1 + beta ln(1 + floor(position / original context)).
+void read_temperature(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                      std::int64_t positions) {
+  if (family.temperature.empty()) return;
+  const HuggingFaceJson older = older_settings(reader);
+  ScalingReader settings(reader, older);
+  const Twice beta = settings.find("llama_4_scaling_beta");
+  if (beta.value.is_null() && older.empty() && !reader.at("rope_parameters").is_object()) {
+    return reader.give_text("attention_temperature", std::string(family.temperature));
+  }
+  if (!beta.value.is_number()) {
+    return reader.problem(beta.key, beta.value, "expected a number, 0 for none");
+  }
+  if (beta.value == 0) return;
+  settings.add("beta", write_value(beta.value.get<double>()));
+  settings.original(positions, "floor");
+  reader.give_text("attention_temperature", settings.text());
+}
+
+/// layer_rope_theta, empty where the file has none.
+std::vector<double> listed_thetas(HuggingFaceReader& reader, std::int64_t layers) {
+  const HuggingFaceJson& list = reader.at("layer_rope_theta");
+  if (list.is_null()) return {};
+  const auto is_base = [](const HuggingFaceJson& one) {
+    return one.is_number() && one.get<double>() >= 0;
+  };
+  if (list.is_array() && std::ssize(list) == layers && std::ranges::all_of(list, is_base)) {
+    return list.get<std::vector<double>>();
+  }
+  reader.problem("layer_rope_theta", "expected a list of " + std::to_string(layers) +
+                                         " numbers, the base of each layer and 0 of one without "
+                                         "RoPE");
+  return {};
+}
+
+/// The bases of layers, the first of which is the model's.
+HuggingFaceRopes ropes_of_layers(HuggingFaceReader& reader, std::int64_t layers) {
+  HuggingFaceRopes ropes{.thetas = listed_thetas(reader, layers)};
+  for (const double theta : ropes.thetas) {
+    if (ropes.theta == 0) ropes.theta = theta;
+  }
+  return ropes;
+}
+
 }  // namespace
 
-std::string read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
-                                   std::int64_t positions) {
+HuggingFaceRopes read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
+                                        std::int64_t layers, std::int64_t positions) {
   read_turned_part(reader, family);
+  read_temperature(reader, family, positions);
   const HuggingFaceJson& parameters = reader.at("rope_parameters");
   const bool by_type = parameters.is_object() && (parameters.contains("full_attention") ||
                                                   parameters.contains("sliding_attention"));
   if (by_type && !family.scales_full_rope_only) {
     reader.problem("rope_parameters", "layers of this family have the same RoPE");
-    return "";
+    return {};
   }
   const HuggingFaceJson full = for_layers(reader, family, "full_attention");
   HuggingFaceReader of_full = reader.with(full);
   const RopeKeys usual = read_keys(of_full, family.rope_theta, family.rope_scaling, positions);
-  reader.give_text("rotary_base", usual.base);
+  HuggingFaceRopes ropes;
+  if (family.theta_of_each_layer) ropes = ropes_of_layers(reader, layers);
+  reader.give_text("rotary_base", ropes.theta > 0 ? write_value(ropes.theta) : usual.base);
   reader.give_text("rope_scaling", usual.scaling);
-  if (!family.scales_full_rope_only) return "";
+  if (!family.scales_full_rope_only) return ropes;
   const HuggingFaceJson sliding = for_layers(reader, family, "sliding_attention");
   HuggingFaceReader of_sliding = reader.with(sliding);
   const RopeKeys local = read_keys(
       of_sliding, family.local_theta > 0 ? family.local_theta : family.rope_theta, "", positions);
-  if (local == usual) return "";
-  return ", rotary_base: " + local.base + ", rope_scaling: " + local.scaling;
+  if (local != usual) {
+    ropes.local = ", rotary_base: " + local.base + ", rope_scaling: " + local.scaling;
+  }
+  return ropes;
 }
 
 }  // namespace trainctl
