@@ -152,7 +152,7 @@ TEST_CASE("pages of plans in a browser") {
   const std::string configs = std::string(TRAINCTL_SOURCE_DIR) + "/configs/";
   check_pages({plan_page(dir, "one rank", small, {}),
                plan_page(dir, "interleaved", configs + "llama3-70b.yaml",
-                         {"--set", "parallel.virtual_pipeline_stages=5", "--memory-limit", "9.5"}),
+                         {"--set", "parallel.virtual_pipeline_stages=5", "--memory-limit", "11"}),
                plan_page(dir, "zero", configs + "llama2-7b.yaml", {"--memory-limit", "80"})});
 }
 
