@@ -98,6 +98,9 @@ TEST_CASE("no file is valid as another model") {
       "type: LlamaConfig, multi_latent_attention: True",
       "type: LlamaConfig, kv_lora_rank: 512",
       "type: LlamaConfig, sliding_window: 128",
+      "type: LlamaConfig, use_sliding_window: True",
+      "type: LlamaConfig, attention_pre_tokens: 4096",
+      "type: LlamaConfig, sparse_mode: 4",
       "type: LlamaConfig, mtp_num_layers: 1",
       "type: LlamaConfig, extend_method: YARN, scaling_factor: {factor: 4}",
       "type: LlamaConfig, attn_proj_has_bias: True",
@@ -123,6 +126,9 @@ TEST_CASE("no file is valid as another model") {
   CHECK(errors_in(file_with("type: LlamaConfig, offset: [[1, 0], [0, 1]]")) ==
         List{"wrong-type parallel.pipeline.offset"});
   CHECK(file_with("type: LlamaConfig, rotary_percent: 0.5").config.model.rotary_percent == 0.5);
+  // Keys of windows that there are none in.
+  CHECK(errors_in(file_with("type: LlamaConfig, use_sliding_window: False, max_window_layers: 28, "
+                            "attention_pre_tokens: 2147483647, sparse_mode: 0")) == List{});
   // Two marks without a name, and none against them.
   CHECK(file_with("rms_norm_eps: 1.0e-6, hidden_act: silu").config.model.family == Family::llama);
 }

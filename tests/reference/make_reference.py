@@ -32,7 +32,7 @@ CASES = {
     "window_caps_multipliers": dict(
         BASE, family="llama", num_query_groups=2, kv_channels=12, tie_word_embeddings=True, sliding_window=5,
         attn_logit_softcapping=2.0, final_logit_softcapping=3.0, softmax_scale=0.4, embedding_multiplier=2.5,
-        zero_centered_norm=True, activation="gelu", qk_layernorm=True,
+        logit_scale=0.5, zero_centered_norm=True, activation="gelu", qk_layernorm=True,
         rope_scaling=dict(type="linear", factor=4.0)),
     "chunks_biases_offset_limit": dict(
         BASE, family="llama", num_query_groups=2, kv_channels=8, attention_chunk_size=6, rotary_percent=0.5,
@@ -41,7 +41,7 @@ CASES = {
         rope_scaling=dict(type="alpha", alpha=50.0)),
     "yarn_relu2_out_bias": dict(
         BASE, family="llama", rotary_base=500.0, gated_linear_unit=False, activation="relu2", add_out_bias=True,
-        sliding_window=1, rope_scaling=dict(type="yarn", factor=8.0, original_max_position_embeddings=64)),
+        sliding_window=3, rope_scaling=dict(type="yarn", factor=8.0, original_max_position_embeddings=64)),
     "longrope_mlp_bias": dict(
         BASE, family="llama", add_mlp_bias=True, max_position_embeddings=64, rotary_base=100.0,
         rope_scaling=dict(type="longrope", original_max_position_embeddings=8, short_factor=[1.0, 1.0, 1.0, 1.0],
