@@ -14,6 +14,7 @@
 #include "plan/prepare/draft_plan.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
+#include "plan/prepare/search_by_seconds.h"
 #include "plan/prices/machine.h"
 #include "plan/remedies/joint_layout.h"
 #include "plan/remedies/proven_values.h"
@@ -86,6 +87,11 @@ void settle_groups(const Plan& plan, MoeConfig& moe) {
   moe.expert_group = ExpertGroup::sequence;  // what is written reads back without a remark
 }
 
+std::optional<SearchReport> search_layout(const SearchInput& input, Check& check) {
+  const bool seconds = input.config.parallel.search_mode == SearchMode::dynamic_programming;
+  return seconds ? search_by_seconds(input, check) : search_by_rule(input, check);
+}
+
 /// Reports operations without a kernel on this CPU. Those of a CUDA device are asked when it is
 /// opened: a configuration for it is checked where there is none.
 void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
@@ -138,7 +144,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRe
     if (rules_of(purpose).strategy_file) {
       settle_splits(read.config, read.sources, site, read.diagnostics);
     }
-    ChosenLayout choice = choose_layout(read, site, layout.again);
+    ChosenLayout choice = choose_layout(read, site, search_layout, layout.again);
     if (layout.choice != nullptr) *layout.choice = std::move(choice);
     read.given = {read.config.train, read.config.lr_schedule};
     const auto windows = windows_of(read, purpose, epochs);

@@ -138,7 +138,7 @@ const std::vector<Words> beginnings = {
      "parallel.parallel_optimizer.threshold=0"},
     {"parallel.pipeline_stages=2", "parallel.virtual_pipeline_stages=2"},
     {"moe.num_experts=4", "parallel.expert_parallel=2"},
-    {"parallel.parallel_mode=auto_parallel", "parallel.search_mode=dynamic_programming"},
+    {"parallel.pipeline_stages=2", "parallel.pipeline.comm_backend=ucc"},
 };
 
 struct Case {
@@ -288,10 +288,8 @@ TEST_CASE("a validate that overlooks a setting would be found out") {
       {2, {"parallel.tensor_parallel=3"}},   // unfit for the ranks
       {1, {"model.num_attention_heads=3"}},  // illegal
       {2, {"parallel.virtual_pipeline_stages=2", "parallel.pipeline_stages=2"}},  // too few layers
-      {1,
-       {"parallel.parallel_mode=auto_parallel",
-        "parallel.search_mode=dynamic_programming"}},  // not built
-      {2, {"hooks.finalize_model_grads=false"}},       // of the whole plan
+      {2, {"parallel.pipeline_stages=2", "parallel.pipeline.comm_backend=ucc"}},  // not built
+      {2, {"hooks.finalize_model_grads=false"}},  // of the whole plan
       {2,
        {"parallel.pipeline_stages=2", "parallel.pipeline.layout=Ett|L",
         "train.check_replicas_every=0", "parallel.pipeline.comm_backend=ucc"}},

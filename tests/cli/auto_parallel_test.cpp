@@ -1,4 +1,4 @@
-// auto_parallel by rule through the built program: every command takes it, the answer is kept, and
+// auto_parallel through the built program: every command takes it, the answer is kept, and
 // what was found is the layout written by hand.
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -85,11 +85,11 @@ TEST_CASE("ten layouts that were found equal a single rank") {
   const std::string spread =
       ", search_mode: sharding_propagation, tensor_parallel: 2, operator_splits: ";
   const std::pair<std::string, const char*> layouts[] = {
-      {model() + auto_with(", sequence_parallel: true"), "4"},
+      {model() + auto_with(", search_mode: dynamic_programming, tensor_parallel: 2"), "4"},
       {gated + auto_with(spread + "{feed_forward: features}"), "4"},
       {model() + experts + auto_with(""), "4"},
       {model() + auto_with(""), "8"},
-      {gated + auto_with(""), "4"},
+      {gated + auto_with(", sequence_parallel: true"), "4"},
       {gated + auto_with(", pipeline_stages: 2, tensor_parallel: 2"), "4"},
       {gated + auto_with(", tensor_parallel: 4, operator_splits: {feed_forward: features}"), "8"},
       {model() + auto_with(spread + "{attention: tokens}"), "4"},
@@ -110,7 +110,7 @@ TEST_CASE("ten layouts that were found equal a single rank") {
 
 TEST_CASE("a strategy file of the answer is the same layout by hand") {
   const TempDir dir;
-  for (const std::string keys : {"",
+  for (const std::string keys : {"", ", search_mode: dynamic_programming, tensor_parallel: 2",
                                  ", search_mode: sharding_propagation, tensor_parallel: 2, "
                                  "operator_splits: {attention: tokens}"}) {
     const std::string config =
@@ -205,12 +205,34 @@ TEST_CASE("a run keeps what was found, goes on with it, and refuses what is stal
   CHECK(repeatable_metrics(run) == repeatable_metrics(whole));
 }
 
-TEST_CASE("dynamic_programming is refused by a sentence") {
+TEST_CASE("a search by seconds is shown, kept and taken again") {
   const TempDir dir;
-  const std::string config = dir.write("a.yaml", model() + mode);
-  const Outcome refused =
-      planned("validate", config, {"--set", "parallel.search_mode=dynamic_programming"});
-  CHECK(refused.exit_code == exits::invalid);
-  CHECK(contains(refused.err, "error[not-built]"));
-  CHECK(contains(refused.err, "needs the seconds of each operator"));
+  const std::string config = dir.write(
+      "a.yaml", model() +
+                    "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}\n" +
+                    "cluster: {device: cpu-avx2}\n");
+  const Outcome table = planned("plan", config, {"--explain"});
+  INFO(table.out << table.err);
+  CHECK(table.exit_code == 0);
+  CHECK(contains(table.out, "search  dynamic_programming over 4 ranks"));
+  CHECK(contains(table.out, "no other layout is faster"));
+  CHECK(contains(table.out, "tensor_parallel "));
+  CHECK(contains(table.out, " instead of "));
+  const nlohmann::json found = plan_json(config);
+  const nlohmann::json& seconds = found["search"]["by_seconds"];
+  CHECK(seconds["seconds"] == found["time"]["step_seconds"]);
+  CHECK(seconds["others"].size() >= 1);
+  const std::string run = dir / "run";
+  const Outcome trained = train_four(config, run, {"--stop-after", "1"});
+  INFO(trained.out << trained.err);
+  REQUIRE(trained.exit_code == 0);
+  CHECK(contains(trained.err + trained.out, "auto_parallel: dynamic_programming over 4 ranks"));
+  const Words here = {"--set", "output.dir=" + run};
+  const nlohmann::json taken = plan_json(config, here);
+  CHECK(taken["hash"] == found["hash"]);
+  CHECK_FALSE(taken["search"].contains("by_seconds"));  // nothing was searched
+  const Outcome stale =
+      planned("validate", config, {here[0], here[1], "--set", "precision.compute=bf16"});
+  CHECK(stale.exit_code == exits::invalid);
+  CHECK(contains(stale.err, "the search read precision.compute: fp32, and it is bf16 now"));
 }

@@ -265,9 +265,7 @@ TEST_CASE("the mapping of an upstream list") {
   CHECK(old["upstream_key"] == "auto_parallel_search_mode");
   CHECK(old["default"] == "recursive_programming");
   CHECK(old["deprecated"] == true);
-  CHECK(old["note"] ==
-        "Deprecated: write search_mode. Built: recursive_programming or sharding_propagation; "
-        "dynamic_programming needs the seconds of each operator, which no plan has yet.");
+  CHECK(old["note"] == "Deprecated: write search_mode.");
   const std::string table = upstream_table(Upstream::mindformers);
   CHECK(table.starts_with("UPSTREAM KEY "));
   CHECK(contains(table, "\nmodel_parallel  "));

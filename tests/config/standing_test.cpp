@@ -28,24 +28,23 @@ using List = std::vector<std::string>;
 TEST_CASE("the defaults ask for nothing that is not built") { CHECK(findings("") == List{}); }
 
 TEST_CASE("a value that is not built is refused with its place") {
-  const std::string line = "parallel: {search_mode: dynamic_programming}\n";
+  const std::string line = "parallel: {pipeline: {comm_backend: ucc}}\n";
   CHECK(findings(line) ==
-        List{"error parallel.search_mode not built yet: search_mode: dynamic_programming"});
+        List{"error parallel.pipeline.comm_backend not built yet: comm_backend: ucc"});
   const ReadResult result = read(good_text + line);
   Diagnostics diagnostics;
   check_built(result.config, result.sources, Severity::warning, diagnostics);
   REQUIRE(diagnostics.list().size() == 1);
   CHECK(diagnostics.list()[0].code == "not-built");
   CHECK(diagnostics.list()[0].severity == Severity::warning);
-  CHECK(diagnostics.list()[0].help ==
-        "today: search_mode: recursive_programming or sharding_propagation; dynamic_programming "
-        "needs the seconds of each operator, which no plan has yet");
-  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:25");
+  CHECK(diagnostics.list()[0].help == "today: comm_backend: nccl");
+  CHECK(diagnostics.list()[0].place.to_string() == "t.yaml:5:37");
 }
 
 TEST_CASE("each feature that is not built is refused once") {
-  CHECK(findings("parallel: {search_mode: dynamic_programming}\n").size() == 1);
+  CHECK(findings("parallel: {pipeline: {comm_backend: ucc}}\n").size() == 1);
   CHECK(findings("parallel: {parallel_mode: auto_parallel}\n").empty());
+  CHECK(findings("parallel: {search_mode: dynamic_programming}\n").empty());
 }
 
 TEST_CASE("schedules, chunks, recomputed layers and exchanges of experts are built") {

@@ -90,7 +90,8 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   const Place place{.origin = Place::Origin::file, .file = "a.yaml", .line = 1, .column = 1};
   found.add({Severity::warning, "no-effect", "log.every", "has no effect", "", place});
   found.add_source("a.yaml", "log: {every: 1}");
-  const SearchReport search;
+  SearchReport search;
+  search.by_seconds.emplace();
   const Json json = Json::parse(print_json({.plan = plan,
                                             .config = &config,
                                             .rank = 5,

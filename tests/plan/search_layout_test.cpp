@@ -24,8 +24,9 @@ Found found(std::int64_t ranks, Change change, std::optional<std::int64_t> tenso
   SourceMap sources;
   Check check(sources, result.diagnostics);
   const Site site = site_of(ranks);
-  result.report = search_layout(
+  result.report = search_by_rule(
       {.config = config,
+       .sources = sources,
        .site = site,
        .given = given_splits(config.parallel.operator_splits, config.model.num_layers),
        .tensor_parallel = tensor_parallel},
@@ -188,13 +189,6 @@ TEST_CASE("sharding_propagation needs a configured operator and its ranks", "[se
       },
       2);
   CHECK(tied.config.parallel.operator_splits.embedding == SplitBy::features);
-}
-
-TEST_CASE("dynamic_programming is left to the rule that refuses it", "[search]") {
-  const Found one =
-      found(4, [](Config& c) { c.parallel.search_mode = SearchMode::dynamic_programming; });
-  CHECK_FALSE(one.report);
-  CHECK(one.diagnostics.list().empty());
 }
 
 TEST_CASE("a note names the products that a word divides otherwise", "[search]") {

@@ -141,7 +141,7 @@ constexpr CodeNote options_notes[] = {
      "pipeline_stages: 2}"},
     {"search-operator", "A search lacks a configured operator",
      "sharding_propagation spreads the splits of configured operators: operator_splits with "
-     "tensor_parallel, or a strategy file. In recursive_programming splits that are given also "
+     "tensor_parallel, or a strategy file. In the other search modes splits that are given also "
      "need "
      "tensor_parallel, since they say how, and not over how many ranks.",
      "parallel: {parallel_mode: auto_parallel, search_mode: sharding_propagation}",
@@ -152,6 +152,20 @@ constexpr CodeNote options_notes[] = {
      "ignores the file with recursive_programming, and what .shard says too.",
      "parallel: {parallel_mode: auto_parallel, strategy_ckpt_config: {load_file: s.json}}",
      "parallel: {parallel_mode: semi_auto_parallel, strategy_ckpt_config: {load_file: s.json}}"},
+    {"search-default-device", "A search by seconds without a device",
+     "dynamic_programming compares planned seconds. Without cluster.device, and with four rates, "
+     "which price all products alike, it takes the prices of h100-sxm for a GPU and of cpu-avx2 "
+     "for a CPU: every host must find the same.",
+     "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}",
+     "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}, "
+     "cluster: {device: h100-sxm}"},
+    {"search-space-empty", "No layout of a search fits into memory",
+     "dynamic_programming found no split of operators with which the fullest rank stays within "
+     "cluster.device_memory, or the device's memory without 4 GiB. The message names the layout "
+     "that needs least.",
+     "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}, "
+     "cluster: {device: h100-sxm, device_memory: 0.001}",
+     "the same with device_memory: 80"},
     {"layout-stale", "The answer of an earlier search is not for this configuration",
      "layout.yaml in the run's directory holds what auto_parallel found, with each value that the "
      "search read. The file was edited, or one of these values is another now. --search-again "
@@ -191,8 +205,7 @@ constexpr CodeNote options_notes[] = {
     {"not-built", "A legal option that a run cannot carry out yet",
      "plan shows every legal value, with a warning. train, validate and the others refuse what is "
      "not built. `trainctl schema --upstream` shows the state of every key.",
-     "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming} in train",
-     "the same in plan"},
+     "parallel: {pipeline_stages: 2, pipeline: {comm_backend: ucc}} in train", "the same in plan"},
 };
 
 }  // namespace

@@ -34,9 +34,6 @@ constexpr Standing standing_rows[] = {
     {"parallel.tp_comm_overlap.split_rs", no_effect, "true", "deprecated: use rs"},
     {"parallel.tp_comm_overlap.atomic_rs", no_effect, "false", "deprecated: use rs"},
     {"parallel.tp_comm_overlap.async_allreduce", no_effect, "false", "deprecated: use enable"},
-    {"parallel.search_mode", not_built, "recursive_programming|sharding_propagation",
-     "recursive_programming or sharding_propagation; dynamic_programming needs the seconds of each "
-     "operator, which no plan has yet"},
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
 };
 

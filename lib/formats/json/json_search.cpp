@@ -30,6 +30,30 @@ void write_products(JsonText& json, const StageSearch& stage) {
   }
 }
 
+void write_seconds(JsonText& json, const SecondsSearch& found) {
+  json.key("by_seconds").open_object();
+  json.member("device", found.device);
+  json.member("memory_limit_gib", found.limit_gib);
+  json.member("seconds", found.seconds);
+  json.member("bytes", found.bytes);
+  json.member("bounded", static_cast<std::int64_t>(found.bounded));
+  json.member("drafted", static_cast<std::int64_t>(found.drafted));
+  json.member("planned", static_cast<std::int64_t>(found.planned));
+  json.member("gap", found.gap);
+  json.key("others").open_array();
+  for (const OtherDecision& one : found.others) {
+    json.open_object(one_line);
+    json.member("of", one.of);
+    json.member("taken", one.taken);
+    json.member("otherwise", one.otherwise);
+    json.member("seconds", one.seconds);
+    json.member("at_least", one.at_least);
+    json.close();
+  }
+  json.close();
+  json.close();
+}
+
 }  // namespace
 
 void write_search(JsonText& json, const PrintInput& input) {
@@ -41,6 +65,7 @@ void write_search(JsonText& json, const PrintInput& input) {
   json.member("tensor_parallel", report.tensor_parallel);
   json.member("data_parallel", report.data_parallel);
   json.member("notes", report.notes);
+  if (report.by_seconds) write_seconds(json, *report.by_seconds);
   json.key("products").open_array();
   for (const StageSearch& stage : report.stages) write_products(json, stage);
   json.close();

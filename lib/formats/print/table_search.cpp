@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/at.h"
+#include "base/units.h"
 #include "config/schema/words.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
@@ -132,6 +133,29 @@ std::string costs_text(const StageSearch& stage) {
   return text;
 }
 
+/// What a search by seconds rests on, and what each decision is worth.
+std::string seconds_text(const SecondsSearch& found, bool explains) {
+  std::string text =
+      labelled("step", format_seconds(found.seconds) + " on " + found.device + ", " +
+                           format_bytes(found.bytes) + " of " + printed("%.4g", found.limit_gib) +
+                           " GiB per rank; " +
+                           (found.gap > 0 ? "no other layout can be faster by more than " +
+                                                printed("%.1f", 100 * found.gap) + " %"
+                                          : std::string("no other layout is faster")));
+  if (!explains) return text;
+  text += labelled("looked at",
+                   grouped_count(static_cast<std::int64_t>(found.bounded), "layout") + ", " +
+                       format_grouped(static_cast<std::int64_t>(found.drafted)) + " drafted, " +
+                       format_grouped(static_cast<std::int64_t>(found.planned)) + " planned");
+  for (const OtherDecision& one : found.others) {
+    text += labelled("otherwise",
+                     one.of + " " + one.otherwise + " instead of " + one.taken + ": " +
+                         (one.at_least ? "at least " : "") + format_seconds(one.seconds) + ", " +
+                         printed("%+.1f", 100 * (one.seconds / found.seconds - 1)) + " %");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string search_line(const SearchReport& report) {
@@ -161,6 +185,7 @@ std::string search_section(const PrintInput& input) {
     if (!one.costs.empty()) text += labelled("", "the last cut, in elements: " + one.costs);
   }
   for (const std::string& note : report.notes) text += labelled("note", note);
+  if (report.by_seconds) text += seconds_text(*report.by_seconds, input.explain_search);
   if (!input.explain_search) return text + "\n";
   for (const StageSearch& stage : report.stages) text += costs_text(stage);
   return text + "\n";

@@ -110,12 +110,13 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
 }
 
 std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
-                                          Diagnostics& diagnostics) {
+                                          const LayoutSearcher& search, Diagnostics& diagnostics) {
   Check check(sources, diagnostics);
   const Facts facts(config, site);
   if (facts.mode != ParallelMode::auto_parallel || diagnostics.has_errors()) return std::nullopt;
   const ParallelConfig& parallel = config.parallel;
   SearchInput input{.config = config,
+                    .sources = sources,
                     .site = site,
                     .given = given_splits(parallel.operator_splits, config.model.num_layers),
                     .tensor_parallel = {}};
@@ -135,7 +136,7 @@ std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, co
     }
   }
   if (diagnostics.has_errors()) return std::nullopt;
-  std::optional<SearchReport> report = search_layout(input, check);
+  std::optional<SearchReport> report = search(input, check);
   if (report) take_answer(*report, config, sources);
   return report;
 }

@@ -48,7 +48,7 @@ class LayoutSearch {
   }
 
   std::optional<SearchReport> run() {
-    if (!fits()) return std::nullopt;
+    if (!sizes_divide(input_, facts_.mesh)) return std::nullopt;
     const bool recursive = report_.mode == SearchMode::recursive_programming;
     const bool found = recursive ? search_rounds() : spread();
     return found ? std::optional(std::move(report_)) : std::nullopt;
@@ -62,16 +62,6 @@ class LayoutSearch {
   }
 
   const ParallelConfig& parallel() const { return config_.parallel; }
-
-  /// Whether sizes divide each other; rules about any configuration say where they do not.
-  bool fits() const {
-    const std::int64_t others = product_of({facts_.mesh.pp, facts_.mesh.cp});
-    const auto divides = [&](const std::optional<std::int64_t>& size) {
-      return !size || (*size >= 1 && report_.ranks % *size == 0);
-    };
-    return facts_.site.world_size % others == 0 && divides(input_.tensor_parallel) &&
-           divides(parallel().data_parallel);
-  }
 
   bool search_rounds() {
     if (facts_.has_experts() && !config_.moe.expert_group_size)
@@ -254,8 +244,17 @@ class LayoutSearch {
 
 }  // namespace
 
-std::optional<SearchReport> search_layout(const SearchInput& input, Check& check) {
-  if (input.config.parallel.search_mode == SearchMode::dynamic_programming) return std::nullopt;
+bool sizes_divide(const SearchInput& input, const Mesh& mesh) {
+  const std::int64_t others = product_of({mesh.pp, mesh.cp});
+  const std::int64_t ranks = input.site.world_size / std::max<std::int64_t>(1, others);
+  const auto divides = [&](const std::optional<std::int64_t>& size) {
+    return !size || (*size >= 1 && ranks % *size == 0);
+  };
+  return others >= 1 && input.site.world_size % others == 0 && divides(input.tensor_parallel) &&
+         divides(input.config.parallel.data_parallel);
+}
+
+std::optional<SearchReport> search_by_rule(const SearchInput& input, Check& check) {
   return LayoutSearch(input, check).run();
 }
 

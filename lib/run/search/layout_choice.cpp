@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "config/devices/read_figures.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
 #include "config/yaml/tree.h"
@@ -23,8 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* splits_section = "parallel.operator_splits.";
 constexpr const char* text_key = "text of load_file";
+constexpr const char* device_key = "figures of cluster.device";
 
-/// The keys that decide the answer.
+/// The keys that decide the answer of a rule.
 constexpr std::string_view keys_read[] = {"model.family",
                                           "model.num_layers",
                                           "model.hidden_size",
@@ -56,9 +58,24 @@ constexpr std::string_view keys_read[] = {"model.family",
                                           "parallel.pipeline.layout",
                                           "parallel.pipeline.offset"};
 
-bool is_read(const std::string& path) {
+/// What decides seconds and bytes too, which dynamic_programming reads.
+constexpr std::string_view sections_priced[] = {"model.",     "moe.",     "precision.",
+                                                "optimizer.", "hooks.",   "recompute.",
+                                                "offload.",   "cluster.", "parallel."};
+constexpr std::string_view keys_of_a_rank[] = {
+    "parallel.global_rank", "parallel.device_num", "parallel.threads_per_rank",
+    "parallel.strategy_ckpt_config.save_file", "parallel.group_ckpt_save_file"};
+
+bool is_priced(const std::string& path) {
+  return std::ranges::any_of(sections_priced,
+                             [&](std::string_view one) { return path.starts_with(one); }) &&
+         std::ranges::find(keys_of_a_rank, path) == std::end(keys_of_a_rank);
+}
+
+bool is_read(const std::string& path, SearchMode mode) {
   return std::ranges::find(keys_read, path) != std::end(keys_read) ||
-         path.starts_with(splits_section) || path == strategy_file_key;
+         path.starts_with(splits_section) || path == strategy_file_key ||
+         (mode == SearchMode::dynamic_programming && is_priced(path));
 }
 
 std::string text_of_file(const fs::path& path) {
@@ -71,7 +88,7 @@ using Values = std::vector<std::pair<std::string, std::string>>;
 Values values_read(const ReadResult& read) {
   Values values;
   for (auto& [path, value] : config_values(read.config)) {
-    if (!is_read(path)) continue;
+    if (!is_read(path, read.config.parallel.search_mode)) continue;
     const bool constraint = path != "parallel.tensor_parallel" ||
                             read.config.parallel.tensor_parallel > 1 ||
                             read.sources.places().contains(path);
@@ -82,6 +99,10 @@ Values values_read(const ReadResult& read) {
     const bool regular = kind_of_file(file) == FileKind::regular;
     values.emplace_back(text_key,
                         regular ? hex_text(fnv1a(text_of_file(file))) : std::string(not_given));
+  }
+  const ClusterConfig& cluster = read.config.cluster;
+  if (read.config.parallel.search_mode == SearchMode::dynamic_programming && cluster.device) {
+    values.emplace_back(device_key, hex_text(fnv1a(std::string(device_text(cluster)))));
   }
   return values;
 }
@@ -225,11 +246,11 @@ std::string earlier_file(const OutputConfig& output, bool again) {
 
 }  // namespace
 
-ChosenLayout choose_layout(ReadResult& read, const Site& site, bool again) {
+ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearcher& search,
+                           bool again) {
   ChosenLayout choice;
   const ParallelConfig& parallel = read.config.parallel;
-  const bool searches = parallel.parallel_mode == ParallelMode::auto_parallel &&
-                        parallel.search_mode != SearchMode::dynamic_programming;
+  const bool searches = parallel.parallel_mode == ParallelMode::auto_parallel;
   if (!searches || read.diagnostics.has_errors()) return choice;
   const Values values = values_read(read);
   const std::string world = std::to_string(site.world_size);
@@ -250,7 +271,7 @@ ChosenLayout choose_layout(ReadResult& read, const Site& site, bool again) {
     }
   }
   if (!choice.report)
-    choice.report = settle_search(read.config, read.sources, site, read.diagnostics);
+    choice.report = settle_search(read.config, read.sources, site, search, read.diagnostics);
   if (!choice.report) return choice;
   if (!note.empty()) choice.report->notes.insert(choice.report->notes.begin(), note);
   choice.file = layout_text(*choice.report, site.world_size, values);

@@ -19,9 +19,10 @@ struct ChosenLayout {
 };
 
 /// With auto_parallel replaces the keys that the search answers, by the layout.yaml in output.dir
-/// where there is one and `again` is false, else by a search. Adds "layout-stale" where that file
+/// where there is one and `again` is false, else by `search`. Adds "layout-stale" where that file
 /// was edited, or where a value that the search read is another now. For another world size it
 /// searches, with a note.
-ChosenLayout choose_layout(ReadResult& read, const Site& site, bool again);
+ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearcher& search,
+                           bool again);
 
 }  // namespace trainctl

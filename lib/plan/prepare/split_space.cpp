@@ -1,0 +1,220 @@
+#include "plan/prepare/split_space.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/at.h"
+#include "config/schema/words.h"
+
+namespace trainctl {
+
+namespace {
+
+using MaybeWord = std::optional<SplitBy>;
+
+constexpr SplitBy all_words[] = {SplitBy::features, SplitBy::tokens, SplitBy::whole};
+
+std::vector<SplitBy> words_for(const MaybeWord& given, bool searched) {
+  if (given) return {*given};
+  if (!searched) return {SplitBy::features};
+  return {std::begin(all_words), std::end(all_words)};
+}
+
+std::vector<PricedWords<EndWords>> end_choices(const SearchedSplits& given, bool tied,
+                                               bool searched) {
+  std::vector<PricedWords<EndWords>> choices;
+  if (tied) {
+    for (const SplitBy word : words_for(given.head ? given.head : given.embedding, searched)) {
+      choices.push_back({{given.embedding.value_or(word), given.head.value_or(word)}});
+    }
+    return choices;
+  }
+  for (const SplitBy embedding : words_for(given.embedding, searched)) {
+    for (const SplitBy head : words_for(given.head, searched)) {
+      choices.push_back({{embedding, head}});
+    }
+  }
+  return choices;
+}
+
+std::vector<PricedWords<LayerWords>> layer_choices(const MaybeWord& attention,
+                                                   const MaybeWord& feed_forward, bool experts,
+                                                   bool searched) {
+  std::vector<PricedWords<LayerWords>> choices;
+  for (const SplitBy first : words_for(attention, searched)) {
+    if (experts) {
+      choices.push_back({{first, std::nullopt}});
+      continue;
+    }
+    for (const SplitBy second : words_for(feed_forward, searched)) {
+      choices.push_back({{first, second}});
+    }
+  }
+  return choices;
+}
+
+MaybeWord word_in(const LayerWords& words, bool second) {
+  return second ? words.feed_forward : MaybeWord(words.attention);
+}
+
+}  // namespace
+
+SplitSpace split_space(const ModelShape& model, const SearchedSplits& given,
+                       std::int64_t tensor_parallel) {
+  const bool searched = tensor_parallel > 1;
+  SplitSpace space{.tensor_parallel = tensor_parallel,
+                   .layers = model.layers,
+                   .tied = model.tied,
+                   .ends = end_choices(given, model.tied, searched)};
+  std::map<std::tuple<int, MaybeWord, MaybeWord>, std::size_t> numbers;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    const MaybeWord& attention = at(given.attention, layer);
+    const MaybeWord& feed_forward = at(given.feed_forward, layer);
+    const auto [found, is_new] = numbers.try_emplace(
+        std::tuple(model.kind_number(layer), attention, feed_forward), space.groups.size());
+    if (is_new) {
+      space.groups.push_back(
+          {.choices = layer_choices(attention, feed_forward, model.kind(layer).experts, searched)});
+    }
+    at(space.groups, found->second).layers.push_back(layer);
+  }
+  return space;
+}
+
+SplitLayout SplitSpace::uniform(std::size_t number) const {
+  SplitLayout layout{.tensor_parallel = tensor_parallel, .ends = number % ends.size()};
+  for (const LayerGroup& group : groups) {
+    const std::size_t choice = number % group.choices.size();
+    layout.groups.push_back({choice, choice, std::ssize(group.layers)});
+  }
+  return layout;
+}
+
+std::size_t SplitSpace::most_choices() const {
+  std::size_t most = ends.size();
+  for (const LayerGroup& group : groups) most = std::max(most, group.choices.size());
+  return most;
+}
+
+void SplitSpace::sort() {
+  const auto seconds_of = [](const auto& one) { return one.seconds; };
+  std::ranges::stable_sort(ends, {}, seconds_of);
+  for (LayerGroup& group : groups) std::ranges::stable_sort(group.choices, {}, seconds_of);
+}
+
+double SplitSpace::seconds(const SplitLayout& layout) const {
+  double sum = at(ends, layout.ends).seconds;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const LayerGroup& group = groups[i];
+    const GroupChoice& one = at(layout.groups, i);
+    const auto rest = static_cast<double>(std::ssize(group.layers) - one.count);
+    sum += static_cast<double>(one.count) * at(group.choices, one.first).seconds +
+           rest * at(group.choices, one.rest).seconds;
+  }
+  return sum;
+}
+
+SearchedSplits SplitSpace::splits(const SplitLayout& layout) const {
+  SearchedSplits splits = no_splits(layers);
+  const EndWords& tables = at(ends, layout.ends).words;
+  splits.embedding = tables.embedding;
+  splits.head = tables.head;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const LayerGroup& group = groups[i];
+    const GroupChoice& one = at(layout.groups, i);
+    for (std::int64_t k = 0; k < std::ssize(group.layers); ++k) {
+      const LayerWords& words = at(group.choices, k < one.count ? one.first : one.rest).words;
+      at(splits.attention, at(group.layers, k)) = words.attention;
+      at(splits.feed_forward, at(group.layers, k)) = words.feed_forward;
+    }
+  }
+  return splits;
+}
+
+std::vector<std::pair<SplitLayout, std::size_t>> SplitSpace::slower(const SplitLayout& layout,
+                                                                    std::size_t part) const {
+  std::vector<std::pair<SplitLayout, std::size_t>> next;
+  for (; part <= groups.size(); ++part) {
+    SplitLayout one = layout;
+    if (part == 0) {
+      if (++one.ends == ends.size()) continue;
+    } else {
+      GroupChoice& group = at(one.groups, part - 1);
+      if (++group.first == at(groups, part - 1).choices.size()) continue;
+      group.rest = group.first;
+    }
+    next.emplace_back(std::move(one), part);
+  }
+  return next;
+}
+
+std::vector<SplitLayout> SplitSpace::mixed(const SplitLayout& layout) const {
+  std::vector<SplitLayout> next;
+  const auto add = [&](std::size_t group, GroupChoice choice) {
+    SplitLayout one = layout;
+    at(one.groups, group) = choice;
+    next.push_back(std::move(one));
+  };
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const GroupChoice& one = at(layout.groups, i);
+    const std::int64_t most = std::ssize(groups[i].layers);
+    if (one.is_mixed()) {
+      const std::int64_t count = one.first < one.rest ? one.count - 1 : one.count + 1;
+      if (count > 0 && count < most) add(i, {one.first, one.rest, count});
+      continue;
+    }
+    for (std::size_t other = one.first + 1; most > 1 && other < groups[i].choices.size(); ++other) {
+      add(i, {one.first, other, most - 1});
+      add(i, {other, one.first, 1});
+    }
+  }
+  return next;
+}
+
+std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& layout) const {
+  std::vector<Neighbour> near;
+  const EndWords& tables = at(ends, layout.ends).words;
+  for (std::size_t other = 0; other < ends.size(); ++other) {
+    const EndWords& words = ends[other].words;
+    const bool same_embedding = words.embedding == tables.embedding;
+    const bool same_head = words.head == tables.head;
+    if (other == layout.ends || (!tied && !same_embedding && !same_head)) continue;
+    SplitLayout one = layout;
+    one.ends = other;
+    near.push_back({std::move(one), 0, same_embedding});
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const GroupChoice& now = at(layout.groups, i);
+    if (now.is_mixed()) continue;
+    const LayerWords& taken = at(groups[i].choices, now.first).words;
+    for (std::size_t other = 0; other < groups[i].choices.size(); ++other) {
+      const LayerWords& words = groups[i].choices[other].words;
+      const bool same_first = words.attention == taken.attention;
+      if (same_first == (words.feed_forward == taken.feed_forward)) continue;
+      SplitLayout one = layout;
+      at(one.groups, i) = {other, other, now.count};
+      near.push_back({std::move(one), i + 1, same_first});
+    }
+  }
+  return near;
+}
+
+std::string SplitSpace::text(const SplitLayout& layout, std::size_t part, bool second) const {
+  if (part == 0) {
+    const EndWords& words = at(ends, layout.ends).words;
+    return std::string(word_of(second ? words.head : words.embedding));
+  }
+  const LayerGroup& group = at(groups, part - 1);
+  const GroupChoice& one = at(layout.groups, part - 1);
+  std::vector<SplitBy> words;
+  for (std::int64_t k = 0; k < std::ssize(group.layers); ++k) {
+    const MaybeWord word =
+        word_in(at(group.choices, k < one.count ? one.first : one.rest).words, second);
+    if (!word) return "none";
+    words.push_back(*word);
+  }
+  return layer_splits_text(words);
+}
+
+}  // namespace trainctl

@@ -1,0 +1,98 @@
+// The layouts that dynamic_programming chooses from (plan/prepare/search_by_seconds.h).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/search/given.h"
+#include "plan/tables/model.h"
+
+namespace trainctl {
+
+/// Words of the two tables, and of a layer; layers with experts have none for feed_forward.
+struct EndWords {
+  SplitBy embedding = SplitBy::features, head = SplitBy::features;
+};
+struct LayerWords {
+  SplitBy attention = SplitBy::features;
+  std::optional<SplitBy> feed_forward{};
+};
+
+/// One of the choices, with the least seconds of F, B and W of a micro-batch: of both tables, or of
+/// one layer. 0: not known.
+template <class Words>
+struct PricedWords {
+  Words words;
+  double seconds = 0;
+};
+
+/// Layers of one kind of which the same is given, and what they may have.
+struct LayerGroup {
+  std::vector<std::int64_t> layers{};
+  std::vector<PricedWords<LayerWords>> choices{};
+};
+
+/// The words of a group: its first `count` layers have one choice, the others another.
+struct GroupChoice {
+  std::size_t first = 0, rest = 0;
+  std::int64_t count = 0;
+  bool is_mixed() const { return first != rest; }
+  auto operator<=>(const GroupChoice&) const = default;
+};
+
+/// Numbers of choices of a space.
+struct SplitLayout {
+  std::int64_t tensor_parallel = 1;
+  std::size_t ends = 0;
+  std::vector<GroupChoice> groups{};
+  auto operator<=>(const SplitLayout&) const = default;
+};
+
+/// Every layout in which so many ranks share operators. Where that is one rank, words say nothing
+/// and each has one choice.
+struct SplitSpace {
+  std::int64_t tensor_parallel = 1;
+  std::int64_t layers = 0;  // of the model
+  bool tied = false;        // both tables are one
+  std::vector<PricedWords<EndWords>> ends{};
+  std::vector<LayerGroup> groups{};
+
+  /// In which the tables have the choice `number`, and so has every group; those with fewer begin
+  /// again.
+  SplitLayout uniform(std::size_t number) const;
+  /// The most choices of a part.
+  std::size_t most_choices() const;
+  /// The fastest choices come first.
+  void sort();
+  /// Least seconds of the passes of a micro-batch.
+  double seconds(const SplitLayout& layout) const;
+  SearchedSplits splits(const SplitLayout& layout) const;
+  /// For every part from `part` on (0: the tables, then the groups) the layout with its next choice
+  /// there, and the part. Beginning with uniform(0) and the part 0, every uniform layout comes
+  /// once.
+  std::vector<std::pair<SplitLayout, std::size_t>> slower(const SplitLayout& layout,
+                                                          std::size_t part) const;
+  /// Those that may need less memory: one of the groups has a layer less of its faster choice, and
+  /// every slower one for it.
+  std::vector<SplitLayout> mixed(const SplitLayout& layout) const;
+  /// Those that differ from the layout in one word of all layers, with the part and whether it is
+  /// the second of its words.
+  struct Neighbour {
+    SplitLayout layout;
+    std::size_t part = 0;
+    bool second = false;
+  };
+  std::vector<Neighbour> neighbours(const SplitLayout& layout) const;
+  /// The words of a part as operator_splits writes them: "features", "features*3, tokens". Of
+  /// experts "none".
+  std::string text(const SplitLayout& layout, std::size_t part, bool second) const;
+};
+
+/// Words that are given stay.
+SplitSpace split_space(const ModelShape& model, const SearchedSplits& given,
+                       std::int64_t tensor_parallel);
+
+}  // namespace trainctl
