@@ -11,8 +11,17 @@ namespace trainctl {
 enum class OptimizerType : std::uint8_t { adamw, sgd, lion, muon };
 
 /// What an update does with each element. An optimizer whose step needs whole matrices has one
-/// before they are worked on and one after; the average of weights has one of its own.
-enum class UpdateRule : std::uint8_t { adamw, sgd, lion, muon_direction, muon_step, average };
+/// before they are worked on and one after; the average of weights has one of its own, and so has
+/// what multiplies a parameter after its update.
+enum class UpdateRule : std::uint8_t {
+  adamw,
+  sgd,
+  lion,
+  muon_direction,
+  muon_step,
+  average,
+  scale,
+};
 
 /// The function between the products of a feed-forward layer. Its formulas are in
 /// ops/activation_functions.h.

@@ -84,6 +84,7 @@ OpCost cost_of(const ActivationBackward& args) {
 }
 OpCost cost_of(const Add& args) { return moves({args.a, args.b, args.y}); }
 OpCost cost_of(const ScaledSum& args) { return moves({args.x, args.y, args.z}); }
+OpCost cost_of(const Largest& args) { return moves({args.x}); }
 OpCost cost_of(const CopyRows& args) {
   return {.bytes = 2.0 * static_cast<double>(args.rows * args.length * size_of(args.x.dtype))};
 }

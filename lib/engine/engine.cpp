@@ -56,6 +56,11 @@ std::vector<SlabRow> router_rows(const ModelShape& model) {
   return {{"sums", Shape{model.layers, router_sums + model.experts}, DType::f32}};
 }
 
+std::vector<SlabRow> logit_rows(const EngineInput& input) {
+  if (!input.max_attention_logit) return {};
+  return {{"logit", Shape{1}, DType::i32}};
+}
+
 }  // namespace
 
 Engine::Engine(const EngineInput& input, World& world)
@@ -79,11 +84,19 @@ Engine::Engine(const EngineInput& input, World& world)
       optimizer_(input.optimizer, store_, state_.of_kernels(), plan_.mesh, world.rank(), compute_),
       matrices_(input.optimizer.muon, plan_, store_, state_.of_kernels(), devices_, compute_),
       everyone_(devices_.everyone(group_name(TrafficPurpose::scalars, world_group))),
+      qk_clip_({.optimizer = input.optimizer,
+                .plan = plan_,
+                .store = store_,
+                .state = state_.of_kernels(),
+                .everyone = everyone_->on_host(),
+                .rank = world.rank(),
+                .compute = compute_}),
       tp_(devices_.group(group_name(TrafficPurpose::layers, tensor_group),
                          plan_.mesh.group(world.rank(), Axis::tp))),
       context_(make_context_groups(plan_, devices_)),
       experts_(make_expert_ranks(plan_, devices_, *tp_, context_)),
       router_sums_(plan_.device, router_rows(plan_.model)),
+      logit_(plan_.device, logit_rows(input)),
       grad_sync_(plan_, store_, devices_),
       param_sync_(plan_, store_, devices_, grad_sync_.context()),
       pipeline_(plan_, buffers_, devices_, ops_, input_.deadline_seconds),
@@ -306,6 +319,8 @@ void Engine::enqueue_step(const std::vector<Batch>& batches) {
   state_.send(compute_);
   store_.begin_gradients(compute_);
   if (router_sums_.contains("sums")) compute_.zero(router_sums_.at("sums"));
+  if (logit_.contains("logit")) compute_.zero(logit_.at("logit"));
+  qk_clip_.begin(compute_);
   executor_.step(batches);
 }
 
@@ -329,6 +344,10 @@ void Engine::optimizer_step() {
   grad_norm_.run(ops_);
   optimizer_.step(ops_);
   matrices_.step(ops_);
+  if (qk_clip_.on()) {
+    settle();
+    qk_clip_.step(ops_, host_);
+  }
   optimizer_.average(ops_);
   param_sync_.expire();
 }
@@ -345,6 +364,7 @@ StepReport Engine::finish_step(double seconds) {
   const int request = input_.request ? input_.request() : 0;
   const StepState& state = state_.host();
   const std::optional<RouterReport> router = share_router();
+  const std::optional<double> logit = share_logit();
   double total = 0;
   double greatest = 0;
   for (const Pair& other : share({state.loss_sum, static_cast<double>(request)})) {
@@ -369,6 +389,7 @@ StepReport Engine::finish_step(double seconds) {
           .loss = weight_sum_ > 0 ? total / weight_sum_ : 0.0,
           .grad_norm = state.grad_norm,
           .lr = double{state.learning_rate},
+          .max_attention_logit = logit,
           .tokens = tokens_,
           .positions = positions_,
           .labels = labels_,

@@ -18,6 +18,7 @@
 #include "engine/parameters/matrix_update.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
+#include "engine/parameters/qk_clip.h"
 #include "engine/parameters/replicas.h"
 #include "engine/parameters/whole_params.h"
 #include "engine/report.h"
@@ -68,6 +69,9 @@ class Engine {
   const StepState& step_state() const { return state_.host(); }  // after the last step
   const DeviceWorld& devices() const { return devices_; }
   const Buffers& buffers() const { return buffers_; }
+  /// [layers, heads] with optimizer.qk_clip_threshold, else empty: the largest score of each head
+  /// in the last step, by which its queries and keys were clipped (QkClip).
+  std::span<const float> largest_scores() const { return qk_clip_.largest(); }
   /// What this rank has allocated, without prefetched batches, checkpoint and runtime.
   MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
@@ -106,6 +110,7 @@ class Engine {
   StepReport finish_step(double seconds);
   void tell_timers() const;
   std::optional<RouterReport> share_router();  // of all ranks. Collective
+  std::optional<double> share_logit();         // the same
   bool scale_explains_overflow() const;
   [[noreturn]] void throw_bad_step() const;
   void check_bad_steps() const;  // throws unless one more may be skipped
@@ -125,11 +130,13 @@ class Engine {
   Optimizer optimizer_;
   MatrixUpdate matrices_;
   std::unique_ptr<Group> everyone_;
+  QkClip qk_clip_;
   std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
   std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
   ContextGroups context_;           // the same
   ExpertRanks experts_;             // the same
   Slab router_sums_;                // Pass::router_sums; empty without experts
+  Slab logit_;                      // Pass::largest_logit; empty if nobody asks
   std::vector<float> loads_;        // RouterReport::loads
   GradSync grad_sync_;
   ParamSync param_sync_;

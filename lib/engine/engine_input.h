@@ -26,6 +26,7 @@ struct EngineInput {
   std::function<int()> request{};
   Hooks hooks{};
   Trace* trace = nullptr;  // records the rows of each training step; may be null
+  bool max_attention_logit = false;  // StepReport::max_attention_logit
   bool meet = false;       // all ranks, before each phase (log.barrier_with_timers)
   // What helps where a loss or a gradient is not finite; "": nothing is known to help.
   std::string_view bad_step_advice{};

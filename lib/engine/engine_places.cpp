@@ -5,6 +5,7 @@
 
 #include "base/at.h"
 #include "base/log.h"
+#include "base/ordered_key.h"
 #include "config/schema/optimizers.h"
 #include "device/host_values.h"
 #include "engine/engine.h"
@@ -25,6 +26,9 @@ std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) 
                      hooks.grad_sync;
   if (looks) return "hooks of the program look inside a step";
   if (input.meet) return "the ranks meet within a step";
+  if (input.optimizer.qk_clip_threshold) {
+    return "optimizer.qk_clip_threshold shares scores over the host within a step";
+  }
   return devices.host_part();
 }
 
@@ -146,6 +150,8 @@ Pass Engine::make_pass(int view, int chunk) const {
       .stream = plan_.sequence_parallel ? share : all,
       .share = share,
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
+      .largest_logit = logit_.contains("logit") ? logit_.at("logit") : Tensor{},
+      .largest_scores = qk_clip_.scores(),
       .routed = router_hook(),
       .routed_back = router_backward_hook(),
       .dropped = dropout_hook(),
@@ -221,6 +227,16 @@ std::optional<RouterReport> Engine::share_router() {
   report.z_loss /= tokens;
   report.entropy /= tokens;
   return report;
+}
+
+/// Keys, so that what is not a number is the largest.
+std::optional<double> Engine::share_logit() {
+  if (!logit_.contains("logit")) return std::nullopt;
+  const HostValues own(logit_.at("logit"));
+  const auto key = static_cast<std::uint32_t>(*own.values().as<std::int32_t>());
+  double most = 0;
+  for (const Pair& other : share({static_cast<double>(key), 0})) most = std::max(most, other[0]);
+  return double{number_of_key(static_cast<std::uint32_t>(most))};
 }
 
 }  // namespace trainctl

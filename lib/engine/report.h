@@ -27,6 +27,10 @@ struct StepReport {
   double loss = 0;         // weighted mean over the global batch, nats per token
   double grad_norm = 0;    // before clipping
   double lr = 0;           // that was applied: a number of fp32
+  /// The largest logsumexp of a query's scores, of all layers and heads, without sinks: no score
+  /// exceeds it, and the largest is at most log(seq_length) below. With
+  /// EngineInput::max_attention_logit.
+  std::optional<double> max_attention_logit{};
   // Seen since the start of the run, all ranks: real positions (data/batch.h), all positions, and
   // labels with a weight above 0.
   std::int64_t tokens = 0, positions = 0, labels = 0;

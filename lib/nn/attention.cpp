@@ -2,6 +2,7 @@
 
 #include "ops/activation.h"
 #include "ops/attention_sink.h"
+#include "ops/largest.h"
 #include "ops/rope.h"
 
 namespace trainctl {
@@ -127,6 +128,14 @@ void Attention::norm_backward(const Pass& pass, const Saved& saved, const Gradie
   k_norm.backward(pass, pair.k, rows(g.dk), {}, rows(g.dk));
 }
 
+/// Of the heads that attention works on.
+Tensor Attention::scores_at_work(const Pass& pass, const AttentionShape& shape) const {
+  if (!pass.training || pass.largest_scores.empty()) return {};
+  const auto row = static_cast<std::int64_t>(layer);
+  const Tensor of_layer = pass.largest_scores.slice(row, row + 1).view({heads});
+  return of_layer.slice(first_head, first_head + shape.heads);
+}
+
 void Attention::attend(const Pass& pass, const Saved& saved) const {
   if (pass.dropped && pass.training && dropout > 0) pass.dropped(dropout_site, dropout, {});
   shared_keys.forward(pass,
@@ -137,8 +146,12 @@ void Attention::attend(const Pass& pass, const Saved& saved) const {
                        .first_position = first_position(pass),
                        .dropout = dropout_of(pass),
                        .out = saved.attended,
-                       .logsumexp = by_query(saved)},
+                       .logsumexp = by_query(saved),
+                       .largest = scores_at_work(pass, saved.shape)},
                       saved.shared);
+  if (pass.training && !pass.largest_logit.empty()) {
+    largest(*pass.ops, {.x = by_query(saved), .key = pass.largest_logit});
+  }
   if (!sinks.empty()) {
     attention_sink_forward(*pass.ops, {.shape = shared_keys.of_queries(saved.shape),
                                        .sinks = sinks_at_work(sinks.value, saved.shape),

@@ -97,6 +97,7 @@ struct Attention {
   /// Adds the keys and values of the pass's tokens to its cache; attention then sees all of those.
   Saved remember(const Pass& pass, Saved saved) const;
   AttentionDropout dropout_of(const Pass& pass) const;
+  Tensor scores_at_work(const Pass& pass, const AttentionShape& shape) const;
   /// Where each query's document begins.
   Tensor first_position(const Pass& pass) const {
     return context.own_queries(pass.batch.first_position);

@@ -111,6 +111,8 @@ void check_common(const Args& args, std::string_view op) {
 
 void attention_forward(const OpContext& context, const AttentionForward& args) {
   check_common(args, "attention");
+  check(args.largest.empty() || is_vector(args.largest, args.shape.heads, DType::i32), "attention",
+        "largest must be i32, one per head", {{"q", args.q}, {"largest", args.largest}});
   dispatch(context, &Kernels::attention_forward, args, "attention_forward");
 }
 

@@ -84,6 +84,10 @@ struct AttentionForward {
   // [sequences, heads, query_length] fp32, overwritten; the queries of a sequence in the order of
   // their runs. -infinity for a query that sees no key.
   Tensor logsumexp;
+  // Optional [heads] i32, raised: the keys (base/ordered_key.h) of the largest score of each head,
+  // after the scale and before the cap, among the keys that queries see; what is not a number may
+  // be passed over. Not with a cap on CUDA.
+  Tensor largest{};
 };
 
 /// With the keys of a part only, `out` and `logsumexp` are those over all keys: dk and dv are then

@@ -17,6 +17,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
+#include "ops/largest.h"
 #include "ops/matmul.h"
 #include "ops/matmul_batch.h"
 #include "ops/matmul_fused.h"

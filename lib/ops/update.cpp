@@ -30,6 +30,8 @@ void check_call(const Update& args) {
         "compute must be a bf16 or fp16 vector as long as parameter, which is fp32, or absent",
         {{"parameter", args.parameter}, {"compute", args.compute}});
   check(args.state != nullptr, Rule::name, "state must be given", {});
+  check(args.rule != UpdateRule::scale || args.factor != nullptr, Rule::name,
+        "factor must be given", {});
 }
 
 }  // namespace

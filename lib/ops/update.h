@@ -34,6 +34,7 @@ struct Update {
   UpdateConstants constants{};
   bool decay = false;  // apply state->weight_decay
   RandomRounding rounding{};
+  const float* factor = nullptr;     // of the rule `scale`: device memory
   const StepState* state = nullptr;  // seed, step, learning_rate, weight_decay, bias corrections,
                                      // clip_coefficient, found_inf
 };

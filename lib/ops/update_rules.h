@@ -172,6 +172,23 @@ struct AverageRule {
   }
 };
 
+/// A factor that is known only after the update (Update::factor):
+///   p = factor p
+template <class Real, bool by_reciprocals>
+struct ScaleRule {
+  static constexpr std::string_view name = "scale";
+  static constexpr int states = 0;
+  static constexpr bool narrow_states = false;
+  static constexpr bool clipped = false;
+  static constexpr bool keeps(const UpdateConstants&) { return false; }
+
+  Real factor;
+
+  constexpr explicit ScaleRule(const Update& args) : factor(*args.factor) {}
+
+  constexpr Real next(Real before, Real, Real&, Real&) const { return before * factor; }
+};
+
 /// visit.operator()<Rule>() with the rule of `type`.
 template <class Real, bool by_reciprocals, class Visit>
 constexpr decltype(auto) with_rule(UpdateRule rule, const Visit& visit) {
@@ -183,13 +200,14 @@ constexpr decltype(auto) with_rule(UpdateRule rule, const Visit& visit) {
     case UpdateRule::muon_step:
       return visit.template operator()<MuonStepRule<Real, by_reciprocals>>();
     case UpdateRule::average: return visit.template operator()<AverageRule<Real, by_reciprocals>>();
+    case UpdateRule::scale: return visit.template operator()<ScaleRule<Real, by_reciprocals>>();
     case UpdateRule::adamw: break;
   }
   return visit.template operator()<AdamWRule<Real, by_reciprocals>>();
 }
-inline constexpr UpdateRule update_rules[] = {UpdateRule::adamw,     UpdateRule::sgd,
-                                              UpdateRule::lion,      UpdateRule::muon_direction,
-                                              UpdateRule::muon_step, UpdateRule::average};
+inline constexpr UpdateRule update_rules[] = {
+    UpdateRule::adamw,     UpdateRule::sgd,     UpdateRule::lion, UpdateRule::muon_direction,
+    UpdateRule::muon_step, UpdateRule::average, UpdateRule::scale};
 
 /// "adamw": what messages and benchmarks call an update.
 constexpr std::string_view name_of(UpdateRule rule) {

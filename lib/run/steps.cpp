@@ -18,6 +18,7 @@ EngineInput run_engine_input(const Config& config, const Plan& plan) {
           .deadline_seconds = config.parallel.deadline_seconds,
           .separate_documents = config.data.reset_attention_mask,
           .count_loss_weights = masks_tokens(config.data),
+          .max_attention_logit = config.log.max_attention_logit,
           .meet = meets_for_timers(config)};
 }
 

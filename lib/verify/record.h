@@ -37,6 +37,7 @@ struct RecordedStep {
   double largest_gradient = 0;
   std::vector<RecordedStream> streams;  // by unit
   std::vector<RecordedStream> routers;  // by layer; empty where it has no experts
+  std::vector<float> scores;            // Engine::largest_scores
   own::StepNumbers numbers;             // that are not the engine's
   WholeTensors gradients;
   // By name of the biases of experts: by how much the step moves each.

@@ -127,6 +127,16 @@ void compare_router(Findings& findings, const RouterReport& found, std::int64_t 
   }
 }
 
+void compare_scores(Findings& findings, std::int64_t step, double bound,
+                    std::span<const float> found, const std::vector<float>& expected) {
+  Findings::Subject subject{.phase = Phase::clip, .step = step, .bound = bound};
+  for (; subject.row < std::ssize(expected); ++subject.row) {
+    const auto head = static_cast<std::size_t>(subject.row);
+    findings.compare(subject, double{found[head]}, double{expected[head]},
+                     "largest attention score " + std::to_string(subject.row));
+  }
+}
+
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected) {
   Scalars scalars(findings, phase, found.step);

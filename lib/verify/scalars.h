@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "data/batch.h"
@@ -47,6 +48,10 @@ void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
 /// What is reported of the routers of a step.
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
                     const RecordedStep& expected);
+/// The largest score of each head, [layers, heads] of Engine::largest_scores, by which queries and
+/// keys are clipped.
+void compare_scores(Findings& findings, std::int64_t step, double bound,
+                    std::span<const float> found, const std::vector<float>& expected);
 /// The loss scale, updates, good steps and hysteresis.
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected);

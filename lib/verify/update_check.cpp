@@ -43,13 +43,14 @@ struct Updated {
 class UpdateCheck {
  public:
   UpdateCheck(Findings& findings, const Record& record, std::int64_t step, const Config& config,
-              const Mesh& mesh, std::int64_t rank)
+              std::span<const float> scores, const Mesh& mesh, std::int64_t rank)
       : findings_(findings),
         record_(record),
         step_(at(record.steps, step - 1)),
         states_(at(record.states, step - 1)),
         config_(config),
-        head_dim_(model_shape(config.model).head_dim),
+        model_(model_shape(config.model)),
+        scores_(scores),
         update_(config.optimizer, step_.numbers),
         mesh_(mesh),
         rank_(rank) {
@@ -129,7 +130,7 @@ class UpdateCheck {
   Values muon_steps(const std::string& name, const own::Choice& choice) const {
     if (!update_.finite()) return {};
     Values steps =
-        own::muon_steps_of(name, config_.optimizer.muon, head_dim_,
+        own::muon_steps_of(name, config_.optimizer.muon, model_.head_dim,
                            [&](const std::string& other) { return direction_of(other); });
     for (double& step : steps) step *= choice.rate * update_.learning_rate();
     return steps;
@@ -142,6 +143,7 @@ class UpdateCheck {
     const auto moved = step_.bias_steps.find(spec.name);
     const own::Choice choice = own::choice_of(spec.name, config_.optimizer);
     const std::vector<float>& gradients = step_.gradients.at(spec.name);
+    const auto count = static_cast<double>(gradients.size());
     const Values steps = is_muon ? muon_steps(spec.name, choice) : Values{};
     for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, part)) {
       for (std::int64_t i = 0; i < piece.length; ++i) {
@@ -156,6 +158,11 @@ class UpdateCheck {
         if (after.loose > 0) updated.loose[here] = after.loose;
         updated.after[1][here] = after.first;
         updated.after[2][here] = after.second;
+        if (update_.finite()) {
+          const double place = (static_cast<double>(whole) + 0.5) / count;
+          updated.after[0][here] *=
+              own::clip_factor(spec.name, place, config_.optimizer, model_, scores_);
+        }
         if (moved != step_.bias_steps.end()) updated.after[0][here] += moved->second[whole];
       }
     }
@@ -216,7 +223,8 @@ class UpdateCheck {
   const RecordedStep& step_;
   const RecordedState& states_;
   const Config& config_;
-  std::int64_t head_dim_;
+  ModelShape model_;
+  std::span<const float> scores_;
   own::Update update_;
   const ParamStore* store_ = nullptr;
   const Mesh& mesh_;
@@ -227,9 +235,9 @@ class UpdateCheck {
 }  // namespace
 
 void compare_update(Findings& findings, const Record& record, std::int64_t step,
-                    const Config& config, const ParamStore& store, const Mesh& mesh,
-                    std::int64_t rank) {
-  UpdateCheck check(findings, record, step, config, mesh, rank);
+                    const Config& config, const ParamStore& store, std::span<const float> scores,
+                    const Mesh& mesh, std::int64_t rank) {
+  UpdateCheck check(findings, record, step, config, scores, mesh, rank);
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) check.compare(store, i);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "config/schema/config.h"
 #include "engine/parameters/param_store.h"
@@ -14,9 +15,9 @@ namespace trainctl {
 inline constexpr double update_bound = 1e-4;
 
 /// Compares masters and the optimizer's values after step number `step`, which began with the
-/// recorded ones and had the recorded gradients.
+/// recorded ones and had the recorded gradients. `scores`: Engine::largest_scores.
 void compare_update(Findings& findings, const Record& record, std::int64_t step,
-                    const Config& config, const ParamStore& store, const Mesh& mesh,
-                    std::int64_t rank);
+                    const Config& config, const ParamStore& store, std::span<const float> scores,
+                    const Mesh& mesh, std::int64_t rank);
 
 }  // namespace trainctl

@@ -121,7 +121,10 @@ void VerifiedRank::compare_values(Phase phase, std::int64_t step, const Recorded
     const DType type =
         kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
     if (type == DType::f32) {
-      subject.bound = fp32_bound;
+      // In 16 bits by scores that are rounded otherwise.
+      const bool clipped = config_.optimizer.qk_clip_threshold && kind == 0 &&
+                           (spec.kind == ParamKind::query || spec.kind == ParamKind::key);
+      subject.bound = clipped ? bound() : fp32_bound;
       findings_.compare(subject, spec, values, held);
     } else if (kind == 0) {
       const auto count = static_cast<double>(std::max<std::int64_t>(held.part.length(), 1));
@@ -241,7 +244,8 @@ void VerifiedRank::one_step() {
     compare_values(phase_of(Phase::parameter, kind), step_, expected, kind);
   }
   compare_weights(expected.kinds.front());
-  compare_update(findings_, record_, step_, truth_config_, store(), truth_.mesh, rank_);
+  compare_update(findings_, record_, step_, truth_config_, store(), engine_.largest_scores(),
+                 truth_.mesh, rank_);
 }
 
 /// What layers read in the next step, where it stays on the rank: gathered, and perhaps rounded.
@@ -262,6 +266,9 @@ void VerifiedRank::compare_weights(const WholeTensors& whole) {
 void VerifiedRank::compare_step(const StepReport& report) {
   if (rounds_alike_) {
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
+  }
+  if (rounds_alike_) {
+    compare_scores(findings_, step_, bound(), engine_.largest_scores(), recorded().scores);
   }
   if (report.router && recorded().numbers.finite) {
     compare_router(findings_, *report.router, step_, recorded());

@@ -74,13 +74,14 @@ TEST_CASE("a section shows all of its keys") {
   const std::string text = explained(read(good_text + "log: {every: 5}\n"), "log");
   CHECK(text ==
         "log: Messages and traces\n"
-        "  level: info                # default\n"
-        "  every: 5                   # t.yaml:5:14\n"
-        "  color: true                # default\n"
-        "  timer_level: 2             # default\n"
-        "  barrier_with_timers: true  # default\n"
-        "  trace: \"\"                  # default\n"
-        "  trace_steps: 1             # default\n");
+        "  level: info                 # default\n"
+        "  every: 5                    # t.yaml:5:14\n"
+        "  color: true                 # default\n"
+        "  timer_level: 2              # default\n"
+        "  barrier_with_timers: true   # default\n"
+        "  trace: \"\"                   # default\n"
+        "  trace_steps: 1              # default\n"
+        "  max_attention_logit: false  # default\n");
   CHECK(contains(explained(read(good_text), "parallel"), "  pipeline.scheduler: 1f1b"));
 }
 

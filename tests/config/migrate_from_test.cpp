@@ -234,6 +234,20 @@ TEST_CASE("Muon of Megatron with its defaults, and what its arguments say of sin
   CHECK(adam.optimizer.muon == MuonConfig{});
 }
 
+TEST_CASE("Megatron's clipping of queries and keys, and its largest logit") {
+  const auto with = [](const std::string& more) {
+    return migrated(Project::megatron, small_megatron + more + "\n");
+  };
+  const Config plain = with("--qk-clip --log-max-attention-logit");
+  CHECK(plain.optimizer.qk_clip_threshold == 100);
+  CHECK(plain.optimizer.qk_clip_alpha == 0.5);
+  CHECK(plain.log.max_attention_logit);
+  const Config own = with("--optimizer muon --qk-clip --qk-clip-threshold 50 --qk-clip-alpha 0.3");
+  CHECK(own.optimizer.qk_clip_threshold == 50);
+  CHECK(own.optimizer.qk_clip_alpha == 0.3);
+  CHECK_FALSE(with("--qk-clip-threshold 50").optimizer.qk_clip_threshold);
+}
+
 TEST_CASE("what of Megatron's optimizers is not built is an error that names it") {
   /// Whether the last of the arguments is.
   const auto refused = [](const std::string& more) {
@@ -248,7 +262,6 @@ TEST_CASE("what of Megatron's optimizers is not built is an error that names it"
   CHECK(refused("--optimizer muon --tensor-model-parallel-size 2 --muon-tp-mode blockwise"));
   CHECK_FALSE(refused("--optimizer muon --muon-tp-mode blockwise"));
   CHECK_FALSE(refused("--optimizer muon --tensor-model-parallel-size 2 --muon-tp-mode duplicated"));
-  CHECK(refused("--optimizer muon --qk-clip"));
   CHECK(refused("--min-lr 1e-4 --decoupled-lr 2e-3"));
 }
 

@@ -255,12 +255,16 @@ TEST_CASE("Muon of MindFormers with its defaults") {
   REQUIRE(muon_steps(muon).size() == 10);
   CHECK(muon_steps(muon)[7] == MuonTriple{3.4445, -4.7750, 2.0315});
   CHECK(muon_steps(muon)[8] == MuonTriple{2, -1.5, 0.5});
+  CHECK_FALSE(with_muon(", qk_clip_threshold: 50").config.optimizer.qk_clip_threshold);
+  CHECK(with_muon(", qk_clip_enabled: True").config.optimizer.qk_clip_threshold == 100);
+  CHECK(with_muon(", qk_clip_enabled: True, qk_clip_threshold: 50")
+            .config.optimizer.qk_clip_threshold == 50);
   CHECK(with_muon(", ns_coefficients: [3, -2, 1], ns_steps: 3").config.optimizer.muon.steps == 3);
 
   const ReadResult wrong = with_muon(
-      ", qk_clip_enabled: True, swap: True, adamw_include: ['*norm*'], ns_coefficients: [1, 2]");
+      ", swap: True, adamw_include: ['*norm*'], ns_coefficients: [1, 2]");
   const List errors = errors_in(wrong);
-  for (const char* key : {"qk_clip_enabled", "swap", "adamw_include", "ns_coefficients"}) {
+  for (const char* key : {"swap", "adamw_include", "ns_coefficients"}) {
     CAPTURE(key);
     CHECK(std::ranges::count(errors, "no-counterpart optimizer." + std::string(key)) == 1);
   }

@@ -74,6 +74,7 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
                  .count_loss_weights = masks_tokens(read.config.data),
                  .hooks = run.hooks,
                  .trace = run.make_trace ? run.make_trace(world, plan) : nullptr,
+                 .max_attention_logit = read.config.log.max_attention_logit,
                  .meet = meets_for_timers(read.config)},
                 world);
   engine.initialise();

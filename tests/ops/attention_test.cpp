@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "base/ordered_key.h"
 #include "catch.h"
 #include "op_values.h"
 #include "thorough.h"
@@ -328,6 +329,45 @@ TEST_CASE("attention's gradients agree with finite differences") {
     CHECK(slope_error(inputs.q, result.dq, 1e-2F, loss) < 1e-3);
     CHECK(slope_error(inputs.k, result.dk, 1e-2F, loss) < 1e-3);
     CHECK(slope_error(inputs.v, result.dv, 1e-2F, loss) < 1e-3);
+  }
+}
+
+TEST_CASE("attention keeps the largest score of each head before its cap, and nothing else changes") {
+  for (const DType dtype : float_types) {
+    for (const float cap : {0.0F, 0.5F}) {
+      if (cap > 0 && tests_device()) continue;
+      Problem problem = square(2, 150, 4, 2, 18, dtype);
+      problem.shape.cap = cap;
+      problem.shape.limits.window = 70;
+      problem.first_position = documents(2, 150);
+      problem.dropout = 0.2F;
+      const auto keys_of = [&](const Kernels& kernels) {
+        const Host host(kernels, 2);
+        Inputs inputs(problem);
+        Values tokens = token_numbers(problem);
+        Values keys = Values::of<std::int32_t>({0, 0, 0, 0});
+        Result result = empty_result(problem);
+        AttentionForward args = forward_args(problem, inputs, tokens, result);
+        args.first_position = problem.first_position->tensor();
+        args.largest = keys.tensor();
+        attention_forward(host.context(), args);
+        attention_forward(host.context(), args);
+        Result without = empty_result(problem);
+        run_forward(host, problem, inputs, without);
+        CHECK(result.out == without.out);
+        CHECK(result.logsumexp == without.logsumexp);
+        return keys;
+      };
+      Values plain = keys_of(plain_kernels);
+      Values tested = keys_of(tested_kernels());
+      for (int head = 0; head < 4; ++head) {
+        const auto number = [&](Values& keys) {
+          return number_of_key(static_cast<std::uint32_t>(keys.tensor().as<std::int32_t>()[head]));
+        };
+        CHECK(number(tested) == Approx(number(plain)).epsilon(2e-6));
+        CHECK(number(plain) > 0.5F);
+      }
+    }
   }
 }
 

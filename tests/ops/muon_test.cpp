@@ -1,11 +1,13 @@
 // The two updates of Muon against their formulas, and the operations that its products need beside
 // them.
 #include "ops/copy_rows.h"
+#include "ops/largest.h"
 #include "ops/scaled_sum.h"
 #include "ops/update.h"
 
 #include <cmath>
 
+#include "base/ordered_key.h"
 #include "catch.h"
 #include "op_values.h"
 
@@ -100,6 +102,47 @@ TEST_CASE("scaled_sum divides by a norm, and nothing stays nothing") {
     CHECK(normalised(25, 1e-7F).at(0) == Approx(0.6));
     CHECK(normalised(25, 10).at(1) == Approx(-0.4));
     CHECK(normalised(0, 0).at(1) == 0);
+  }
+}
+
+TEST_CASE("a parameter is scaled by a factor that is read when it is") {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
+    Values parameter = Values::of<float>({2, -3, 1e-20F});
+    Values rounded(Shape{3}, DType::bf16);
+    const float factor = 0.7F;
+    StepState state;
+    const auto scale = [&] {
+      update(Host(*kernels).context(), one<Update>({.rule = UpdateRule::scale,
+                                                    .parameter = parameter.tensor(),
+                                                    .gradient = parameter.tensor(),
+                                                    .compute = rounded.tensor(),
+                                                    .factor = &factor,
+                                                    .state = &state}));
+    };
+    scale();
+    CHECK(parameter.at(0) == double{2 * factor});
+    CHECK(parameter.at(1) == double{-3 * factor});
+    CHECK(rounded.at(1) == Approx(-2.1).epsilon(0.01));
+    state.found_inf = true;
+    scale();
+    CHECK(parameter.at(0) == double{2 * factor});
+  }
+}
+
+TEST_CASE("the largest of many numbers is kept over calls") {
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
+    Values key = Values::of<std::int32_t>({0});
+    const auto take = [&](Values x) {
+      largest(Host(*kernels).context(), {.x = x.tensor(), .key = key.tensor()});
+      return number_of_key(static_cast<std::uint32_t>(*key.tensor().as<std::int32_t>()));
+    };
+    CHECK(take(Values::of<float>({-7.5F})) == -7.5F);
+    CHECK(take(Values::of<float>({-8, -9})) == -7.5F);
+    CHECK(take(Values::of<float>({-0.0F})) == 0);
+    std::vector<float> many(9001, 1.0F);
+    many[8999] = 3.25F;
+    CHECK(take(Values::of(many)) == 3.25F);
+    CHECK(std::isnan(take(Values::of<float>({NAN, 1}))));
   }
 }
 

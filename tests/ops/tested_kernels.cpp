@@ -83,7 +83,7 @@ void visit(Rope& a, const Place& place) {
 template <class Place>
 void visit(AttentionForward& a, const Place& place) {
   place(a.q), place(a.k), place(a.v), place(a.first_position), place(a.out), place(a.logsumexp);
-  place(a.dropout.global_token), place(a.dropout.key.state);
+  place(a.dropout.global_token), place(a.dropout.key.state), place(a.largest);
 }
 template <class Place>
 void visit(AttentionBackward& a, const Place& place) {
@@ -169,7 +169,7 @@ void visit(CrossEntropyGradient& a, const Place& place) {
 template <class Place>
 void visit(Update& a, const Place& place) {
   place(a.parameter), place(a.gradient), place(a.states[0]), place(a.states[1]), place(a.compute);
-  place(a.state);
+  place(a.state), place(a.factor);
 }
 template <class Place>
 void visit(SquareSum& a, const Place& place) {
@@ -190,6 +190,10 @@ void visit(SwapBlocks& a, const Place& place) {
 template <class Place>
 void visit(ScaledSum& a, const Place& place) {
   place(a.x), place(a.y), place(a.z), place(a.squares);
+}
+template <class Place>
+void visit(Largest& a, const Place& place) {
+  place(a.x), place(a.key);
 }
 template <class Place>
 void visit(CopyRows& a, const Place& place) {

@@ -4,6 +4,7 @@
 #include "bench/ops/op_bench.h"
 #include "ops/cross_entropy.h"
 #include "ops/normal_fill.h"
+#include "ops/largest.h"
 #include "ops/scaled_sum.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
@@ -69,6 +70,7 @@ void add_optimizers(OpBench& bench) {
   const Tensor rounded = compute == DType::f32 ? Tensor{} : bench.zeros("rounded", shape, compute);
   const double rounded_bytes = rounded.empty() ? 0 : bytes_of({rounded});
   StepState* state = bench.state("optimizer.state");
+  const Tensor factor = bench.filled<float>("factor", {1}, [](std::int64_t) { return 0.5F; });
   for (const UpdateRule rule : update_rules) {
     Update one{.rule = rule,
                .parameter = parameter,
@@ -76,6 +78,7 @@ void add_optimizers(OpBench& bench) {
                .compute = rounded,
                .constants = {.momentum = 0.9F},
                .decay = true,
+               .factor = static_cast<const float*>(factor.data),
                .state = state};
     // All are read and written, except the gradient, which is read.
     double bytes = bytes_of({gradient}) + 2 * bytes_of({parameter}) + rounded_bytes;
@@ -93,6 +96,9 @@ void add_optimizers(OpBench& bench) {
   bench.add("scaled_sum", "", 2 * bytes_of({gradient}) + bytes_of({parameter}), 0, [=] {
     scaled_sum(*ops, {.x = gradient, .y = parameter, .z = gradient, .alpha = 0.5F, .beta = 0.5F});
   });
+  const Tensor key = bench.zeros("key", {1}, DType::i32);
+  bench.add("largest", "", bytes_of({gradient}), 0,
+            [=] { largest(*ops, {.x = gradient, .key = key}); });
   bench.add("square_sum", "", bytes_of({gradient}), 0,
             calling(square_sum, ops, SquareSum{.x = gradient, .result = state->square_sums}));
   const Tensor sums = bench.filled<double>("square_sums", {1, 2}, [](std::int64_t) { return 1.0; });

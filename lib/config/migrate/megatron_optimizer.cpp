@@ -213,9 +213,16 @@ void settle_muon(Migration& m) {
   } else if (scalar != "adam" && scalar != "adamw") {
     m.refuse(*m.given("muon-scalar-optimizer"), scalar + " is not built", "adam and lion are");
   }
-  if (m.flag("qk-clip")) {
-    m.refuse(*m.given("qk-clip"), "clipping of queries and keys by their scores is not built",
-             "leave it out, or use --qk-layernorm, which bounds them, too");
+}
+
+/// Of every optimizer; the other two count only with the flag.
+void settle_clipping(Migration& m) {
+  if (m.flag("qk-clip")) return m.put_default("optimizer.qk_clip_threshold", "100");
+  for (const auto& [key, path] : {std::pair("qk-clip-threshold", "optimizer.qk_clip_threshold"),
+                                  std::pair("qk-clip-alpha", "optimizer.qk_clip_alpha")}) {
+    if (m.given(key) == nullptr) continue;
+    m.remove(path);
+    m.not_carried(key, "it counts only with --qk-clip");
   }
 }
 
@@ -233,6 +240,7 @@ void settle_megatron_optimizer(Migration& m) {
     m.remove("optimizer.muon");
     m.not_carried("optimizer", "arguments of Muon count only with --optimizer muon");
   }
+  settle_clipping(m);
   put_groups(m, muon);
 }
 

@@ -120,16 +120,15 @@ void MuonOfFile::put_coefficients(const std::string& from) {
   file_.spellings["optimizer.muon.coefficients"] = from;
 }
 
-void MuonOfFile::refuse_clipping() {
+/// The threshold has our name; it counts only where clipping is on.
+void MuonOfFile::settle_clipping() {
   TreeEditor& edit = file_.edit;
-  const YamlEntry* found = edit.find("optimizer.qk_clip_enabled");
-  if (found != nullptr && edit.flag("optimizer.qk_clip_enabled", false)) {
-    file_.refuse("optimizer.qk_clip_enabled",
-                 "clipping of queries and keys by their scores is not built", "write false",
-                 found->key_span);
+  if (edit.flag("optimizer.qk_clip_enabled", false)) {
+    give("optimizer.qk_clip_threshold", "100");
+  } else {
+    edit.remove("optimizer.qk_clip_threshold");
   }
   edit.remove("optimizer.qk_clip_enabled");
-  edit.remove("optimizer.qk_clip_threshold");
 }
 
 void MuonOfFile::take_mindformers() {
@@ -148,7 +147,7 @@ void MuonOfFile::take_mindformers() {
   give("optimizer.muon.ns_dtype", "bf16");
   give("optimizer.muon.steps", "5");
   put_coefficients("optimizer.ns_coefficients");
-  refuse_clipping();
+  settle_clipping();
   if (const YamlEntry* fused = edit.find("optimizer.use_fused_adamw")) {
     file_.ignore("optimizer.use_fused_adamw", "it changes the speed alone", fused->key_span);
     edit.remove("optimizer.use_fused_adamw");

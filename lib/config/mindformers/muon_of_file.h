@@ -21,7 +21,7 @@ class MuonOfFile {
   void move_betas(const std::string& from, const char* first, const char* second);
   void give(const char* to, const char* value);
   void put_coefficients(const std::string& from);
-  void refuse_clipping();
+  void settle_clipping();
 
   MindformersFile& file_;
   Span where_{};

@@ -30,6 +30,11 @@ constexpr CodeNote training_notes[] = {
      "qkv stacks q, k and v into one matrix, heads cuts each of them by heads.",
      "optimizer: {type: muon, muon: {items: [qkv, heads]}}",
      "optimizer: {type: muon, muon: {items: [qkv]}}"},
+    {"qk-clip", "Queries and keys cannot be clipped by the largest score of a head",
+     "qk_clip_threshold scales the rows that make a head's queries and keys. Norms of queries and "
+     "keys undo that, and kernels must give the largest score.",
+     "{model: {family: llama, qk_layernorm: true}, optimizer: {qk_clip_threshold: 100}}",
+     "{model: {family: llama, qk_layernorm: true}, optimizer: {type: muon}}"},
     {"heads-divide", "hidden_size is not divisible by num_attention_heads",
      "The head size is hidden_size / num_attention_heads, unless kv_channels gives it.",
      "model: {hidden_size: 128, num_attention_heads: 5}",

@@ -71,6 +71,8 @@ struct OptimizerConfig {
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
   double clip_grad_norm = 1.0;  // 0: off
   double ema_decay = 0;         // of the average of weights; 0: none is kept
+  std::optional<double> qk_clip_threshold;  // of the largest score of a head; none: no clipping
+  double qk_clip_alpha = 0.5;               // of the factor, the queries' share
   OptimizerGroups groups;
   MuonConfig muon;
   bool operator==(const OptimizerConfig&) const = default;
@@ -146,6 +148,7 @@ struct LogConfig {
   bool barrier_with_timers = true;  // all ranks meet before a phase of level 1 is timed
   std::string trace;                // file that the executed rows are written to; empty: none
   std::int64_t trace_steps = 1;     // the last ones of the run
+  bool max_attention_logit = false;  // reported of each step
   bool operator==(const LogConfig&) const = default;
 };
 

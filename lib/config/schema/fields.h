@@ -113,6 +113,14 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
         field("ema_decay", "Decay per update of the average of weights that is kept; 0: none")
             .from(0)
             .below(1));
+  visit(optimizer.qk_clip_threshold,
+        field("qk_clip_threshold",
+              "Largest score of a head in a step above which its queries and keys are scaled down")
+            .above(0)
+            .unset("none"));
+  visit(optimizer.qk_clip_alpha,
+        field("qk_clip_alpha",
+              "Exponent of that factor for queries; that for keys is 1 less it").from(0).to(1));
   visit(optimizer.groups,
         field("groups",
               "Parameters with another rule, rate or decay: {match, type, lr_mult, wd_mult}. The "

@@ -110,6 +110,10 @@ void fields(Visitor& visit, Is<LogConfig> auto& log) {
         field("trace_steps", "Number of steps in the trace, counted from the end of the run")
             .from(1)
             .to(1000));
+  visit(log.max_attention_logit,
+        field("max_attention_logit",
+              "Report the largest logsumexp of attention's scores in each step, which no score "
+              "exceeds"));
 }
 
 template <class Visitor>

@@ -42,6 +42,10 @@ struct Pass {
   // [layers of the model, router_sums + experts] fp32: what routers add up (ops/router.h); empty:
   // on ranks whose tokens others count
   Tensor router_sums{};
+  // [1] i32, the key (ops/largest.h) of the largest logsumexp of attention; empty: not asked for
+  Tensor largest_logit{};
+  // [layers of the model, heads] i32, the keys of each head's largest score; empty: the same
+  Tensor largest_scores{};
   // What a program sees of routers (Hooks::after_router); not in passes without gradients.
   std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& logits)> routed{};
   // The same of the gradients of logits (Hooks::after_router_backward), and of dropout

@@ -1,6 +1,8 @@
+#include <atomic>
 #include <cmath>
 
 #include "base/fp16.h"
+#include "base/ordered_key.h"
 #include "ops/cpu/attention/pack.h"
 #include "ops/cpu/attention/rows.h"
 #include "ops/cpu/kernels.h"
@@ -18,7 +20,17 @@ struct ForwardBlock {
   float* highest;         // [block_queries] of the scaled scores
   float* sum;             // [block_queries]
   std::int32_t* first_key;
+  float largest;  // of the scaled scores before the cap
 };
+
+/// Blocks of one head are worked on by several threads.
+inline void raise(std::uint32_t& key, std::uint32_t other) {
+  const std::atomic_ref<std::uint32_t> shared(key);
+  std::uint32_t before = shared.load(std::memory_order_relaxed);
+  while (before < other &&
+         !shared.compare_exchange_weak(before, other, std::memory_order_relaxed)) {
+  }
+}
 
 template <class Dot, class T>
 class ForwardItem {
@@ -84,6 +96,7 @@ class ForwardItem {
     std::fill(block.out, block.out + rows * size_.padded, 0.0F);
     std::fill(block.highest, block.highest + rows, -infinity);
     std::fill(block.sum, block.sum + rows, 0.0F);
+    block.largest = -infinity;
   }
 
   /// Scores of the block's queries and the packed keys, softmax weights, and their sum of values.
@@ -95,6 +108,7 @@ class ForwardItem {
         [&](std::int64_t) {
           return StepRange{0, size_.units};
         });
+    if (!args_.largest.empty()) find_largest(block, part);
     for (std::int64_t row = 0; row < rows; ++row) weigh_row(block, part, row);
     Dot::template product<Start::scaled>(
         rows, size_.padded,
@@ -104,6 +118,19 @@ class ForwardItem {
           const std::int64_t last = part.last(row + Dot::row_step - 1);
           return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
         });
+  }
+
+  void find_largest(ForwardBlock<Dot>& block, const Overlap& part) const {
+    for (std::int64_t row = 0; row < block.place.count; ++row) {
+      const float* scores = scores_ + row * block_keys;
+      const std::int64_t last = part.last(row);
+      float largest = -infinity;
+#pragma omp simd reduction(max : largest)
+      for (std::int64_t i = part.first(block.place, row); i < last; ++i) {
+        largest = largest < scores[i] ? scores[i] : largest;
+      }
+      block.largest = std::max(block.largest, largest * args_.shape.scale);
+    }
   }
 
   void weigh_row(ForwardBlock<Dot>& block, const Overlap& part, std::int64_t row) {
@@ -147,6 +174,8 @@ class ForwardItem {
                 args_.out.as<T>() + ((place.row + row) * shape.heads + place.head) * size_.dim);
       logsumexp[row] = block.highest[row] + std::log(block.sum[row]);
     }
+    if (args_.largest.empty()) return;
+    raise(static_cast<std::uint32_t*>(args_.largest.data)[place.head], ordered_key(block.largest));
   }
 
   const AttentionForward& args_;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/ordered_key.h"
 #include "ops/cuda/attention_problem.cuh"
 #include "ops/cuda/attention_sizes.cuh"
 #include "ops/cuda/enqueue.cuh"
@@ -33,6 +34,7 @@ struct Forward {
   AttentionProblem<T> problem;
   T* out;
   float* logsumexp;
+  unsigned* largest;  // or null
 };
 
 /// What a thread knows of its queries.
@@ -190,6 +192,9 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     if (threadIdx.x % Scores::lanes == 0) {
       args.logsumexp[(std::int64_t{sequence} * problem.heads + head) * problem.query_length +
                      query] = total > 0 ? highest[i] * unit + logf(total) : -INFINITY;
+      if (args.largest != nullptr) {
+        atomicMax(args.largest + head, ordered_key(highest[i] * problem.scale));
+      }
     }
   }
 }
@@ -199,7 +204,7 @@ void run_forward(const OpContext& context, const AttentionForward& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
   const Forward<T> all{problem_of<T>(args), args.out.elements<T>(),
-                       args.logsumexp.elements<float>()};
+                       args.logsumexp.elements<float>(), static_cast<unsigned*>(args.largest.data)};
   const Grid grid{dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences),
                        static_cast<unsigned>((shape.query_length + tile - 1) / tile)),
                   dim3(2 * tile), tiles_bytes<T, dim>(3)};
@@ -209,6 +214,8 @@ void run_forward(const OpContext& context, const AttentionForward& args) {
 }  // namespace
 
 void attention_forward(const OpContext& context, const AttentionForward& args) {
+  require(args.largest.empty() || args.shape.cap == 0, ExitCode::unavailable,
+          "[attention] the largest scores before a cap are not taken on cuda");
   with_element_type(args.q.dtype, [&](auto element) {
     using T = decltype(element);
     with_head_size(args.shape.head_dim,

@@ -1,10 +1,12 @@
 // Kernels that treat each element by itself.
+#include "base/ordered_key.h"
 #include "ops/activation_functions.h"
 #include "ops/add.h"
 #include "ops/cast.h"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
+#include "ops/largest.h"
 #include "ops/scaled_sum.h"
 
 namespace trainctl::cuda {
@@ -50,6 +52,19 @@ struct ScaledSumWork {
     store<width>(z + at, sum);
   }
 };
+
+__global__ void __launch_bounds__(block_threads)
+    largest_kernel(const float* x, std::int64_t count, unsigned* key) {
+  unsigned own = 0;
+  for (std::int64_t i = grid_thread(); i < count; i += grid_threads()) {
+    own = max(own, ordered_key(x[i]));
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    own = max(own, __shfl_xor_sync(whole_warp, own, offset));
+  }
+  if (threadIdx.x % 32 == 0) atomicMax(key, own);
+}
 
 template <class From, class To>
 struct CastWork {
@@ -217,6 +232,14 @@ void scaled_sum(const OpContext& context, const ScaledSum& args) {
       });
     });
   });
+}
+
+void largest(const OpContext& context, const Largest& args) {
+  constexpr std::int64_t each = 16;  // numbers of a thread, so that few change the key
+  const std::int64_t count = args.x.numel();
+  launch(largest_kernel, {blocks_for(count, each * block_threads), dim3(block_threads)},
+         stream_of(context), args.x.elements<float>(), count,
+         static_cast<unsigned*>(args.key.data));
 }
 
 void add(const OpContext& context, const Add& args) {

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "base/ordered_key.h"
 #include "base/philox.h"
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
@@ -79,9 +81,11 @@ class Sequence {
     return sum;
   }
 
+  double uncapped_score(const Query<T>& query, const Place& key, std::int64_t head) const {
+    return shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
+  }
   double score(const Query<T>& query, const Place& key, std::int64_t head) const {
-    const double score =
-        shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
+    const double score = uncapped_score(query, key, head);
     return shape_.cap > 0 ? shape_.cap * std::tanh(score / shape_.cap) : score;
   }
   /// Of a score, by what it was before the cap.
@@ -117,10 +121,22 @@ class Sequence {
   std::int64_t sequence_;
 };
 
+/// Raises the head's key to that of the largest score of the query.
+template <class T>
+void raise_largest(const AttentionForward& args, const Sequence<T, AttentionForward>& sequence,
+                   const Query<T>& query, std::int64_t head) {
+  auto& key_of_head = static_cast<std::uint32_t*>(args.largest.data)[head];
+  sequence.for_keys(query, [&](const Place& key) {
+    const double score = sequence.uncapped_score(query, key, head);
+    key_of_head = std::max(key_of_head, ordered_key(static_cast<float>(score)));
+  });
+}
+
 template <class T>
 void forward_query(const AttentionForward& args, const Sequence<T, AttentionForward>& sequence,
                    std::int64_t row, std::int64_t head) {
   const Query<T> query = sequence.query(row, head);
+  if (!args.largest.empty()) raise_largest(args, sequence, query, head);
   double highest = -std::numeric_limits<double>::infinity();
   sequence.for_keys(query, [&](const Place& key) {
     highest = std::max(highest, sequence.score(query, key, head));
@@ -245,7 +261,7 @@ void tell_mask_reads(const AttentionDropout& dropout) {
 void attention_forward_plain(const OpContext&, const AttentionForward& args) {
   tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position});
-  tell_writes({args.out, args.logsumexp});
+  tell_writes({args.out, args.logsumexp, args.largest});
   with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 

@@ -4,6 +4,7 @@
 #include "plan/cost/communication.h"
 #include "plan/gradients/buckets.h"
 #include "plan/gradients/resident.h"
+#include "plan/ownership/head_scores.h"
 #include "plan/ownership/matrix_exchange.h"
 #include "plan/ownership/row_exchange.h"
 #include "plan/tables/groups.h"
@@ -145,6 +146,13 @@ void add_scalars(UseList& list, const StepNumbers& numbers) {
     constexpr std::int64_t others = 4;  // beside the load of each expert: ops/router.h
     list.add({all_reduce, Cargo::router_statistics, TrafficPurpose::scalars, world_group}, 1,
              model.layers * (others + model.experts) * sum_bytes);
+  }
+  if (numbers.attention_logit) add_pairs(list, Cargo::attention_logit);
+  if (numbers.qk_clip) {
+    constexpr std::int64_t score_bytes = 4;
+    const std::int64_t ranks = list.plan().mesh.world_size();
+    list.add({all_gather, Cargo::attention_scores, TrafficPurpose::scalars, world_group}, 1,
+             ranks * scores_of_rank(list.plan()) * score_bytes);
   }
   // Before the passes, the completion of gradients and the optimizer.
   if (numbers.timer_barriers) add_pairs(list, Cargo::timer_barriers, 3);

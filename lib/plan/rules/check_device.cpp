@@ -47,6 +47,9 @@ std::string why_not_cudnn(const Facts& facts) {
   const auto limited = [](const LayerKind& kind) { return kind.limits.any(); };
   if (std::ranges::any_of(facts.model.kinds, limited))
     return "queries see only a window or a chunk of the keys";
+  if (config.optimizer.qk_clip_threshold) {
+    return "qk_clip_threshold needs the largest score of each head";
+  }
   if (config.data.reset_attention_mask) return "reset_attention_mask keeps documents apart";
   if (facts.mesh.cp > 1) return "context-parallel ranks share sequences";
   if (facts.operators.any_attention(SplitBy::tokens) || !alike_in_all_blocks(facts.operators)) {
@@ -107,6 +110,37 @@ void check_sharing(const Facts& facts, Check& check) {
               "start them with trainctl launch or mpirun, or set share_devices to true");
 }
 
+/// What needs the largest score of each head, which kernels must give.
+void check_qk_clip(const Facts& facts, Check& check) {
+  const char* path = "optimizer.qk_clip_threshold";
+  const OptimizerConfig& optimizer = facts.config.optimizer;
+  const char* alpha = "optimizer.qk_clip_alpha";
+  check.rule(alpha, optimizer.qk_clip_alpha >= 0 && optimizer.qk_clip_alpha <= 1,
+             optimizer.qk_clip_alpha, "in [0, 1]");
+  check.no_effect(
+      alpha,
+      !optimizer.qk_clip_threshold && optimizer.qk_clip_alpha != OptimizerConfig{}.qk_clip_alpha,
+      "qk_clip_threshold is not given");
+  if (!optimizer.qk_clip_threshold) return;
+  const double threshold = *optimizer.qk_clip_threshold;
+  check.rule(path, threshold > 0, threshold, "above 0");
+  if (!check.clean({"model", "parallel.device"})) return;
+  if (std::ranges::any_of(facts.model.kinds, &LayerKind::qk_norm)) {
+    check.error("qk-clip", path,
+                "qk_clip_threshold scales the rows that make queries and keys, but qk_layernorm "
+                "brings these back to their length" +
+                    check.place_of("model.qk_layernorm"),
+                "leave qk_clip_threshold out: norms bound the scores");
+  } else if (facts.model.attention_cap > 0 &&
+             resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda) {
+    check.error("qk-clip", path,
+                "qk_clip_threshold with attn_logit_softcapping is not built for CUDA: its kernels do "
+                "not keep the largest score before the cap" +
+                    check.place_of("model.attn_logit_softcapping"),
+                "leave one of the two out, or set parallel.device to cpu");
+  }
+}
+
 }  // namespace
 
 void check_attention(const Facts& facts, Check& check) {
@@ -115,6 +149,7 @@ void check_attention(const Facts& facts, Check& check) {
   const char* margin = "parallel.product_sm_margin";
   const ParallelConfig& parallel = facts.parallel();
   check_determinism(facts, check);
+  check_qk_clip(facts, check);
   check_sharing(facts, check);
   const std::pair<const char*, bool> choices[] = {
       {path, parallel.attention_backend != AttentionBackend::automatic},

@@ -196,7 +196,8 @@ bool meets_for_timers(const Config& config) {
 }
 
 StepNumbers step_numbers(const Config& config) {
-  return {masks_tokens(config.data), meets_for_timers(config)};
+  return {masks_tokens(config.data), meets_for_timers(config), config.log.max_attention_logit,
+          config.optimizer.qk_clip_threshold.has_value()};
 }
 
 MoveConfig move_config(const Config& config) {

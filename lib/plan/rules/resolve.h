@@ -70,8 +70,10 @@ bool meets_for_timers(const Config& config);
 
 /// Which numbers all ranks share in a step besides the loss and the gradient norm.
 struct StepNumbers {
-  bool loss_weights = false;    // masks_tokens
-  bool timer_barriers = false;  // meets_for_timers
+  bool loss_weights = false;     // masks_tokens
+  bool timer_barriers = false;   // meets_for_timers
+  bool attention_logit = false;  // log.max_attention_logit
+  bool qk_clip = false;          // optimizer.qk_clip_threshold
 };
 StepNumbers step_numbers(const Config& config);
 

@@ -66,6 +66,8 @@ std::string_view name_of(Cargo cargo) {
     case Cargo::loss_weights: return "loss weights";
     case Cargo::gradient_norm: return "gradient norm";
     case Cargo::router_statistics: return "router statistics";
+    case Cargo::attention_logit: return "attention logit";
+    case Cargo::attention_scores: return "attention scores";
     case Cargo::timer_barriers: return "barriers of timers";
   }
   return "";

@@ -54,6 +54,8 @@ enum class Cargo : std::uint8_t {
   loss_weights,
   gradient_norm,
   router_statistics,
+  attention_logit,
+  attention_scores,  // the largest of each head
   timer_barriers,
 };
 /// "tied embedding"

@@ -69,6 +69,9 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   append(text, ", \"positions\": ", report.positions);
   append(text, ", \"labels\": ", report.labels);
   if (report.batch_size) append(text, ", \"batch_size\": ", *report.batch_size);
+  if (report.max_attention_logit) {
+    append(text, ", \"max_attention_logit\": ", *report.max_attention_logit);
+  }
   if (report.router) {
     append(text, ", \"router\": {\"balance_loss\": ", report.router->balance_loss);
     append(text, ", \"z_loss\": ", report.router->z_loss);

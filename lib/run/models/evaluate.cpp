@@ -60,7 +60,12 @@ void set_layout(Config& config, const World& world) {
   }
   config.recompute = {};
   config.offload = {};
-  config.optimizer.ema_decay = 0;
+  // One that keeps nothing of a parameter; the type of masters stays that of training.
+  OptimizerConfig nothing;
+  nothing.type = OptimizerType::sgd;
+  nothing.momentum = 0;
+  nothing.main_params_dtype = config.optimizer.main_params_dtype;
+  config.optimizer = nothing;
   const Mesh mesh = resolve_mesh(config.parallel, world.size());
   // Whole groups of tokens, over which experts count.
   const std::int64_t micro = round_up(config.train.micro_batch_size.value_or(1),

@@ -1,5 +1,6 @@
 #include "verify/own/update.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trainctl::own {
@@ -104,6 +105,23 @@ Choice choice_of(std::string_view name, const OptimizerConfig& optimizer) {
     }
   }
   return choice;
+}
+
+double clip_factor(const std::string& name, double place, const OptimizerConfig& optimizer,
+                   const ModelShape& model, std::span<const float> largest) {
+  const bool is_query = name.find(".attention.q.") != std::string::npos;
+  const bool is_key = name.find(".attention.k.") != std::string::npos;
+  if (largest.empty() || !(is_query || is_key) || choice_of(name, optimizer).rate == 0) return 1;
+  const int layer = std::stoi(name.substr(name.find('.') + 1));
+  const auto heads = static_cast<std::size_t>(model.heads);
+  const auto kv_heads = static_cast<std::size_t>(model.kind(layer).kv_heads);
+  const auto head = static_cast<std::size_t>(place * static_cast<double>(kv_heads));
+  const auto shared = largest.subspan(static_cast<std::size_t>(layer) * heads)
+                          .subspan(head * (heads / kv_heads), heads / kv_heads);
+  const double threshold = optimizer.qk_clip_threshold.value_or(0);
+  const double most = std::max(threshold, double{*std::ranges::max_element(shared)});
+  const double alpha = optimizer.qk_clip_alpha;
+  return std::pow(threshold / most, is_query ? alpha : 1 - alpha);
 }
 
 Update::Update(const OptimizerConfig& optimizer, const StepNumbers& numbers)

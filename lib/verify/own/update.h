@@ -1,9 +1,12 @@
 // An update by the optimizer of the configuration, in double.
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "config/schema/config.h"
+#include "plan/tables/model.h"
 #include "verify/own/step_numbers.h"
 
 namespace trainctl::own {
@@ -17,6 +20,12 @@ struct Choice {
 };
 /// No entry takes the bias by which experts are chosen.
 Choice choice_of(std::string_view name, const OptimizerConfig& optimizer);
+
+/// By what the clipping of queries and keys multiplies an element of a parameter after its update.
+/// `place`: of the element, as a share of the whole parameter; `largest`: the scores of the step,
+/// [layers, heads], empty without clipping.
+double clip_factor(const std::string& name, double place, const OptimizerConfig& optimizer,
+                   const ModelShape& model, std::span<const float> largest);
 
 /// An element of a parameter and what the optimizer keeps beside it in the order of its row.
 struct Element {

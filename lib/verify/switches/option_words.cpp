@@ -4,6 +4,7 @@
 
 #include "config/schema/known_paths.h"
 #include "config/schema/optimizers.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 
@@ -33,6 +34,9 @@ bool decays_in_a_form(const Config& config) {
   return decays && is_read<"weight_decay_form">(config);
 }
 bool has_muon(const Config& config) { return uses(config.optimizer, OptimizerType::muon); }
+bool has_plain_heads(const Config& config) {
+  return std::ranges::none_of(model_shape(config.model, config.moe).kinds, &LayerKind::qk_norm);
+}
 bool decays(const Config& config) { return config.lr_schedule.style != LrStyle::constant; }
 bool warms_up(const Config& config) { return config.lr_schedule.warmup_steps > 0; }
 bool has_wsd(const Config& config) { return config.lr_schedule.style == LrStyle::wsd; }
@@ -110,6 +114,8 @@ constexpr OptionKey keys[] = {
     {"optimizer.exp_avg_sq_dtype", "bf16", is_read<"exp_avg_sq_dtype">},
     {"optimizer.clip_grad_norm", "0|0.1"},
     {"optimizer.ema_decay", "0.5"},
+    {"optimizer.qk_clip_threshold", "0.01|0.01 optimizer.qk_clip_alpha=0.2", has_plain_heads},
+    {"optimizer.qk_clip_alpha", "", nullptr, "qk_clip_threshold is tried with it"},
     {"optimizer.groups",
      "[{\"match\":\"*norm*\",\"type\":\"sgd\",\"wd_mult\":0.5},"
      "{\"match\":\"embedding.*\",\"lr_mult\":0.5}]"},

@@ -124,6 +124,13 @@ T atomicAdd(T* to, T value) {
   return before;
 }
 
+template <class T>
+T atomicMax(T* to, T value) {
+  const T before = *to;
+  if (before < value) *to = value;
+  return before;
+}
+
 inline void __threadfence() {}
 
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }

@@ -1,0 +1,18 @@
+// The largest of many numbers, over several calls: key = max(key, ordered_key(x) of each x)
+// (base/ordered_key.h). A key of 0 is the beginning; one number of x that is not a number is the
+// largest.
+#pragma once
+
+#include "device/tensor.h"
+#include "ops/context.h"
+
+namespace trainctl {
+
+struct Largest {
+  Tensor x;    // any shape, fp32
+  Tensor key;  // [1] i32, whose bits are the key; raised
+};
+
+void largest(const OpContext& context, const Largest& args);
+
+}  // namespace trainctl
