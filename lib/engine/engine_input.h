@@ -25,9 +25,9 @@ struct EngineInput {
   // Asked on each rank after a step; the step's report has the greatest answer of all ranks.
   std::function<int()> request{};
   Hooks hooks{};
-  Trace* trace = nullptr;  // records the rows of each training step; may be null
+  Trace* trace = nullptr;            // records the rows of each training step; may be null
   bool max_attention_logit = false;  // StepReport::max_attention_logit
-  bool meet = false;       // all ranks, before each phase (log.barrier_with_timers)
+  bool meet = false;                 // all ranks, before each phase (log.barrier_with_timers)
   // What helps where a loss or a gradient is not finite; "": nothing is known to help.
   std::string_view bad_step_advice{};
 };

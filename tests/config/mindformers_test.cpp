@@ -261,8 +261,8 @@ TEST_CASE("Muon of MindFormers with its defaults") {
             .config.optimizer.qk_clip_threshold == 50);
   CHECK(with_muon(", ns_coefficients: [3, -2, 1], ns_steps: 3").config.optimizer.muon.steps == 3);
 
-  const ReadResult wrong = with_muon(
-      ", swap: True, adamw_include: ['*norm*'], ns_coefficients: [1, 2]");
+  const ReadResult wrong =
+      with_muon(", swap: True, adamw_include: ['*norm*'], ns_coefficients: [1, 2]");
   const List errors = errors_in(wrong);
   for (const char* key : {"swap", "adamw_include", "ns_coefficients"}) {
     CAPTURE(key);

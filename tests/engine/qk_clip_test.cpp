@@ -54,8 +54,8 @@ Options clipped(const Options& options, double threshold, double alpha = 0.5) {
 }
 
 /// The factor of an element of a parameter after the step.
-double factor_of(const Step& step, const std::string& name, std::size_t element,
-                 double threshold, double alpha) {
+double factor_of(const Step& step, const std::string& name, std::size_t element, double threshold,
+                 double alpha) {
   const bool query = name.find(".attention.q.") != std::string::npos;
   if ((!query && name.find(".attention.k.") == std::string::npos) ||
       name.find(" state ") != std::string::npos) {
@@ -68,8 +68,8 @@ double factor_of(const Step& step, const std::string& name, std::size_t element,
   const std::size_t group = heads / kv_heads;
   double most = -std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < group; ++i) {
-    most = std::max(most, double{step.scores[static_cast<std::size_t>(layer) * heads +
-                                             head * group + i]});
+    most = std::max(
+        most, double{step.scores[static_cast<std::size_t>(layer) * heads + head * group + i]});
   }
   return std::pow(std::min(1.0, threshold / most), query ? alpha : 1 - alpha);
 }
@@ -182,7 +182,8 @@ TEST_CASE("the largest scores of a step are those of a function in fp64", "[thre
     CHECK(double{found[static_cast<std::size_t>(head)]} == Approx(largest).epsilon(1e-5));
   }
   CHECK(report.max_attention_logit.value() == Approx(logit).epsilon(1e-5));
-  CHECK_FALSE(train_sample({.set_options = {}, .steps = 1, .world = {}}).front().max_attention_logit);
+  CHECK_FALSE(
+      train_sample({.set_options = {}, .steps = 1, .world = {}}).front().max_attention_logit);
 }
 
 TEST_CASE("queries and keys are clipped by the largest score of their heads in every setup",

@@ -332,7 +332,8 @@ TEST_CASE("attention's gradients agree with finite differences") {
   }
 }
 
-TEST_CASE("attention keeps the largest score of each head before its cap, and nothing else changes") {
+TEST_CASE(
+    "attention keeps the largest score of each head before its cap, and nothing else changes") {
   for (const DType dtype : float_types) {
     for (const float cap : {0.0F, 0.5F}) {
       if (cap > 0 && tests_device()) continue;

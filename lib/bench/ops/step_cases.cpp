@@ -3,8 +3,8 @@
 
 #include "bench/ops/op_bench.h"
 #include "ops/cross_entropy.h"
-#include "ops/normal_fill.h"
 #include "ops/largest.h"
+#include "ops/normal_fill.h"
 #include "ops/scaled_sum.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"

@@ -69,8 +69,8 @@ struct OptimizerConfig {
   ComputeType main_params_dtype = ComputeType::fp32;  // of matrices between steps: fp32 or bf16
   ComputeType exp_avg_dtype = ComputeType::fp32;      // of moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
-  double clip_grad_norm = 1.0;  // 0: off
-  double ema_decay = 0;         // of the average of weights; 0: none is kept
+  double clip_grad_norm = 1.0;              // 0: off
+  double ema_decay = 0;                     // of the average of weights; 0: none is kept
   std::optional<double> qk_clip_threshold;  // of the largest score of a head; none: no clipping
   double qk_clip_alpha = 0.5;               // of the factor, the queries' share
   OptimizerGroups groups;
@@ -144,10 +144,10 @@ struct LogConfig {
   LogLevelName level = LogLevelName::info;
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
   bool color = true;
-  std::int64_t timer_level = 2;     // of hooks.timers, 0 to 2
-  bool barrier_with_timers = true;  // all ranks meet before a phase of level 1 is timed
-  std::string trace;                // file that the executed rows are written to; empty: none
-  std::int64_t trace_steps = 1;     // the last ones of the run
+  std::int64_t timer_level = 2;      // of hooks.timers, 0 to 2
+  bool barrier_with_timers = true;   // all ranks meet before a phase of level 1 is timed
+  std::string trace;                 // file that the executed rows are written to; empty: none
+  std::int64_t trace_steps = 1;      // the last ones of the run
   bool max_attention_logit = false;  // reported of each step
   bool operator==(const LogConfig&) const = default;
 };

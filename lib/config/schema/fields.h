@@ -119,8 +119,9 @@ void fields(Visitor& visit, Is<OptimizerConfig> auto& optimizer) {
             .above(0)
             .unset("none"));
   visit(optimizer.qk_clip_alpha,
-        field("qk_clip_alpha",
-              "Exponent of that factor for queries; that for keys is 1 less it").from(0).to(1));
+        field("qk_clip_alpha", "Exponent of that factor for queries; that for keys is 1 less it")
+            .from(0)
+            .to(1));
   visit(optimizer.groups,
         field("groups",
               "Parameters with another rule, rate or decay: {match, type, lr_mult, wd_mult}. The "

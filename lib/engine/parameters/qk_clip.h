@@ -62,7 +62,7 @@ class QkClip {
   Slab factors_;  // "factors" [layers, heads of keys, 2] fp32, of the kernels
   Slab on_host_;  // the same
   std::vector<std::vector<std::int64_t>> layers_;  // of each stage
-  std::vector<std::int32_t> sent_, received_;  // keys, received by rank
+  std::vector<std::int32_t> sent_, received_;      // keys, received by rank
   std::vector<float> largest_;
   std::optional<Calls<Update>> scales_;
 };

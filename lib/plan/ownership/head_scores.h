@@ -1,6 +1,6 @@
 // How the ranks tell each other the largest score of each head of attention
-// (optimizer.qk_clip_threshold): each sends a row of heads for every layer of its stage, and as many
-// rows as the stage with most layers has.
+// (optimizer.qk_clip_threshold): each sends a row of heads for every layer of its stage, and as
+// many rows as the stage with most layers has.
 #pragma once
 
 #include <algorithm>

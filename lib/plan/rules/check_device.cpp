@@ -133,11 +133,12 @@ void check_qk_clip(const Facts& facts, Check& check) {
                 "leave qk_clip_threshold out: norms bound the scores");
   } else if (facts.model.attention_cap > 0 &&
              resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda) {
-    check.error("qk-clip", path,
-                "qk_clip_threshold with attn_logit_softcapping is not built for CUDA: its kernels do "
-                "not keep the largest score before the cap" +
-                    check.place_of("model.attn_logit_softcapping"),
-                "leave one of the two out, or set parallel.device to cpu");
+    check.error(
+        "qk-clip", path,
+        "qk_clip_threshold with attn_logit_softcapping is not built for CUDA: its kernels do "
+        "not keep the largest score before the cap" +
+            check.place_of("model.attn_logit_softcapping"),
+        "leave one of the two out, or set parallel.device to cpu");
   }
 }
 

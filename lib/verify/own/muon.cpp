@@ -73,15 +73,6 @@ Matrix step_of(Matrix x, const MuonConfig& muon) {
   return x;
 }
 
-Matrix part_of(const Matrix& whole, std::int64_t row, std::int64_t rows, std::int64_t column,
-               std::int64_t columns) {
-  Matrix part = zeros(rows, columns);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) part.at(i, j) = whole.at(row + i, column + j);
-  }
-  return part;
-}
-
 /// "q" of "layers.0.attention.q.weight".
 std::string word_of_name(const std::string& name) {
   const std::size_t end = name.rfind('.');
@@ -123,19 +114,14 @@ Matrix steps_by_heads(const std::string& name, const Matrix& whole, const MuonCo
   const bool by_columns = word == "out";
   const bool cut = by_columns || word == "q" || word == "k" || word == "v";
   if (!muon.items.has(MuonItem::heads) || !cut) return step_of(whole, muon);
-  Matrix steps = whole;
-  const std::int64_t length = by_columns ? whole.columns : whole.rows;
-  for (std::int64_t begin = 0; begin < length; begin += head_dim) {
-    const std::int64_t row = by_columns ? 0 : begin;
-    const std::int64_t column = by_columns ? begin : 0;
-    const Matrix one = step_of(part_of(whole, row, by_columns ? whole.rows : head_dim, column,
-                                       by_columns ? head_dim : whole.columns),
-                               muon);
-    for (std::int64_t i = 0; i < one.rows; ++i) {
-      for (std::int64_t j = 0; j < one.columns; ++j) steps.at(row + i, column + j) = one.at(i, j);
-    }
+  Matrix steps = by_columns ? turned(whole) : whole;
+  const std::int64_t size = head_dim * steps.columns;
+  for (auto head = steps.values.begin(); head != steps.values.end(); head += size) {
+    Matrix one{head_dim, steps.columns, {head, head + size}};
+    one = by_columns ? turned(step_of(turned(one), muon)) : step_of(one, muon);
+    std::ranges::copy(one.values, head);
   }
-  return steps;
+  return by_columns ? turned(steps) : steps;
 }
 
 }  // namespace
@@ -157,9 +143,8 @@ std::vector<double> muon_steps_of(const std::string& name, const MuonConfig& muo
       whole.values.insert(whole.values.end(), slab.values.begin(), slab.values.end());
     }
     const Matrix made = steps_by_heads(name, whole, muon, head_dim);
-    const std::int64_t rows = own.shape[own.shape.rank() - 2];
-    const Matrix part = part_of(made, top, rows, 0, whole.columns);
-    steps.insert(steps.end(), part.values.begin(), part.values.end());
+    const auto first = made.values.begin() + top * whole.columns;
+    steps.insert(steps.end(), first, first + own.shape.numel() / experts);
   }
   return steps;
 }

@@ -13,12 +13,8 @@ double narrow(double coefficient) { return double{static_cast<float>(coefficient
 /// Whether a pattern of a group is the whole of a name.
 bool fits(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
-  if (pattern.front() == '*') {
-    for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
-      if (fits(pattern.substr(1), name.substr(skipped))) return true;
-    }
-    return false;
-  }
+  if (pattern.front() == '*' && fits(pattern.substr(1), name)) return true;
+  if (pattern.front() == '*') return !name.empty() && fits(pattern, name.substr(1));
   if (name.empty() || (pattern.front() != '?' && pattern.front() != name.front())) return false;
   return fits(pattern.substr(1), name.substr(1));
 }
@@ -113,13 +109,12 @@ double clip_factor(const std::string& name, double place, const OptimizerConfig&
   const bool is_key = name.find(".attention.k.") != std::string::npos;
   if (largest.empty() || !(is_query || is_key) || choice_of(name, optimizer).rate == 0) return 1;
   const int layer = std::stoi(name.substr(name.find('.') + 1));
-  const auto heads = static_cast<std::size_t>(model.heads);
-  const auto kv_heads = static_cast<std::size_t>(model.kind(layer).kv_heads);
-  const auto head = static_cast<std::size_t>(place * static_cast<double>(kv_heads));
-  const auto shared = largest.subspan(static_cast<std::size_t>(layer) * heads)
-                          .subspan(head * (heads / kv_heads), heads / kv_heads);
+  const std::int64_t kv_heads = model.kind(layer).kv_heads;
+  const auto head = static_cast<std::int64_t>(place * static_cast<double>(kv_heads));
+  const std::int64_t sharing = model.heads / kv_heads;
+  const auto first = largest.begin() + layer * model.heads + head * sharing;
   const double threshold = optimizer.qk_clip_threshold.value_or(0);
-  const double most = std::max(threshold, double{*std::ranges::max_element(shared)});
+  const double most = std::max(threshold, double{*std::max_element(first, first + sharing)});
   const double alpha = optimizer.qk_clip_alpha;
   return std::pow(threshold / most, is_query ? alpha : 1 - alpha);
 }
