@@ -58,6 +58,17 @@ std::vector<VerifyTask> tasks_of(const VerifyCommand& command,
   return tasks;
 }
 
+/// What other settings are to meet: the axes along which layouts divide the work. Tensor-parallel
+/// ranks make other calls with sequence parallelism than without.
+constexpr std::string_view whole_streams = "tp without sp";
+constexpr std::string_view axes[] = {whole_streams, "sp", "pp", "dp", "cp", "ep"};
+
+WordRow with_axes(WordRow said) {
+  const auto has = [&](const char* word) { return std::ranges::find(said, word) != said.end(); };
+  if (has("tp") && !has("sp")) said.emplace_back(whole_streams);
+  return said;
+}
+
 LayoutSelection select(const VerifyCommand& command, const Config& config, std::int64_t ranks) {
   if (ranks > most_layout_ranks) {
     refuse(verify_name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
@@ -278,7 +289,7 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
   // A few layouts may be fewer than the combinations: then those take turns.
   std::vector<WordRow> rows;
   while (!layouts.empty() && rows.size() < std::max(layouts.size(), configs.size())) {
-    rows.push_back(layouts[rows.size() % layouts.size()].said);
+    rows.push_back(with_axes(layouts[rows.size() % layouts.size()].said));
   }
   const Config file = read_with({}).config;
   const auto can_be = [&](const RowPair& pair) {
@@ -288,7 +299,6 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
     return is_legal(config, layout);
   };
   const auto met = [&](const std::string& word) {
-    constexpr std::string_view axes[] = {"tp", "pp", "dp", "cp", "ep"};
     return pairs || std::ranges::find(axes, word) != std::end(axes);
   };
   std::vector<std::vector<Layout>> taken(configs.size());
