@@ -138,6 +138,23 @@ void refuse(const std::string& program, const std::string& message) {
   throw Error(ExitCode::usage, program + ": " + message + " (see '" + program + " --help')");
 }
 
+std::vector<std::int64_t> numbers_of(const std::string& program, const std::string& option,
+                                     const std::string& text, std::int64_t least) {
+  std::vector<std::int64_t> numbers;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t number = -1;
+    const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, number);
+    if (status != std::errc() || stop != text.data() + end || number < least) {
+      refuse(program, option + " " + text + ": must be whole numbers of at least " +
+                          std::to_string(least) + ", separated by commas");
+    }
+    numbers.push_back(number);
+    begin = end + 1;
+  }
+  return numbers;
+}
+
 void refuse_existing(const std::string& program, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) return;

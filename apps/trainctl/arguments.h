@@ -122,6 +122,11 @@ CommandShape shape_of(const Subcommand& command);
 /// Throws Error{usage} with `message` and a reference to the help.
 [[noreturn]] void refuse(const std::string& program, const std::string& message);
 
+/// The numbers of an option's value: "0,50,199". Throws Error{usage} where it is something else, or
+/// one is below `least`.
+std::vector<std::int64_t> numbers_of(const std::string& program, const std::string& option,
+                                     const std::string& text, std::int64_t least);
+
 /// Throws Error{usage} where `path` is there already: --force was not given.
 void refuse_existing(const std::string& program, const std::string& path);
 

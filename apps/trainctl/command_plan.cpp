@@ -1,18 +1,13 @@
 // trainctl plan: prints what every rank would do, from arithmetic alone.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "base/parallel_for.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "bench/bench.h"
 #include "commands.h"
-#include "config/devices/read_figures.h"
 #include "execute.h"
 #include "failure_document.h"
 #include "formats/print/memory_fit.h"
@@ -20,11 +15,9 @@
 #include "formats/strategy/requested_files.h"
 #include "output.h"
 #include "plan/cost/forms.h"
+#include "plan_search.h"
 #include "planned.h"
 #include "run/calibration/calibrate.h"
-#include "run/directory/signals.h"
-#include "run/layouts/search_layouts.h"
-#include "run/preflight/machine.h"
 
 namespace trainctl {
 
@@ -44,6 +37,8 @@ constexpr const char* plan_examples =
     "--measure --local-ranks 2\n"
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --world-size 4 "
     "--search\n"
+    "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --search "
+    "--world-sizes 2,4\n"
     "  trainctl plan --calibrate tests/plan/published_steps.json --no-fit\n";
 
 struct PlanCommand {
@@ -57,17 +52,13 @@ struct PlanCommand {
   bool force = false;
   std::vector<std::string> diff;
   double memory_limit = 0;   // GiB; 0: not given
-  bool explain = false;      // the costs of the search
+  bool explain = false;      // of auto_parallel or --search
   std::string command_line;  // for the page
   CalibrateRequest calibrate;
   bool only_errors = false;  // of --calibrate
   bool measure = false;
   std::int64_t local_ranks = 0;  // that it runs; 0: one
-  bool search = false;
-  double gap = 2;      // % of the search
-  double reserve = 4;  // GiB
-  std::int64_t top = 10;
-  std::string save;
+  SearchOptions searching;
 };
 
 MemoryModels memory_models_of(const std::string& word) {
@@ -80,35 +71,14 @@ MemoryModels memory_models_of(const std::string& word) {
   return static_cast<MemoryModels>(found - words.begin());
 }
 
-/// "0,50,199"
 std::vector<std::int64_t> steps_of(const std::string& text) {
-  std::vector<std::int64_t> steps;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    std::int64_t step = -1;
-    const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, step);
-    if (status != std::errc() || stop != text.data() + end || step < 0) {
-      refuse(plan_name,
-             "--lr-at " + text + ": must be whole numbers of at least 0, separated by commas");
-    }
-    steps.push_back(step);
-    begin = end + 1;
-  }
-  return steps;
+  return numbers_of(plan_name, "--lr-at", text, 0);
 }
 
 void check_rank_given(std::int64_t rank, const Planned& planned) {
   if (rank < planned.site.world_size) return;
   refuse(plan_name, "--rank " + std::to_string(rank) + " does not exist: ranks are 0 to " +
                         std::to_string(planned.site.world_size - 1));
-}
-
-void deliver(const std::string& text, const std::string& output) {
-  if (output.empty()) {
-    print(with_newline(text));
-  } else {
-    write_whole_file(output, with_newline(text));
-  }
 }
 
 Purpose purpose_of(const PlanCommand& command) {
@@ -253,48 +223,6 @@ int show_plan(const PlanCommand& command) {
   return static_cast<int>(ExitCode::does_not_fit);
 }
 
-/// GiB of a rank that a search may use.
-double search_limit(const PlanCommand& command, const Config& config) {
-  if (command.memory_limit > 0) return command.memory_limit;
-  Diagnostics none;
-  const DeviceFigures device =
-      read_device(device_text(config.cluster), *config.cluster.device, none);
-  return std::max(1.0, config.cluster.device_memory.value_or(device.memory_gib) - command.reserve);
-}
-
-int show_search(const PlanCommand& command) {
-  const PlanRequest& request = command.request;
-  // What is wrong with the file itself; rules about sizes are for each layout.
-  ReadResult read = read_config(request.config, request.set_options);
-  forgive_missing(Purpose::plan, read.diagnostics);
-  print_message(render_text(read.diagnostics, color_on_stderr()));
-  if (read.diagnostics.has_errors()) return static_cast<int>(ExitCode::config);
-  if (!read.config.cluster.device) {
-    refuse(plan_name, "--search compares times by a device: set cluster.device");
-  }
-  const Planned planned = plan_config(request, Purpose::plan);
-  const Config& config = planned.read.config;
-  LayoutSearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
-  search.gap = command.gap / 100;
-  search.top = static_cast<int>(command.top);
-  static constexpr SignalEffect effect{.text = "the search ends with the best so far"};
-  catch_stop_signals(effect);
-  search.stops = [] { return stop_signal() != 0; };
-  search.tell = [](const std::string& line) { log_info(line); };
-  set_thread_count(usable_cores());
-  const SearchedLayouts searched = search_layouts(search);
-  const bool json = command.format == "json";
-  deliver(json ? print_search_json(searched) : print_search(searched), command.output);
-  if (searched.found.empty()) return static_cast<int>(ExitCode::does_not_fit);
-  if (command.save.empty()) return 0;
-  const FoundLayout& best = searched.found.front();
-  write_whole_file(command.save, "# The best layout that trainctl plan --search found: " +
-                                     layout_text(best.layout, searched.world) + "\n" +
-                                     dump_config(config_of(search, best), nullptr));
-  print_message("wrote " + command.save + "\n");
-  return 0;
-}
-
 int show_diff(const PlanCommand& command) {
   int code = 0;
   const std::optional<Planned> before = plan_of(command, command.diff[0], code);
@@ -330,7 +258,8 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_text("--lr-at", command.lr_at, "Show the learning rate and weight decay at these steps",
                 "N,N,...");
   line.add_flag("--explain", command.explain,
-                "auto_parallel: also the costs of each product in each round");
+                "auto_parallel: also the costs of each product in each round; --search: what each "
+                "decision is worth, and the seconds of the best by kind");
   line.add_text("-o,--output", command.output, "Write to a file instead of standard output",
                 "FILE");
   line.add_flag("--force", command.force, "Replace the output file if there is one");
@@ -340,18 +269,7 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_whole_number("--local-ranks", command.local_ranks,
                         "With --measure: of so many ranks, as threads, in the file's layout", 2,
                         1024);
-  line.add_flag("--search", command.search,
-                "Find the layout with the least time of a step that fits: the sizes of section "
-                "parallel, train.micro_batch_size and recompute, unless they are given");
-  line.add_number("--gap", command.gap,
-                  "With --search: end when no other layout can be faster by more %; default 2", 0);
-  line.add_number("--reserve", command.reserve,
-                  "With --search: GiB of the device to leave free, without --memory-limit; "
-                  "default 4",
-                  0);
-  line.add_whole_number("--top", command.top,
-                        "With --search: how many others to compare with the best; default 10", 0);
-  line.add_text("--save", command.save, "With --search: write the best as a configuration", "FILE");
+  add_search_options(line, command.searching);
   line.add_text("--calibrate", command.calibrate.rows,
                 "Compare prices with measured steps, fit what is fitted, and show both errors",
                 "ROWS.json");
@@ -379,12 +297,14 @@ void check_together(const PlanCommand& command) {
   } else {
     return;
   }
-  if (command.search && (diff || command.measure || !command.groups.empty() ||
-                         (command.format != "table" && command.format != "json"))) {
-    refuse(plan_name, "--search is alone, with --format table|json");
+  if (command.searching.search &&
+      (diff || command.measure || !command.groups.empty() || command.format == "github")) {
+    refuse(plan_name, "--search is alone, with --format table|json|html");
   }
-  if (!command.save.empty() && !command.search) refuse(plan_name, "--save belongs to --search");
-  if (!command.save.empty() && !command.force) refuse_existing(plan_name, command.save);
+  check_search_options(command.searching, command.request, command.format, command.force);
+  if (!command.searching.world_sizes.empty() && command.explain) {
+    refuse(plan_name, "--explain is about one number of ranks, not --world-sizes");
+  }
   if (diff && !command.request.config.empty()) {
     refuse(plan_name, "--diff takes both files; remove --config");
   }
@@ -426,7 +346,15 @@ int run_plan(const Arguments& arguments) {
     return 0;
   }
   command.command_line = plan_name + std::string(" ") + shell_line(arguments);
-  if (command.search) return show_search(command);
+  if (command.searching.search) {
+    return show_search({.request = command.request,
+                        .options = command.searching,
+                        .memory_limit = command.memory_limit,
+                        .explain = command.explain,
+                        .format = command.format,
+                        .output = command.output,
+                        .command_line = command.command_line});
+  }
   if (!command.diff.empty()) return show_diff(command);
   return command.format == "github" ? show_findings(command) : show_plan(command);
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/whole_file.h"
 #include "comm/world.h"
 
 namespace trainctl {
@@ -83,6 +84,11 @@ std::ostream& foreign_output() {
 std::string with_newline(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   return text + "\n";
+}
+
+void deliver(const std::string& text, const std::string& file) {
+  if (file.empty()) return print(with_newline(text));
+  write_whole_file(file, with_newline(text));
 }
 
 void print_message(std::string_view text) {

@@ -25,6 +25,9 @@ std::ostream& foreign_output();
 /// The text, ending in exactly one newline.
 std::string with_newline(std::string text);
 
+/// Such a text, to standard output, or as the whole of a file if `file` names one.
+void deliver(const std::string& text, const std::string& file);
+
 /// Writes an already formatted message (diagnostics) to stderr.
 void print_message(std::string_view text);
 

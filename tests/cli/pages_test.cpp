@@ -149,8 +149,11 @@ std::string long_metrics(int steps, double offset) {
 TEST_CASE("pages of plans in a browser") {
   const TempDir dir;
   const std::string small = dir.write("small.yaml", small_config());
+  const std::string priced =
+      dir.write("priced.yaml", small_config() + "cluster: {device: cpu-avx2}\n");
   const std::string configs = std::string(TRAINCTL_SOURCE_DIR) + "/configs/";
   check_pages({plan_page(dir, "one rank", small, {}),
+               plan_page(dir, "search", priced, {"--world-size", "4", "--search"}),
                plan_page(dir, "interleaved", configs + "llama3-70b.yaml",
                          {"--set", "parallel.virtual_pipeline_stages=5", "--memory-limit", "11"}),
                plan_page(dir, "zero", configs + "llama2-7b.yaml", {"--memory-limit", "80"})});

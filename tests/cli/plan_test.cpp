@@ -187,7 +187,12 @@ TEST_CASE("options that do not go together are named") {
       {{"plan", "--config", config, "--memory-model", "mine"}, "--memory-model mine: must be own|"},
       {{"plan", "--config", config, "--lr-at", "1,x"}, "--lr-at 1,x: must be whole numbers"},
       {{"plan", "--config", config, "--lr-at", "-1"}, "--lr-at -1: must be whole numbers"},
-      {{"plan", "--config", config, "--search", "--format", "html"}, "--search is alone"},
+      {{"plan", "--config", config, "--search", "--format", "github"}, "--search is alone"},
+      {{"plan", "--config", config, "--world-sizes", "2,4"}, "--world-sizes belongs to --search"},
+      {{"plan", "--config", config, "--search", "--world-sizes", "2,x"},
+       "--world-sizes 2,x: must be whole numbers of at least 1"},
+      {{"plan", "--config", config, "--search", "--world-sizes", "2", "--world-size", "2"},
+       "without --world-size and --save"},
       {{"plan", "--config", config, "--search"}, "set cluster.device"},
       {{"plan", "--config", config, "--save", "best.yaml"}, "--save belongs to --search"},
       {{"plan", "--config", config, "--format", "xml"}, "must be table|json|html|github"},
@@ -251,4 +256,10 @@ TEST_CASE("the best layout of a search is saved as a file that plans as it says"
   CHECK(plan["mesh"]["tp"] == best["tensor_parallel"]);
   CHECK(trainctl({"plan", "--config", config, "--search", "--save", saved}).exit_code ==
         exits::usage);
+  const Outcome worlds =
+      trainctl({"plan", "--config", config, "--search", "--world-sizes", "1,2", "--top", "0"});
+  INFO(worlds.out << worlds.err);
+  CHECK(worlds.exit_code == 0);
+  CHECK(contains(worlds.out, "tokens/s"));
+  CHECK(std::count(worlds.out.begin(), worlds.out.end(), '\n') == 3);
 }

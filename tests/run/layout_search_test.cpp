@@ -7,7 +7,10 @@
 
 #include "base/parallel_for.h"
 #include "catch.h"
+#include "config/devices/read_figures.h"
+#include "run/layouts/decisions.h"
 #include "run/layouts/search_layouts.h"
+#include "run/layouts/search_page.h"
 #include "run/prepare.h"
 
 using namespace trainctl;
@@ -88,6 +91,103 @@ TEST_CASE("threads do not change what a search finds") {
   set_thread_count(1);
 }
 
+TEST_CASE("what a search tells beside the best is what its layouts take") {
+  const ReadResult read = small_file({});
+  const LayoutSearch search = search_of(read, 4, 0.062);
+  const SearchedLayouts searched = search_layouts(search);
+  CHECK(searched.outcomes.size() == searched.space);
+
+  // Decisions: no layout that was planned with another value is faster.
+  const std::vector<Decision> decisions = decisions_of(searched);
+  REQUIRE_FALSE(decisions.empty());
+  for (const Decision& one : decisions) {
+    INFO(one.key);
+    CHECK(one.taken != one.otherwise);
+    CHECK(one.layout.state != LayoutOutcome::State::refused);
+    CHECK(one.layout.seconds >= searched.found.front().seconds);
+  }
+
+  // Sensitivity: seconds of the same plan by the changed machine.
+  const std::vector<Sensitivity> all = sensitivities_of(searched);
+  REQUIRE(all.size() >= 3);
+  for (const Sensitivity& one : all) {
+    INFO(one.best.figure);
+    const double best = searched.found.front().seconds;
+    CHECK((one.best.is_rate ? one.best.less : one.best.more) >= best);
+    CHECK((one.best.is_rate ? one.best.more : one.best.less) <= best);
+    CHECK(one.seconds_less <= one.best.less);
+    CHECK(one.seconds_more <= one.best.more);
+    if (one.below) CHECK(one.below->value < one.best.value);
+    if (one.above) CHECK(one.above->value > one.best.value);
+  }
+  const auto memory = std::ranges::find_if(
+      all, [](const Sensitivity& one) { return one.best.figure == "memory bandwidth"; });
+  REQUIRE(memory != all.end());
+  std::string text(device_text(read.config.cluster));
+  const std::string figure = "bandwidth: 30e9";
+  text.replace(text.find(figure), figure.size(), "bandwidth: 24e9");
+  Config slower = config_of(search, searched.found.front());
+  slower.cluster.device = "slower.yaml";
+  slower.cluster.device_text = text;
+  Diagnostics found;
+  const Plan plan = prepare(slower, search.sources, search.site, Purpose::plan, found);
+  REQUIRE_FALSE(found.has_errors());
+  CHECK(plan.time->step() == Approx(memory->best.less).epsilon(1e-9));
+
+  const std::string told = print_search(searched, true);
+  CHECK(told.find("sensitivity: ") != std::string::npos);
+  CHECK(told.find("seconds of the best, the mean of its stages") != std::string::npos);
+  CHECK(told.find("decisions, and the fastest layout that decides otherwise") != std::string::npos);
+
+  // The page: every part, every layout that was planned, and nothing from outside.
+  const std::string page = print_search_page(
+      search, searched, {.title = "a <b>", .file = "t.yaml", .command = "c", .sets = {}});
+  for (const char* id : {"frontier", "maps", "ledgers", "decisions", "sensitivity", "refused",
+                         "schedule", "scatter-data", "schedule-data"}) {
+    INFO(id);
+    CHECK(page.find("id=\"" + std::string(id) + "\"") != std::string::npos);
+  }
+  CHECK(page.find("src=") == std::string::npos);
+  CHECK(page.find("<h1>a &lt;b&gt;</h1>") != std::string::npos);
+  const std::size_t begin = page.find("id=\"scatter-data\">") + 18;
+  const auto data =
+      nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  REQUIRE(data["points"].size() == searched.found.size());
+  CHECK(data["points"][0][1] == Approx(searched.found.front().seconds));
+  CHECK(data["frontier"].size() == searched.frontier.size());
+  const auto rows = static_cast<std::size_t>(std::ranges::count_if(
+      searched.found, [](const auto& one) { return one.ledger.has_value(); }));
+  std::size_t bars = 0;
+  const std::size_t first_bar = page.find("id=\"ledgers\"");
+  const std::size_t last_bar = page.find("id=\"decisions\"");
+  for (std::size_t at = first_bar; (at = page.find("class=\"held\"", at + 1)) < last_bar;) ++bars;
+  CHECK(bars == rows);
+  for (const LayoutMap& map : maps_of(searched)) {
+    for (const auto& row : map.cells) CHECK(row.size() == map.columns.size());
+  }
+}
+
+TEST_CASE("where prices cross is where two layouts are as fast") {
+  // Seconds 1 + 1 / f and 1.5 + 0.6 / f of a rate f: as fast at f = 0.8.
+  const auto priced = [](double fixed, double moved) {
+    return PricedLayout{fixed + moved,
+                        {{.figure = "rate",
+                          .unit = "bytes/s",
+                          .value = 10e9,
+                          .less = fixed + moved / less_of_figure,
+                          .more = fixed + moved / more_of_figure}}};
+  };
+  const std::vector<Sensitivity> all = sensitivities({priced(1, 1), priced(1.5, 0.6)});
+  REQUIRE(all.size() == 1);
+  REQUIRE(all[0].below);
+  CHECK(all[0].below->value == Approx(8e9));
+  CHECK(all[0].below->layout == 1);
+  CHECK_FALSE(all[0].above);
+  CHECK(all[0].fastest_more == 0);
+  CHECK(figure_text(10e9, "bytes/s") == "10 GB/s");
+  CHECK(figure_text(0.15, "") == "15 %");
+}
+
 TEST_CASE("the page has every field of a search") {
   std::ifstream page(std::string(TRAINCTL_SOURCE_DIR) + "/docs/plan-json.md");
   std::string line;
@@ -111,6 +211,7 @@ TEST_CASE("the page has every field of a search") {
 TEST_CASE("a search that is stopped says how far from the least it may be") {
   const ReadResult read = small_file({});
   LayoutSearch search = search_of(read, 4, 0.062);
+  search.top = 0;
   const SearchedLayouts whole = search_layouts(search);
   for (int most = 1; most < 10; ++most) {
     search.stops = [asked = 0, most]() mutable { return ++asked > most; };

@@ -7,17 +7,21 @@ namespace trainctl {
 namespace {
 
 std::string header_html(const PrintInput& input, const PageHead& head) {
-  std::string text = "<p>Plan of <b>" + escaped(head.file) + "</b> for <b>" +
-                     grouped_count(input.plan.mesh.world_size(), "rank") + "</b>, hash <code>" +
-                     hex_text(input.plan.hash) + "</code></p>\n";
+  return "<p>Plan of <b>" + escaped(head.file) + "</b> for <b>" +
+         grouped_count(input.plan.mesh.world_size(), "rank") + "</b>, hash <code>" +
+         hex_text(input.plan.hash) + "</code></p>\n" + command_html(head);
+}
+
+}  // namespace
+
+std::string command_html(const PageHead& head) {
+  std::string text;
   if (!head.command.empty()) text += "<pre>" + escaped(head.command) + "</pre>\n";
   if (head.sets.empty()) return text;
   text += "<ul class=\"sets\" aria-label=\"values set on the command line\">";
   for (const std::string& set : head.sets) text += "<li><code>" + escaped(set) + "</code></li>";
   return text + "</ul>\n";
 }
-
-}  // namespace
 
 std::string cell(const std::string& text, std::string_view css) {
   const std::string of_class = css.empty() ? "" : " class=\"" + std::string(css) + "\"";
@@ -54,7 +58,7 @@ std::string print_html(const PrintInput& input, const PageHead& head) {
               communication_html(plan) + mesh_html(input) + rates_html(input) +
               parameters_html(input);
   page.style = plan_style();
-  page.script = plan_script();
+  page.script = std::string(schedule_script()).append(plan_script());
   return html_page(page);
 }
 

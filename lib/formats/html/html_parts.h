@@ -11,11 +11,18 @@
 
 namespace trainctl {
 
-/// html_style.cpp, html_script.cpp: what this page adds to the shared style and script.
+/// html_style.cpp, html_script.cpp: what this page adds to the shared style and script; the drawing
+/// of schedule_html has a script of its own.
 std::string_view plan_style();
+std::string_view schedule_script();
 std::string_view plan_script();
 
-/// html_sizes.cpp: the short facts (no section), and the sizes of model, batch and rank.
+/// html.cpp: the command and the values that it sets.
+std::string command_html(const PageHead& head);
+
+/// html_sizes.cpp: one of the short facts; all of them (no section), and the sizes of model, batch
+/// and rank.
+std::string fact(const std::string& name, const std::string& value, const std::string& more);
 std::string facts_html(const PrintInput& input);
 std::string sizes_html(const Plan& plan);
 /// html_mesh.cpp: the ranks, coloured by group, and the groups as data for the script.

@@ -2,7 +2,7 @@
 
 namespace trainctl {
 
-std::string_view plan_script() {
+std::string_view schedule_script() {
   return R"js(
 (() => {  // the schedule
   const node = document.getElementById("gantt"), data = data_of("schedule-data");
@@ -23,7 +23,11 @@ std::string_view plan_script() {
       `${kinds[kind][1]}, micro-batch ${microbatch}` + (data.chunks > 1 ? `, chunk ${chunk}` : "") +
       `: ${time(start)} to ${time(start + length)}`});
 })();
+)js";
+}
 
+std::string_view plan_script() {
+  return R"js(
 (() => {  // the mesh
   const data = data_of("groups");
   const about = document.getElementById("about-group");

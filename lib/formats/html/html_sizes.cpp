@@ -8,11 +8,6 @@ namespace trainctl {
 
 namespace {
 
-std::string fact(const std::string& name, const std::string& value, const std::string& more) {
-  return "<div><span>" + escaped(name) + "</span><b>" + escaped(value) + "</b><small>" +
-         escaped(more) + "</small></div>\n";
-}
-
 std::string factors_text(const Mesh& mesh) {
   std::string text;
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::dp, Axis::pp}) {
@@ -90,6 +85,11 @@ std::string batch_sizes(const Plan& plan) {
 }
 
 }  // namespace
+
+std::string fact(const std::string& name, const std::string& value, const std::string& more) {
+  return "<div><span>" + escaped(name) + "</span><b>" + escaped(value) + "</b><small>" +
+         escaped(more) + "</small></div>\n";
+}
 
 std::string facts_html(const PrintInput& input) {
   const Plan& plan = input.plan;

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "formats/json_text.h"
 #include "formats/print/text.h"
+#include "run/layouts/decisions.h"
 #include "run/layouts/search_layouts.h"
 
 namespace trainctl {
@@ -72,9 +73,129 @@ std::size_t compared(const SearchedLayouts& searched) {
       searched.found, [](const FoundLayout& one) { return one.ledger.has_value(); }));
 }
 
+std::string short_text(const LayoutOutcome& one, const SearchedLayouts& searched) {
+  return layout_text(one.layout, searched.world) + (one.repeats ? " recompute auto" : "");
+}
+
+/// What it rests on: "on NVIDIA H100 SXM 80 GB with trainctl; device table: ...".
+std::string trust_text(const SearchedLayouts& searched) {
+  const DeviceTime& time = *searched.on_device;
+  return "on " + time.device + " with " + time.software + "; " + time.trust +
+         ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
+}
+
+std::string sensitivity_text(const SearchedLayouts& searched) {
+  const std::vector<Sensitivity> all = sensitivities_of(searched);
+  if (all.empty()) return "";
+  std::string text =
+      "sensitivity: a figure of the cluster 20 % less or more, with the fastest of the layouts "
+      "above\n";
+  const auto change = [&](const std::optional<Sensitivity::Change>& one, const char* where,
+                          const Sensitivity& about) {
+    if (!one) return std::string();
+    return std::string("; ") + where + " " + figure_text(one->value, about.best.unit) + " " +
+           layout_text(searched.found[one->layout].layout, searched.world);
+  };
+  for (const Sensitivity& one : all) {
+    const FoundLayout& best = searched.found.front();
+    text += "  " + padded(one.best.figure, 36) +
+            padded_left(figure_text(one.best.value, one.best.unit), 14) + "  " +
+            padded_left(more_text(one.seconds_less, best.seconds), 8) +
+            padded_left(more_text(one.seconds_more, best.seconds), 10) +
+            change(one.below, "below", one) + change(one.above, "above", one) + "\n";
+  }
+  return text;
+}
+
+std::string explanation(const SearchedLayouts& searched) {
+  const FoundLayout& best = searched.found.front();
+  std::string text = "seconds of the best, the mean of its stages\n";
+  for (const LedgerEntry& entry : ledger_entries) {
+    const double seconds = *best.ledger.*entry.seconds;
+    if (seconds <= 0) continue;
+    text += "  " + padded(std::string(entry.text), 24) + padded_left(format_seconds(seconds), 10) +
+            padded_left(printed("%.1f", 100 * seconds / best.seconds) + " %", 9) + "\n";
+  }
+  text += "decisions, and the fastest layout that decides otherwise\n";
+  for (const Decision& one : decisions_of(searched)) {
+    const bool planned = one.layout.state == LayoutOutcome::State::planned;
+    text += "  " + padded(one.key + " " + one.taken, 36) + " -> " + padded(one.otherwise, 12) +
+            (planned ? "" : "at least ") + more_text(one.layout.seconds, best.seconds) + "  " +
+            short_text(one.layout, searched) + "\n";
+  }
+  return text;
+}
+
+void write_ledger(JsonText& json, const FoundLayout& one) {
+  if (!one.ledger) return;
+  json.key("ledger").open_object(JsonText::Form::one_line);
+  for (const LedgerEntry& entry : ledger_entries)
+    json.member(entry.key, *one.ledger.*entry.seconds);
+  json.close();
+}
+
+void write_decisions(JsonText& json, const SearchedLayouts& searched) {
+  json.key("decisions").open_array();
+  for (const Decision& one : decisions_of(searched)) {
+    json.open_object(JsonText::Form::one_line);
+    json.member("key", one.key);
+    json.member("taken", one.taken);
+    json.member("otherwise", one.otherwise);
+    json.member("seconds", one.layout.seconds);
+    json.member("planned", one.layout.state == LayoutOutcome::State::planned);
+    json.member("layout", short_text(one.layout, searched));
+    json.close();
+  }
+  json.close();
+}
+
+void write_sensitivity(JsonText& json, const SearchedLayouts& searched) {
+  const auto text = [&](std::size_t layout) {
+    return layout_text(searched.found[layout].layout, searched.world);
+  };
+  const auto change = [&](const char* name, const std::optional<Sensitivity::Change>& one) {
+    json.key(name);
+    if (!one) return json.json("null");
+    json.open_object(JsonText::Form::one_line);
+    json.member("value", one->value);
+    json.member("layout", text(one->layout));
+    json.close();
+  };
+  json.key("sensitivity").open_array();
+  for (const Sensitivity& one : sensitivities_of(searched)) {
+    json.open_object();
+    json.member("figure", one.best.figure);
+    json.member("unit", one.best.unit);
+    json.member("value", one.best.value);
+    json.member("best_less", one.best.less);
+    json.member("best_more", one.best.more);
+    json.member("seconds_less", one.seconds_less);
+    json.member("layout_less", text(one.fastest_less));
+    json.member("seconds_more", one.seconds_more);
+    json.member("layout_more", text(one.fastest_more));
+    change("changes_below", one.below);
+    change("changes_above", one.above);
+    json.close();
+  }
+  json.close();
+}
+
 }  // namespace
 
-std::string print_search(const SearchedLayouts& searched) {
+std::string more_text(double seconds, double best) {
+  const double more = 100 * (seconds / best - 1);
+  return printed("%+.1f", std::abs(more) < 0.05 ? 0 : more) + " %";
+}
+
+std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched) {
+  std::vector<PricedLayout> priced;
+  for (std::size_t i = 0; i < compared(searched); ++i) {
+    priced.push_back({searched.found[i].seconds, searched.found[i].changed});
+  }
+  return sensitivities(priced);
+}
+
+std::string print_search(const SearchedLayouts& searched, bool explains) {
   std::string text = grouped_count(static_cast<std::int64_t>(searched.space), "layout") + " of " +
                      grouped_count(searched.world, "rank") + ", memory limit " +
                      printed("%.4g", searched.memory_limit) +
@@ -89,17 +210,18 @@ std::string print_search(const SearchedLayouts& searched) {
             (searched.gap > 0 ? "no other layout can be faster by more than " +
                                     printed("%.1f", 100 * searched.gap) + " %"
                               : std::string("no other layout is faster")) +
-            "\n";
+            "\n  " + trust_text(searched) + "\n";
     const std::size_t shown = compared(searched);
     if (shown > 1) text += "others, and what they spend more than the best\n";
     for (std::size_t i = 1; i < shown; ++i) {
       const FoundLayout& one = searched.found[i];
       text += layout_line(one, searched) + "\n" + std::string(26, ' ') +
-              printed("%+.1f", 100 * (one.seconds / best.seconds - 1)) +
-              " %: " + why_text(one, best) + "\n";
+              more_text(one.seconds, best.seconds) + ": " + why_text(one, best) + "\n";
     }
     text += "frontier: less memory takes longer\n";
     for (const FoundLayout& one : searched.frontier) text += layout_line(one, searched) + "\n";
+    text += sensitivity_text(searched);
+    if (explains) text += explanation(searched);
   }
   if (!searched.refused.empty()) text += "refused, and the one that came closest\n";
   for (const auto& [code, refused] : searched.refused) {
@@ -110,10 +232,9 @@ std::string print_search(const SearchedLayouts& searched) {
   return text;
 }
 
-std::string print_search_json(const SearchedLayouts& searched) {
-  JsonText json;
-  json.open_object();
-  json.member("format_version", 2);
+namespace {
+
+void write_search(JsonText& json, const SearchedLayouts& searched) {
   json.member("world_size", searched.world);
   json.member("memory_limit_gib", searched.memory_limit);
   json.key("search").open_object();
@@ -127,12 +248,14 @@ std::string print_search_json(const SearchedLayouts& searched) {
   } else {
     json.open_object();
     write_layout(json, searched.found.front(), searched);
+    write_ledger(json, searched.found.front());
     json.close();
   }
   json.key("runners_up").open_array();
   for (std::size_t i = 1; i < compared(searched); ++i) {
     json.open_object();
     write_layout(json, searched.found[i], searched);
+    write_ledger(json, searched.found[i]);
     json.key("loses_by").open_array();
     for (const Difference& more : loses_by(searched.found[i], searched.found.front())) {
       json.open_object(JsonText::Form::one_line);
@@ -151,6 +274,8 @@ std::string print_search_json(const SearchedLayouts& searched) {
     json.close();
   }
   json.close();
+  write_decisions(json, searched);
+  write_sensitivity(json, searched);
   json.key("refused").open_array();
   for (const auto& [code, refused] : searched.refused) {
     json.open_object();
@@ -162,6 +287,61 @@ std::string print_search_json(const SearchedLayouts& searched) {
     json.close();
   }
   json.close();
+  json.key("trust");
+  if (!searched.on_device) {
+    json.json("null");
+  } else {
+    json.open_object(JsonText::Form::one_line);
+    json.member("device", searched.on_device->device);
+    json.member("software", searched.on_device->software);
+    json.member("rests_on", searched.on_device->trust);
+    json.member("expected_error", searched.on_device->expected_error);
+    json.close();
+  }
+  json.close();
+}
+
+}  // namespace
+
+std::string print_search_json(const SearchedLayouts& searched) {
+  JsonText json;
+  json.open_object();
+  json.member("format_version", 2);
+  write_search(json, searched);
+  json.close();
+  return json.take();
+}
+
+std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
+  std::string text = padded_left("ranks", 8) + padded_left("step", 11) +
+                     padded_left("tokens/s", 11) + padded_left("of a rank", 11) +
+                     padded_left("memory", 12) + "  layout\n";
+  for (const SearchedLayouts& one : worlds) {
+    text += padded_left(format_grouped(one.world), 8);
+    if (one.found.empty()) {
+      text += one.left > 0 ? "  stopped before a layout that fits was found\n" : "  none fits\n";
+      continue;
+    }
+    const FoundLayout& best = one.found.front();
+    const double speed = static_cast<double>(one.tokens) / best.seconds;
+    text += padded_left(format_seconds(best.seconds), 11) + padded_left(format_count(speed), 11) +
+            padded_left(format_count(speed / static_cast<double>(one.world)), 11) +
+            padded_left(format_bytes(best.bytes), 12) + "  " + layout_text(best.layout, one.world) +
+            (best.repeats ? " recompute auto" : "") + "\n";
+  }
+  return text;
+}
+
+std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds) {
+  JsonText json;
+  json.open_object();
+  json.member("format_version", 2);
+  json.key("worlds").open_array();
+  for (const SearchedLayouts& one : worlds) {
+    json.open_object();
+    write_search(json, one);
+    json.close();
+  }
   json.close();
   json.close();
   return json.take();

@@ -53,6 +53,7 @@ class Search {
         bound_(search, free_, machine) {
     result_.world = search.site.world_size;
     result_.memory_limit = search.memory_limit;
+    result_.tokens = search.config.train.global_batch_size * search.config.model.seq_length;
     result_.free = free_;
   }
 
@@ -232,10 +233,25 @@ class Search {
       refused.message = outcome.message;
     }
     ++refused.count;
+    result_.outcomes.push_back(
+        {found.layout, found.repeats, LayoutOutcome::State::refused, found.bound, outcome.code});
+  }
+
+  void keep_outcomes() {
+    for (const FoundLayout& one : result_.found) {
+      result_.outcomes.push_back(
+          {one.layout, one.repeats, LayoutOutcome::State::planned, one.seconds});
+    }
+    for (auto left = heap_; !left.empty(); left.pop()) {
+      const FoundLayout& one = left.top().found;
+      result_.outcomes.push_back(
+          {one.layout, one.repeats, LayoutOutcome::State::bounded, one.bound});
+    }
   }
 
   void finish() {
     result_.left = heap_.size();
+    keep_outcomes();
     if (result_.found.empty()) return;
     const double least = heap_.empty() ? best() : heap_.top().found.bound;
     result_.gap = std::max(0.0, 1 - least / best());
@@ -246,10 +262,10 @@ class Search {
       result_.frontier.push_back(one);
     }
     const auto compared = std::min(result_.found.size(), static_cast<std::size_t>(search_.top) + 1);
-    for (std::size_t i = 0; i < compared; ++i) add_ledger(result_.found[i]);
+    for (std::size_t i = compared; i > 0; --i) add_ledger(result_.found[i - 1]);
   }
 
-  void add_ledger(FoundLayout& found) const {
+  void add_ledger(FoundLayout& found) {
     Diagnostics none;
     const Plan plan =
         prepare(config_of(search_, found), search_.sources, search_.site, Purpose::plan, none);
@@ -261,6 +277,8 @@ class Search {
       }
     }
     found.ledger = mean;
+    found.changed = repriced(plan, machine_);
+    result_.on_device = plan.time->on_device;
   }
 
   const LayoutSearch& search_;

@@ -13,6 +13,7 @@
 #include "plan/costs.h"
 #include "plan/tables/site.h"
 #include "run/layouts/layout_space.h"
+#include "run/layouts/sensitivity.h"
 
 namespace trainctl {
 
@@ -35,6 +36,17 @@ struct FoundLayout {
   double bound = 0;        // below which its seconds were known not to be before it was planned
   /// The mean over the stages, of the best and those it is compared with.
   std::optional<Ledger> ledger{};
+  std::vector<ChangedFigure> changed{};  // of the same
+};
+
+/// What became of a layout of the space.
+struct LayoutOutcome {
+  enum class State : std::uint8_t { planned, bounded, refused };
+  RankLayout layout;
+  bool repeats = false;  // with recompute.select auto
+  State state = State::bounded;
+  double seconds = 0;  // of a step; where it was not planned, a bound below
+  std::string code{};  // why it is refused
 };
 
 /// Layouts that were refused for one reason.
@@ -54,6 +66,9 @@ struct SearchedLayouts {
   std::vector<FoundLayout> found;     // that fit, the fastest first
   std::vector<FoundLayout> frontier;  // of these, those that no other beats in seconds and bytes
   std::map<std::string, RefusedLayouts> refused;  // by the code of the error
+  std::vector<LayoutOutcome> outcomes;            // of all layouts
+  std::optional<DeviceTime> on_device{};          // what the seconds of the best rest on
+  std::int64_t tokens = 0;                        // of a step
   std::int64_t world = 1;
   double memory_limit = 0;  // GiB
   FreeKeys free;
@@ -69,8 +84,18 @@ SearchedLayouts search_layouts(const LayoutSearch& search);
 /// The configuration of a layout that was found.
 Config config_of(const LayoutSearch& search, const FoundLayout& found);
 
-std::string print_search(const SearchedLayouts& searched);
+/// `explains`: also what each decision is worth, and the seconds of the best by kind.
+std::string print_search(const SearchedLayouts& searched, bool explains = false);
 /// A JSON document (docs/plan-json.md).
 std::string print_search_json(const SearchedLayouts& searched);
+/// The best of several numbers of ranks, one row each.
+std::string print_worlds(const std::vector<SearchedLayouts>& worlds);
+std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds);
+
+/// "+3.1 %": how much more than the best.
+std::string more_text(double seconds, double best);
+
+/// Of the layouts that are compared; the numbers of layouts are those of `found`.
+std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched);
 
 }  // namespace trainctl

@@ -1,0 +1,34 @@
+// What each decision of a search is worth: the fastest layout that decides otherwise.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/layouts/search_layouts.h"
+
+namespace trainctl {
+
+struct Decision {
+  std::string key;        // "tensor_parallel"
+  std::string taken;      // by the best
+  std::string otherwise;  // by the layout
+  LayoutOutcome layout;   // the fastest with another value: planned, or bounded from below
+};
+
+/// Of the keys for which some layout of the space that was not refused has another value. Those
+/// that cost most come first. Empty where nothing fits.
+std::vector<Decision> decisions_of(const SearchedLayouts& searched);
+
+/// Layouts by the values of two keys, with the best of all that have them.
+struct LayoutMap {
+  std::string row_key, column_key;
+  std::vector<std::string> rows, columns;  // values, ascending
+  /// Of a row and column: planned, else bounded, else refused by the code of most layouts; nullptr
+  /// where the space has none.
+  std::vector<std::vector<const LayoutOutcome*>> cells;
+};
+/// tensor_parallel by pipeline_stages, and micro_batch_size by recompute. `searched` must outlive
+/// them.
+std::vector<LayoutMap> maps_of(const SearchedLayouts& searched);
+
+}  // namespace trainctl

@@ -1,0 +1,21 @@
+// plan --search --format html: the pictures of a search on one page.
+#pragma once
+
+#include <string>
+
+#include "formats/print/print.h"
+#include "run/layouts/search_layouts.h"
+
+namespace trainctl {
+
+/// Self-contained: the frontier, maps of layouts by two keys, what the best and those beside it
+/// spend, what the figures of the cluster mean for the answer, and the timeline of the best. Where
+/// nothing fits, the maps and the reasons.
+std::string print_search_page(const LayoutSearch& search, const SearchedLayouts& searched,
+                              const PageHead& head);
+
+/// search_page_script.cpp: what this page adds to the shared style and script.
+std::string_view search_style();
+std::string_view search_script();
+
+}  // namespace trainctl
