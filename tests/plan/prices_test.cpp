@@ -148,6 +148,45 @@ TEST_CASE("attention costs the pairs under the mask, and is slower for short seq
   CHECK(list_of(machine).attention(one, false) > 14 * 1000.0 * 2 * 1000 / 1e6);
 }
 
+TEST_CASE("attention of the device's table takes its time, and lengths near it as much longer") {
+  const auto plain = [] {
+    Machine machine = plain_machine();
+    machine.device.attention["own"] = {
+        .forward = 0.5, .half_length = 100, .head_64 = 0.5, .launch = 0, .backward = 0.5};
+    machine.software.attention = "own";
+    return machine;
+  };
+  const auto causal = [](std::int64_t keys, std::int64_t heads, std::int64_t dim) {
+    return PricedAttention{keys, heads, dim, keys, keys, static_cast<double>(keys + 1) / 2};
+  };
+  Machine machine = plain();
+  const double forward = list_of(machine).attention(causal(1000, 8, 128), false);
+  machine.device.attention["own"].table = {
+      {.keys = 1000, .heads = 8, .head_dim = 128, .backward = false, .seconds = 1.5 * forward}};
+  compare_table(machine);
+  const auto beside = [&](const PricedAttention& one, bool backward) {
+    return list_of(machine).attention(one, backward) / list_of(plain()).attention(one, backward);
+  };
+  CHECK(beside(causal(1000, 8, 128), false) == Approx(1.5));
+  CHECK(beside(causal(1000, 32, 128), false) == Approx(1.5));
+  CHECK(beside(causal(2000, 8, 128), false) == Approx(std::pow(1.5, 1 - std::log(2) / 2)));
+  CHECK(beside(causal(1000, 8, 64), false) == Approx(std::pow(1.5, 1 - std::log(2) / 2)));
+  CHECK(beside(causal(10000, 8, 128), false) == 1);
+  CHECK(beside(causal(1000, 8, 128), true) == 1);
+  const std::string text = write_device(machine.device);
+  CHECK(text.find("table: {1000x8x128: ") != std::string::npos);
+  Diagnostics mistakes;
+  CHECK(read_device(text, "own.yaml", mistakes).attention.at("own").table.size() == 1);
+  read_device(std::regex_replace(text, std::regex("1000x8x128"), "1000x8"), "own.yaml", mistakes);
+  bool refused = false;
+  for (const Diagnostic& one : mistakes.list()) {
+    refused = refused || one.message ==
+                             "attention is TOKENSxHEADSxFEATURES, with b behind it for its "
+                             "backward pass";
+  }
+  CHECK(refused);
+}
+
 TEST_CASE("collectives pay each level: its ranks carry parts over the next one") {
   const Machine machine = plain_machine();
   const PriceList list = list_of(machine);

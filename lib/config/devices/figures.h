@@ -48,6 +48,14 @@ struct ProductFigures {
   bool guessed = false;  // the file has none of this type: from those of the other
 };
 
+/// Causal attention that was measured, over one sequence of `keys` tokens.
+struct AttentionTime {
+  std::int64_t keys = 0, heads = 0, head_dim = 0;
+  bool backward = false;
+  double seconds = 0;
+  double beside = 1;  // as ProductTime's
+};
+
 /// One kernel of attention.
 struct AttentionFigures {
   double forward = 0;      // share of the peak that endless sequences reach
@@ -55,6 +63,7 @@ struct AttentionFigures {
   double head_64 = 1;      // factor for heads of 64 features
   double launch = 0;       // seconds
   double backward = 1;     // speed of the backward pass beside the forward pass
+  std::vector<AttentionTime> table{};
 };
 
 /// Seconds of one collective by its bytes, log-log between the sizes: of the whole tensor, on one
@@ -96,11 +105,13 @@ struct SoftwareFigures {
   std::string name;
   std::string attention;       // kernel of the device's file; "scores": a kernel for each step
   double attention_speed = 1;  // beside that kernel
+  double attention_64 = 1;     // of heads of 64 features, beside the kernel's head_64
   double overhead = 0;         // on the seconds of F, B and W
   double elements = 1;         // bytes of operations that work element by element, beside the least
   double launch = 0;           // seconds of each of them
   double logit_bytes = 8;      // read and written for each logit
   double score_bytes = 14;     // for each score, where attention is "scores"
+  double collectives = 1;      // seconds of those in layers beside the device's table
   double tensor_rest = 0;      // share of overlapped collectives in layers that is waited for
   double sums_rest = 0;        // share of the seconds of overlapped sums that is added
   double network_share = 1;    // of the bandwidth between hosts

@@ -1,5 +1,6 @@
 #include "config/devices/read_figures.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -174,23 +175,52 @@ ProductTile tile_of(FigureMap& tiles, const std::string& key) {
   return tile;
 }
 
+/// Of "1024x768x3072"; empty where one is no whole number from 1 to 2^32.
+std::vector<std::int64_t> sizes_of(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('x', begin), text.size());
+    std::int64_t value = 0;
+    if (parse_number(text.substr(begin, end - begin), value)) return {};
+    if (value < 1 || value > std::int64_t{1} << 32) return {};
+    sizes.push_back(value);
+    begin = end + 1;
+  }
+  return sizes;
+}
+
 /// "1024x768x3072" is rows, columns and inner; "+" behind it: y is added to.
 ProductTime product_of(FigureMap& table, const std::string& key) {
   ProductTime one;
   one.accumulates = key.ends_with("+");
-  const std::string sizes = key.substr(0, key.size() - (one.accumulates ? 1 : 0));
-  const std::size_t first = sizes.find('x');
-  const std::size_t second = first == std::string::npos ? first : sizes.find('x', first + 1);
-  const auto side = [](const std::string& text, std::int64_t& value) {
-    return !parse_number(text, value) && value >= 1 && value <= std::int64_t{1} << 32;
-  };
-  const bool good = second != std::string::npos && side(sizes.substr(0, first), one.rows) &&
-                    side(sizes.substr(first + 1, second - first - 1), one.columns) &&
-                    side(sizes.substr(second + 1), one.inner);
-  if (!good) {
+  const std::string shape = key.substr(0, key.size() - (one.accumulates ? 1 : 0));
+  std::vector<std::int64_t> sizes = sizes_of(shape);
+  if (sizes.size() != 3) {
     table.refuse(key, "a product is ROWSxCOLUMNSxINNER, with + behind it where it is added to",
                  "write for example 1024x768x3072: 95.2");
+    sizes = {1, 1, 1};
   }
+  one.rows = sizes[0];
+  one.columns = sizes[1];
+  one.inner = sizes[2];
+  table.read(key.c_str(), above_zero, one.seconds);
+  one.seconds *= 1e-6;
+  return one;
+}
+
+/// "1024x8x64" is tokens of one sequence, heads and features of each; "b" behind it: backward.
+AttentionTime attention_of(FigureMap& table, const std::string& key) {
+  AttentionTime one;
+  one.backward = key.ends_with("b");
+  std::vector<std::int64_t> sizes = sizes_of(key.substr(0, key.size() - (one.backward ? 1 : 0)));
+  if (sizes.size() != 3) {
+    table.refuse(key, "attention is TOKENSxHEADSxFEATURES, with b behind it for its backward pass",
+                 "write for example 1024x8x64: 312.5");
+    sizes = {1, 1, 1};
+  }
+  one.keys = sizes[0];
+  one.heads = sizes[1];
+  one.head_dim = sizes[2];
   table.read(key.c_str(), above_zero, one.seconds);
   one.seconds *= 1e-6;
   return one;
@@ -236,6 +266,10 @@ void read_attention(FigureMap root, DeviceFigures& device) {
     map.read("head_64", above_zero, figures.head_64);
     map.read("launch", from_zero, figures.launch);
     map.read("backward", above_zero, figures.backward);
+    FigureMap table = map.map("table");
+    std::vector<std::string> shapes;
+    table.each([&](const std::string& key) { shapes.push_back(key); });
+    for (const std::string& key : shapes) figures.table.push_back(attention_of(table, key));
     map.finish();
   }
 }
@@ -373,11 +407,13 @@ void fill_software(FigureMap& root, SoftwareFigures& software) {
   root.require("name", any_text, software.name);
   root.require("attention", any_text, software.attention);
   root.read("attention_speed", above_zero, software.attention_speed);
+  root.read("attention_64", above_zero, software.attention_64);
   root.read("overhead", from_zero, software.overhead);
   root.read("elements", above_zero, software.elements);
   root.read("launch", from_zero, software.launch);
   root.read("logit_bytes", from_zero, software.logit_bytes);
   root.read("score_bytes", from_zero, software.score_bytes);
+  root.read("collectives", above_zero, software.collectives);
   root.read("tensor_rest", field("", "").from(0).to(1), software.tensor_rest);
   root.read("sums_rest", field("", "").from(0).to(1), software.sums_rest);
   root.read("network_share", share_of_one, software.network_share);
@@ -387,9 +423,10 @@ void fill_software(FigureMap& root, SoftwareFigures& software) {
   root.read("fuses_inputs", Field{}, software.fuses_inputs);
   root.read("overlaps_sums", Field{}, software.overlaps_sums);
   read_sources(root,
-               {"attention", "attention_speed", "overhead", "elements", "launch", "logit_bytes",
-                "score_bytes", "tensor_rest", "sums_rest", "network_share", "network_latency",
-                "jitter", "fixed", "fuses_inputs", "overlaps_sums"},
+               {"attention", "attention_speed", "attention_64", "overhead", "elements", "launch",
+                "logit_bytes", "score_bytes", "collectives", "tensor_rest", "sums_rest",
+                "network_share", "network_latency", "jitter", "fixed", "fuses_inputs",
+                "overlaps_sums"},
                software.sources);
 }
 

@@ -37,9 +37,16 @@ std::string product_line(const std::string& type, const ProductFigures& of) {
 }
 
 std::string attention_line(const std::string& kernel, const AttentionFigures& of) {
+  std::string table;
+  for (const AttentionTime& one : of.table) {
+    table += (table.empty() ? "" : ", ") + std::to_string(one.keys) + "x" +
+             std::to_string(one.heads) + "x" + std::to_string(one.head_dim) +
+             (one.backward ? "b" : "") + ": " + figure(one.seconds * 1e6);
+  }
+  if (!table.empty()) table = ", table: {" + table + "}";
   return "  " + kernel + ": {forward: " + figure(of.forward) +
          ", half_length: " + figure(of.half_length) + ", head_64: " + figure(of.head_64) +
-         ", launch: " + figure(of.launch) + ", backward: " + figure(of.backward) + "}\n";
+         ", launch: " + figure(of.launch) + ", backward: " + figure(of.backward) + table + "}\n";
 }
 
 std::string collective_lines(const DeviceFigures& device) {

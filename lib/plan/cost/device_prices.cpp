@@ -60,7 +60,8 @@ class DevicePrices : public StagePrices {
     const double bytes = real(use.bytes) / count * expected_share(use);
     if (is_message(use.operation)) return count * list_.message(level_of(use), bytes);
     const GroupSpan& span = list_.span(use.group, use.ranks, first_rank_);
-    return count * list_.collective(use.operation, span, bytes);
+    const double slower = waits_in_layers(use) ? list_.machine().software.collectives : 1;
+    return count * slower * list_.collective(use.operation, span, bytes);
   }
 
   double copy(double bytes) const override { return list_.host_copy(bytes); }
@@ -207,8 +208,9 @@ class DevicePrices : public StagePrices {
     const GroupOperation operation =
         group.has(Axis::ep) ? GroupOperation::all_to_all : GroupOperation::all_gather;
     constexpr double few = 1;  // bytes: the latency alone
-    const double latency = list_.collective(operation, span, few);
-    const double seconds = list_.collective(operation, span, bytes);
+    const double slower = list_.machine().software.collectives;
+    const double latency = slower * list_.collective(operation, span, few);
+    const double seconds = slower * list_.collective(operation, span, bytes);
     rates.latency = latency / real(ranks - 1);
     rates.bandwidth = bytes * real(ranks - 1) / real(ranks) / std::max(1e-12, seconds - latency);
     return rates;

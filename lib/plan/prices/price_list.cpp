@@ -51,6 +51,47 @@ const ProductFigures* products_of(const DeviceFigures& device, DType type) {
 PriceList::PriceList(Machine machine, const Mesh& mesh, DType type)
     : machine_(std::move(machine)), mesh_(mesh), type_(type) {}
 
+namespace {
+
+/// By the formula for bf16, or for the only type that was measured.
+void compare_attention(Machine& machine) {
+  Machine burst = machine;
+  burst.device.sustained = burst.software.attention_speed = burst.software.attention_64 = 1;
+  const auto bf16 = machine.device.products.find("bf16");
+  const bool wide = bf16 == machine.device.products.end() || bf16->second.guessed;
+  for (auto& [kernel, figures] : machine.device.attention) {
+    burst.software.attention = kernel;
+    burst.device.attention[kernel].table.clear();
+    const PriceList list(burst, Mesh{}, wide ? DType::f32 : DType::bf16);
+    for (AttentionTime& one : figures.table) {
+      const double met = as_double(one.keys + 1) / 2;
+      const PricedAttention priced{one.keys, one.heads, one.head_dim, one.keys, one.keys, met};
+      one.beside = one.seconds / list.attention(priced, one.backward);
+    }
+  }
+}
+
+/// How much longer than by the formula; `distance` of an entry of the table falls to none at 2.
+template <class Entries, class Distance>
+double beside_nearest(const Entries& table, const Distance& distance) {
+  constexpr double farthest = 2;
+  double nearest = farthest;
+  double beside = 1;
+  for (const auto& entry : table) {
+    const double apart = distance(entry);
+    if (apart >= nearest) continue;
+    nearest = apart;
+    beside = std::pow(entry.beside, 1 - apart / farthest);
+  }
+  return beside;
+}
+
+double apart(std::int64_t x, std::int64_t y) {
+  return std::abs(std::log(as_double(x) / as_double(y)));
+}
+
+}  // namespace
+
 void compare_table(Machine& machine) {
   for (const auto& [name, type] : {std::pair("fp32", DType::f32), std::pair("bf16", DType::bf16)}) {
     const auto found = machine.device.products.find(name);
@@ -65,6 +106,7 @@ void compare_table(Machine& machine) {
     }
     found->second.table = std::move(table);
   }
+  compare_attention(machine);
 }
 
 double PriceList::product(const PricedProduct& one) const {
@@ -73,22 +115,12 @@ double PriceList::product(const PricedProduct& one) const {
 }
 
 double PriceList::beside_formula(const PricedProduct& one) const {
-  constexpr double farthest = 2;
-  double nearest = farthest;
-  double beside = 1;
-  if (one.groups > 1) return beside;
-  const auto apart = [](std::int64_t x, std::int64_t y) {
-    return std::abs(std::log(as_double(x) / as_double(y)));
-  };
-  for (const ProductTime& entry : products().table) {
-    if (entry.accumulates != one.accumulates) continue;
-    const double distance = apart(entry.rows, one.rows) + apart(entry.columns, one.columns) +
-                            apart(entry.inner, one.inner);
-    if (distance >= nearest) continue;
-    nearest = distance;
-    beside = std::pow(entry.beside, 1 - distance / farthest);
-  }
-  return beside;
+  if (one.groups > 1) return 1;
+  return beside_nearest(products().table, [&](const ProductTime& entry) {
+    if (entry.accumulates != one.accumulates) return std::numeric_limits<double>::infinity();
+    return apart(entry.rows, one.rows) + apart(entry.columns, one.columns) +
+           apart(entry.inner, one.inner);
+  });
 }
 
 double PriceList::formula(const PricedProduct& one) const {
@@ -132,11 +164,20 @@ double PriceList::scores(const PricedAttention& one, bool backward) const {
 double PriceList::attention(const PricedAttention& one, bool backward) const {
   const auto kernel = machine_.device.attention.find(machine_.software.attention);
   if (kernel == machine_.device.attention.end()) return scores(one, backward);
-  const AttentionFigures& figures = kernel->second;
+  const std::int64_t length = one.block > 0 ? one.block : one.keys;
+  const double beside = beside_nearest(kernel->second.table, [&](const AttentionTime& entry) {
+    if (entry.backward != backward) return std::numeric_limits<double>::infinity();
+    return apart(entry.keys, length) + apart(entry.head_dim, one.head_dim);
+  });
+  return attention_formula(one, backward) * beside;
+}
+
+double PriceList::attention_formula(const PricedAttention& one, bool backward) const {
+  const AttentionFigures& figures = machine_.device.attention.at(machine_.software.attention);
   const double length = as_double(one.block > 0 ? one.block : one.keys);
   double rate = products().peak * figures.forward * machine_.device.sustained *
                 machine_.software.attention_speed * length / (length + figures.half_length);
-  if (one.head_dim <= 64) rate *= figures.head_64;
+  if (one.head_dim <= 64) rate *= figures.head_64 * machine_.software.attention_64;
   constexpr double backward_work = 2.5;  // five products for two
   if (backward) rate *= figures.backward / backward_work;
   return one.flops() / rate + figures.launch;

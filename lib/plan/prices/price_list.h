@@ -28,8 +28,8 @@ struct PricedAttention {
   double flops() const;
 };
 
-/// Fills in how the times of the device's tables of products are beside those of the formula. They
-/// stay so where figures of the machine change later.
+/// Fills in how the times of the device's tables of products and attention are beside those of the
+/// formulas. They stay so where figures of the machine change later.
 void compare_table(Machine& machine);
 
 /// The figures of products of a type, or nullptr: bf16 stands for fp16.
@@ -50,7 +50,9 @@ class PriceList {
   /// 2 on, the sum of |log| of the three extents.
   double product(const PricedProduct& one) const;
   /// By the kernel of the software, or where it is "scores" as two products and what is read and
-  /// written of each score.
+  /// written of each score. Where the kernel has a table, the time is as much longer than that of
+  /// the formula as the nearest pass of the table is, by the sum of |log| of length and features of
+  /// a head, and less as for products: sequences and heads only multiply the work.
   double attention(const PricedAttention& one, bool backward) const;
   /// Bytes read and written.
   double memory(double bytes) const;
@@ -73,6 +75,7 @@ class PriceList {
  private:
   double formula(const PricedProduct& one) const;
   double beside_formula(const PricedProduct& one) const;
+  double attention_formula(const PricedAttention& one, bool backward) const;
   const ProductFigures& products() const { return *products_of(machine_.device, type_); }
   double inside(GroupOperation operation, double ranks, double bytes) const;
   double scores(const PricedAttention& one, bool backward) const;

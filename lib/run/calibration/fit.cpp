@@ -58,7 +58,7 @@ Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const 
     }
   }
   for (std::size_t row = 0; row < n; ++row) {
-    const double pull = 1 / (start.spread[row] * start.spread[row]);
+    const double pull = 2 * usual_error / (start.spread[row] * start.spread[row]);
     a[row][row] += pull;
     b[row] -= pull * moved[row];
   }
@@ -81,7 +81,7 @@ double cost_of(const std::vector<FitCase>& cases, const FitStart& start, const N
   for (std::size_t i = 0; i < cases.size(); ++i) cost += cases[i].weight * std::abs(errors[i]);
   const Numbers moved = moved_from(start, values);
   for (std::size_t i = 0; i < moved.size(); ++i) {
-    cost += moved[i] * moved[i] / (2 * start.spread[i] * start.spread[i]);
+    cost += usual_error * moved[i] * moved[i] / (start.spread[i] * start.spread[i]);
   }
   return cost;
 }

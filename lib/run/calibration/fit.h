@@ -11,8 +11,11 @@ struct FitCase {
   std::vector<bool> concerned;  // by constant: whether the prediction depends on it
 };
 
+/// Of a prediction, as a share: about what is left of published steps.
+inline constexpr double usual_error = 0.05;
+
 /// What a fit begins with: the value of each constant, and how far (in its logarithm) it may go
-/// before that costs as much as a case with weight 1 that is off by one half.
+/// before that costs as much as a case with weight 1 that is off by usual_error.
 struct FitStart {
   std::vector<double> values;
   std::vector<double> spread;
