@@ -47,6 +47,7 @@ void write_seconds(JsonText& json, const SecondsSearch& found) {
     json.member("taken", one.taken);
     json.member("otherwise", one.otherwise);
     json.member("seconds", one.seconds);
+    json.member("fits", one.fits);
     json.member("at_least", one.at_least);
     json.close();
   }

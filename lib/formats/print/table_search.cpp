@@ -148,10 +148,11 @@ std::string seconds_text(const SecondsSearch& found, bool explains) {
                        format_grouped(static_cast<std::int64_t>(found.drafted)) + " drafted, " +
                        format_grouped(static_cast<std::int64_t>(found.planned)) + " planned");
   for (const OtherDecision& one : found.others) {
-    text += labelled("otherwise",
-                     one.of + " " + one.otherwise + " instead of " + one.taken + ": " +
-                         (one.at_least ? "at least " : "") + format_seconds(one.seconds) + ", " +
-                         printed("%+.1f", 100 * (one.seconds / found.seconds - 1)) + " %");
+    const std::string seconds = (one.at_least ? "at least " : "") + format_seconds(one.seconds) +
+                                ", " + printed("%+.1f", 100 * (one.seconds / found.seconds - 1)) +
+                                " %";
+    text += labelled("otherwise", one.of + " " + one.otherwise + " instead of " + one.taken + ": " +
+                                      (one.fits ? seconds : "does not fit"));
   }
   return text;
 }

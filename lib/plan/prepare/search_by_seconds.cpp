@@ -77,25 +77,28 @@ double memory_limit(const Config& config, const Machine& machine) {
   return picks ? std::min(device, *config.recompute.memory_limit) : device;
 }
 
-/// Of what the layers keep at the fullest moment, at least. 0 where micro-batches differ.
-std::int64_t kept_bytes(const Plan& draft) {
+/// Of a rank of the one stage, at least: it keeps its layers of one micro-batch at a time. Where
+/// micro-batches have several forms, without layers.
+std::int64_t least_bytes(const Plan& draft) {
   const StagePlan& rows = draft.stages.front();
-  if (!rows.forms.is_partial.empty()) return 0;
-  std::vector<int> blocks;
-  for (int unit = 1; unit <= draft.model.layers; ++unit) blocks.push_back(unit);
-  const std::vector<std::int64_t> kept = kept_at_peak(rows, blocks);
-  std::map<int, std::int64_t> known;  // by the first of the units that are alike
-  std::int64_t sum = 0;
-  for (const int unit : blocks) {
+  std::int64_t bytes = rows.memory.device();
+  if (!rows.forms.is_partial.empty()) return bytes;
+  std::vector<int> known;  // units, each unlike those before it
+  std::vector<std::int64_t> kept;
+  for (int unit = 1; unit <= draft.model.layers; ++unit) {
     const BlockForm form = rows.forms.of(unit, false);
-    const int like = *std::ranges::find_if(blocks, [&](int other) {
+    const auto like = std::ranges::find_if(known, [&](int other) {
       return cost_alike(draft, other, unit) && rows.forms.of(other, false) == form;
     });
-    const auto [found, is_new] = known.try_emplace(like);
-    if (is_new) found->second = form_bytes(draft, 0, like, form).kept;
-    sum += found->second * at(kept, unit);
+    if (like == known.end()) {
+      kept.push_back(form_bytes(draft, 0, unit, form).kept);
+      known.push_back(unit);
+      bytes += kept.back();
+    } else {
+      bytes += at(kept, like - known.begin());
+    }
   }
-  return sum;
+  return bytes;
 }
 
 class SecondsSearcher {
@@ -208,8 +211,9 @@ class SecondsSearcher {
     const LeastNeeds needs =
         least_needs(plan, config, machine_, counts ? std::optional(limit()) : std::nullopt);
     priced.seconds = needs.seconds;
-    priced.bytes = counts ? limit() + needs.lacking : needs.bytes;
-    if (!picks && !config.offload.enable) priced.bytes += kept_bytes(plan);
+    priced.bytes = counts                  ? limit() + needs.lacking
+                   : config.offload.enable ? plan.stages.front().memory.device()
+                                           : least_bytes(plan);
     if (priced.bytes > limit()) priced.code = too_large;
     return priced;
   }
@@ -407,20 +411,25 @@ class SecondsSearcher {
                             .at_least = picks_forms(config_.recompute)});
   }
 
-  /// Of each word the fastest of the others with all else as it is.
+  /// Of each word the fastest of the others with all else as it is; one that does not fit only
+  /// where none does.
   void add_words(SecondsSearch& found) {
     const SplitSpace& space = spaces_.at(best_->layout.tensor_parallel);
     std::map<std::pair<std::size_t, bool>, OtherDecision> least;
     for (const auto& near : space.neighbours(best_->layout)) {
       const Priced& priced = draft(near.layout);
-      if (!priced.fits()) continue;
+      if (!priced.fits() && priced.code != too_large) continue;
       OtherDecision one{.of = part_name(space, near.part, near.second),
                         .taken = space.text(best_->layout, near.part, near.second),
                         .otherwise = space.text(near.layout, near.part, near.second),
                         .seconds = priced.seconds,
+                        .fits = priced.fits(),
                         .at_least = picks_forms(config_.recompute)};
       const auto [now, is_new] = least.try_emplace(std::pair(near.part, near.second), one);
-      if (!is_new && one.seconds < now->second.seconds) now->second = std::move(one);
+      const auto order = [](const OtherDecision& other) {
+        return std::pair(!other.fits, other.seconds);
+      };
+      if (!is_new && order(one) < order(now->second)) now->second = std::move(one);
     }
     for (auto& [part, one] : least) found.others.push_back(std::move(one));
   }

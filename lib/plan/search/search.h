@@ -42,6 +42,7 @@ struct OtherDecision {
   std::string taken;      // "4", "features"
   std::string otherwise;  // "2", "tokens"
   double seconds = 0;     // of a step
+  bool fits = true;       // into the memory; else seconds say nothing
   bool at_least = false;  // where recompute.select is auto: without what must be made again
 };
 
