@@ -97,8 +97,9 @@ void compare_verdict(Findings& findings, const OptimizerConfig& optimizer,
 void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
                           const FoundScalars& found, const own::StepNumbers& expected) {
   compare_scalars(findings, Phase::free_scalar, found, expected);
-  if (expected.finite) compare_clip(findings, Phase::free_scalar, optimizer, found, expected);
+  // The clip follows from the scale.
   compare_counters(findings, Phase::free_scalar, found, expected.after);
+  if (expected.finite) compare_clip(findings, Phase::free_scalar, optimizer, found, expected);
 }
 
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
