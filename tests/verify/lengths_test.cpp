@@ -75,6 +75,7 @@ TEST_CASE("with experts, micro-batches of different lengths equal padded ones") 
     const LayoutVerdict verdict = compare_sample(options, layout);
     INFO(layout << ": " << told(verdict));
     CHECK(verdict.equal);
+    if (!thorough() && number % 2 == 0) continue;
     const LayoutVerdict free = run_sample_freely(options, layout);
     INFO(told(free));
     CHECK(free.equal);

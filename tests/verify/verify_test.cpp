@@ -30,7 +30,7 @@ TEST_CASE("every layout of small models equals a single rank") {
       if (models > 1 && ranks == (turn == 0 ? 4 : 8)) continue;
       const LayoutSelection selection = select_layouts(result.config, {}, ranks, false);
       CHECK(selection.layouts.size() >= 2);
-      const auto few = static_cast<std::size_t>(stride(ranks == 8 ? 24 : ranks == 4 ? 8 : 2));
+      const auto few = static_cast<std::size_t>(stride(ranks == 8 ? 40 : ranks == 4 ? 12 : 2));
       const std::size_t step = ranks > 2 ? few : few * models;
       for (std::size_t i = turn % models; i < selection.layouts.size(); i += step) {
         const LayoutChoice& choice = selection.layouts[i];
