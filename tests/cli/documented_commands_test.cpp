@@ -269,13 +269,7 @@ TEST_CASE("the commands of the planning page print the lines that it shows") {
   const Workplace place;
   std::string printed;
   for (const Lines& block : blocks_of(page, "sh")) {
-    for (std::string command : commands_in(block)) {
-      // The whole search takes a minute; a part of it has the same answer.
-      const bool large = command.find("llama3-8b") != std::string::npos;
-      if (large && command.find("--search") != std::string::npos && !thorough()) {
-        command += " --set parallel.pipeline_stages=2 --set parallel.virtual_pipeline_stages=4";
-        command += " --set recompute.enable=false";
-      }
+    for (const std::string& command : commands_in(block)) {
       const Outcome outcome = place.run(command);
       INFO(command << "\n" << outcome.err);
       CHECK(outcome.exit_code == 0);

@@ -15,8 +15,8 @@ TEST_CASE("the shipped figures come close to published steps, and choose the fas
   const Calibration found = calibrate({.rows = rows, .fits = thorough()});
   std::cout << found.text;
   CHECK(found.planned == 129);
-  CHECK(found.mean <= 0.06);
-  CHECK(found.median <= 0.045);
+  CHECK(found.mean <= 0.045);
+  CHECK(found.median <= 0.035);
   // Three rows, two of one layout that are 32 % apart by flags that are not published.
   CHECK(found.experts_mean <= 0.12);
   REQUIRE(found.sets.size() == 3);
