@@ -276,6 +276,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
     const StepReport report = engine.train_step(batches);
     step.loss = report.loss;
     step.scores.assign(engine.largest_scores().begin(), engine.largest_scores().end());
+    step.norm = engine.step_state().grad_norm;
     step.numbers = own::begin_step(single, index, counters, labels_of(batches));
     add_gradients(single, step.gradients, step.numbers);
     counters = step.numbers.after;

@@ -34,6 +34,7 @@ struct RecordedStream {
 
 struct RecordedStep {
   double loss = 0;
+  double norm = 0;  // that the engine found
   double largest_gradient = 0;
   std::vector<RecordedStream> streams;  // by unit
   std::vector<RecordedStream> routers;  // by layer; empty where it has no experts

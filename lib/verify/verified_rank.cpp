@@ -276,6 +276,14 @@ void VerifiedRank::compare_step(const StepReport& report) {
   const FoundScalars found{engine_.step_state(), step_, gradient_factor()};
   compare_scalars(findings_, Phase::scalar, found, recorded().numbers);
   compare_verdict(findings_, truth_config_.optimizer, found, recorded().numbers);
+  // A layout whose ranks add up less may be right where the single rank is not.
+  if (recorded().numbers.finite) {
+    findings_.compare({.phase = Phase::grad_norm,
+                       .step = step_,
+                       .bound = fp32_bound,
+                       .beside = "reported by the single rank, whose gradients have"},
+                      recorded().norm, recorded().numbers.norm);
+  }
 }
 
 double VerifiedRank::gradient_factor() const {

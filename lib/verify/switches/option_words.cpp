@@ -29,9 +29,10 @@ bool is_read(const Config& config) {
 bool has_one_decay(const Config& config) {
   return config.optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
 }
+/// Without momentum both forms are the same.
 bool decays_in_a_form(const Config& config) {
   const bool decays = !has_one_decay(config) || config.optimizer.weight_decay > 0;
-  return decays && is_read<"weight_decay_form">(config);
+  return decays && config.optimizer.momentum > 0 && is_read<"weight_decay_form">(config);
 }
 bool has_muon(const Config& config) { return uses(config.optimizer, OptimizerType::muon); }
 bool has_plain_heads(const Config& config) {
