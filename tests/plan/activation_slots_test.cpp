@@ -9,6 +9,8 @@
 #include "catch.h"
 #include "pipeline.h"
 #include "plan/cost/estimate.h"
+#include "plan/cost/forms.h"
+#include "plan/rules/resolve.h"
 #include "sample.h"
 
 using namespace trainctl;
@@ -153,6 +155,19 @@ std::int64_t peak_of(Scheduler scheduler, std::int64_t chunks, std::int64_t micr
   return most;
 }
 
+/// Whether the bytes that are counted are those of the slots: of the stage's own rows and table,
+/// and of those that stand for its forms.
+void check_counts(const Plan& plan, const Config& config, int stage) {
+  const ActivationSlots& slots = at(plan.stages, stage).activation_slots;
+  const SlotBytes own = count_slots(plan, stage);
+  CHECK(own.device == slots.bytes);
+  CHECK(own.host == slots.host_bytes);
+  const SlotBytes counted =
+      StageBytes(plan, stage, move_config(config)).of(at(plan.stages, stage).forms);
+  CHECK(counted.device == slots.bytes);
+  CHECK(counted.host == slots.host_bytes);
+}
+
 double idle_seconds(Scheduler scheduler, const PipelineSizes& sizes) {
   Pipeline pipeline(scheduler, sizes);
   for (ScheduleInput& input : pipeline.inputs) {
@@ -180,8 +195,9 @@ TEST_CASE("no two activations share memory while both are in use", "[slots]") {
         Config config = staged(schedule.value, 3, chunks, 6);
         recompute(config, form);
         const Plan plan = plan_of(config, 3);
+        INFO(schedule.word << ", chunks " << chunks << ", repeated " << form);
+        for (int stage = 0; stage < plan.map.stages; ++stage) check_counts(plan, config, stage);
         for (const StagePlan& stage : plan.stages) {
-          INFO(schedule.word << ", chunks " << chunks << ", repeated " << form);
           const std::vector<Stay> stays = stays_of(plan, stage);
           CHECK(std::all_of(stays.begin(), stays.end(), [](const Stay& stay) {
             return stay.from >= 0 && stay.until >= stay.from;
@@ -190,6 +206,24 @@ TEST_CASE("no two activations share memory while both are in use", "[slots]") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("slots are counted as they are made where passes run in legs and weights are gathered",
+          "[slots]") {
+  Config config = staged(Scheduler::one_f_one_b, 2, 2, 8);
+  config.moe.num_experts = 4;
+  config.moe.router_topk = 2;
+  config.moe.overlap_expert_parallel_comm = true;
+  config.parallel.expert_parallel = 2;
+  config.parallel.parallel_optimizer.enable = true;
+  config.parallel.parallel_optimizer.optimizer_level = OptimizerLevel::level3;
+  for (const char* form : {"none", "full", "norms+activations"}) {
+    recompute(config, form);
+    const Plan plan = plan_of(config, 4);
+    REQUIRE(plan.exchange.beside_passes);
+    INFO(form);
+    for (int stage = 0; stage < plan.map.stages; ++stage) check_counts(plan, config, stage);
   }
 }
 

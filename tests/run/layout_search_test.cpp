@@ -12,6 +12,7 @@
 #include "run/layouts/search_layouts.h"
 #include "run/layouts/search_page.h"
 #include "run/prepare.h"
+#include "thorough.h"
 
 using namespace trainctl;
 
@@ -82,12 +83,44 @@ TEST_CASE("a search finds the least of all layouts, from below") {
   }
 }
 
+TEST_CASE("a search of many spaces finds the least of all layouts") {
+  if (!thorough()) return;  // some are searched above
+  const std::vector<std::vector<std::string>> files{
+      {"parallel.context_parallel=1"},
+      {"parallel.pipeline_stages=2"},
+      {"parallel.pipeline_stages=2", "parallel.pipeline.scheduler=zb-h1"},
+      {"parallel.context_parallel=1", "parallel.parallel_optimizer.enable=true"},
+      {"parallel.context_parallel=1", "moe.num_experts=4", "moe.router_topk=2",
+       "moe.first_dense_layers=2"},
+      {"parallel.tensor_parallel=1", "cluster.device=h100-sxm", "precision.compute=bf16"}};
+  for (const std::vector<std::string>& sets : files) {
+    const ReadResult read = small_file(sets);
+    const LayoutSearch wide = search_of(read, 4, 100);
+    const SearchedLayouts all = search_layouts(wide);
+    REQUIRE_FALSE(all.found.empty());
+    const auto most = static_cast<double>(all.found.front().bytes) / (1 << 30);
+    for (const double share : {1.0, 0.97, 0.92}) {
+      const LayoutSearch search = search_of(read, 4, share * most);
+      const SearchedLayouts searched = search_layouts(search);
+      const double least = least_of_all(search);
+      INFO(sets.front() << " ... within " << share << "\n" << print_search(searched));
+      if (searched.found.empty()) {
+        CHECK(least >= 1e30);
+      } else {
+        CHECK(searched.found.front().seconds == least);
+      }
+    }
+  }
+}
+
 TEST_CASE("threads do not change what a search finds") {
   const ReadResult read = small_file({});
   const LayoutSearch search = search_of(read, 4, 0.062);
   const std::string one = print_search_json(search_layouts(search));
-  set_thread_count(3);
-  CHECK(print_search_json(search_layouts(search)) == one);
+  for (const int threads : {2, 4}) {
+    set_thread_count(threads);
+    CHECK(print_search_json(search_layouts(search)) == one);
+  }
   set_thread_count(1);
 }
 
@@ -186,6 +219,21 @@ TEST_CASE("where prices cross is where two layouts are as fast") {
   CHECK(all[0].fastest_more == 0);
   CHECK(figure_text(10e9, "bytes/s") == "10 GB/s");
   CHECK(figure_text(0.15, "") == "15 %");
+}
+
+TEST_CASE("more memory or fewer given keys never make the best slower") {
+  const ReadResult free = small_file({});
+  const ReadResult given = small_file({"parallel.tensor_parallel=2"});
+  double before = 1e30;
+  for (const double gib : {0.058, 0.062, 0.08}) {
+    const SearchedLayouts best = search_layouts(search_of(free, 4, gib));
+    const SearchedLayouts other = search_layouts(search_of(given, 4, gib));
+    INFO(gib);
+    REQUIRE_FALSE(best.found.empty());
+    CHECK(best.found.front().seconds <= before);
+    before = best.found.front().seconds;
+    if (!other.found.empty()) CHECK(best.found.front().seconds <= other.found.front().seconds);
+  }
 }
 
 TEST_CASE("the page has every field of a search") {

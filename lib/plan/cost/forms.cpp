@@ -1,6 +1,8 @@
 #include "plan/cost/forms.h"
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 #include <utility>
 
 #include "base/at.h"
@@ -99,6 +101,16 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
   return activation_input(plan, plan.model, stage, forms);
 }
 
+/// All that a rank of the stage keeps of its passes.
+ActivationTable table_of(const Plan& plan, int stage, const StageForms& forms) {
+  ActivationTable table = activations_of(plan, stage, forms);
+  if (plan.gradient.fused) return table;
+  table.places.d_weight.later = static_cast<int>(std::ssize(table.rows));
+  table.rows.push_back({"d_weight", Shape{largest_product(at(plan.stages, stage), plan)},
+                        DType::f32, Storage::shared, Moment::fetch, Moment::weight});
+  return table;
+}
+
 }  // namespace
 
 FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form) {
@@ -120,9 +132,55 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
   return bytes;
 }
 
-std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<int>& blocks) {
+std::vector<FormPoint> hull_of(std::vector<FormPoint> all) {
+  std::ranges::sort(all, [](const FormPoint& a, const FormPoint& b) {
+    return std::tuple(-a.kept, a.seconds) < std::tuple(-b.kept, b.seconds);
+  });
+  std::vector<FormPoint> hull;
+  const auto slope = [](const FormPoint& a, const FormPoint& b) {
+    return (b.seconds - a.seconds) / static_cast<double>(a.kept - b.kept);
+  };
+  for (const FormPoint& one : all) {
+    while (!hull.empty() && one.seconds <= hull.back().seconds) hull.pop_back();
+    if (!hull.empty() && one.kept == hull.back().kept) continue;
+    while (hull.size() > 1 &&
+           slope(hull[hull.size() - 2], hull.back()) >= slope(hull.back(), one)) {
+      hull.pop_back();
+    }
+    hull.push_back(one);
+  }
+  return hull;
+}
+
+void FormSavings::add(std::size_t block, const std::vector<FormPoint>& hull,
+                      std::int64_t microbatches) {
+  if (microbatches == 0) return;
+  for (std::size_t i = 1; i < hull.size(); ++i) {
+    steps_.push_back({.bytes = (hull[i - 1].kept - hull[i].kept) * microbatches,
+                      .seconds = hull[i].seconds - hull[i - 1].seconds,
+                      .block = block});
+  }
+  std::ranges::stable_sort(steps_, {}, &Step::price);
+  sums_.clear();
+  Step sum;
+  for (const Step& one : steps_) {
+    sum.bytes += one.bytes;
+    sum.seconds += one.seconds;
+    sums_.push_back(sum);
+  }
+}
+
+double FormSavings::seconds(std::int64_t over) const {
+  if (over <= 0) return 0;
+  const auto last = std::ranges::lower_bound(sums_, over, {}, &Step::bytes);
+  if (last == sums_.end()) return std::numeric_limits<double>::infinity();
+  const Step& step = steps_[static_cast<std::size_t>(last - sums_.begin())];
+  return last->seconds - step.price() * static_cast<double>(last->bytes - over);
+}
+
+FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks) {
   std::vector<std::int64_t> now(static_cast<std::size_t>(blocks.back()) + 1);
-  std::vector<std::int64_t> most = now;
+  FullestMoment most{.pass = {}, .kept = now};
   std::int64_t sum = 0;
   std::int64_t largest = 0;
   for (const Action& row : rows.schedule) {
@@ -135,9 +193,19 @@ std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<
     }
     if (sum <= largest) continue;
     largest = sum;
-    most = now;
+    most = {.pass = {row.chunk, row.microbatch}, .kept = now};
   }
   return most;
+}
+
+std::int64_t least_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment) {
+  const StagePlan& rows = at(plan.stages, stage);
+  std::vector<ActivationSpec> others = table_of(plan, stage, rows.forms).rows;
+  std::erase_if(others, [&](const ActivationSpec& row) {
+    const bool block = row.unit > 0 && row.unit <= plan.model.layers;
+    return block && row.storage != Storage::batch && row.storage != Storage::message;
+  });
+  return least_slots(others, rows.actions, schedule_input(plan, stage), moment.pass);
 }
 
 ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
@@ -189,19 +257,46 @@ StageForms given_forms(const Plan& plan, int stage, const RecomputeConfig& recom
   return forms;
 }
 
+StageBytes::StageBytes(const Plan& plan, int stage, const MoveConfig& config)
+    : plan_(plan), stage_(stage), buffered_(config.offload.double_buffering ? 1 : 0) {
+  StageForms forms;
+  for (const int unit :
+       first_blocks(at(plan.stages, stage).units, plan.model.layers, plan.model.layers)) {
+    forms.usual[unit].again = all_parts;
+  }
+  repeated_ = rows_of(forms);
+}
+
+std::vector<Action> StageBytes::rows_of(const StageForms& forms) const {
+  ScheduleInput input = schedule_input(plan_, stage_);
+  input.forms = forms;
+  return copy_to_host(refine(at(plan_.stages, stage_).schedule, input, {}), input, buffered_);
+}
+
+SlotBytes StageBytes::of(const StageForms& forms) const {
+  ScheduleInput input = schedule_input(plan_, stage_);
+  const bool on_host =
+      std::ranges::any_of(forms.usual, [](const auto& one) { return one.second.on_host; });
+  const bool alike = input.legs.empty() && !on_host && forms.is_partial.empty();
+  input.forms = forms;
+  const std::vector<ActivationSpec> table = table_of(plan_, stage_, forms).rows;
+  return alike ? count_slots(table, repeated_, input) : count_slots(table, rows_of(forms), input);
+}
+
+SlotBytes count_slots(const Plan& plan, int stage) {
+  const StagePlan& rows = at(plan.stages, stage);
+  const ScheduleInput input = schedule_input(plan, stage);
+  return count_slots(table_of(plan, stage, rows.forms).rows, rows.actions, input);
+}
+
 void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like) {
   ScheduleInput input = schedule_input(plan, stage);
   input.forms = rows.forms;
   lay_moves(plan, input, config, rows, like);
-  ActivationTable table = activations_of(plan, stage, rows.forms);
+  ActivationTable table = table_of(plan, stage, rows.forms);
   rows.activations = std::move(table.rows);
   rows.declared = std::move(table.places);
-  if (!plan.gradient.fused) {
-    rows.declared.d_weight.later = static_cast<int>(std::ssize(rows.activations));
-    rows.activations.push_back({"d_weight", Shape{largest_product(rows, plan)}, DType::f32,
-                                Storage::shared, Moment::fetch, Moment::weight});
-  }
   rows.activation_slots = assign_slots(rows.activations, rows.actions, input);
 }
 

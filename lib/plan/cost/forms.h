@@ -24,6 +24,27 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
 void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like = nullptr);
 
+/// Bytes of the activations that lay_out places for a stage whose layers have other forms, without
+/// placing them: it counts the slots of rows that are as lay_out's but for gathers and sums, which
+/// do not change what lives when.
+class StageBytes {
+ public:
+  /// `plan`, which must outlive it, has the stage's tables and schedule.
+  StageBytes(const Plan& plan, int stage, const MoveConfig& config);
+  SlotBytes of(const StageForms& forms) const;
+
+ private:
+  std::vector<Action> rows_of(const StageForms& forms) const;
+
+  const Plan& plan_;
+  int stage_;
+  int buffered_ = 0;              // copies to and from the host that are under way beside one
+  std::vector<Action> repeated_;  // where all layers are made again and none is on the host
+};
+
+/// The same of a stage in its own forms, for which its rows are refined.
+SlotBytes count_slots(const Plan& plan, int stage);
+
 /// The activations of a stage whose layers have these forms.
 ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms);
 
@@ -40,9 +61,50 @@ struct FormBytes {
 };
 FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& form);
 
-/// For each block of the stage the number of micro-batches that it keeps at the moment at which the
-/// stage keeps most, by unit.
-std::vector<std::int64_t> kept_at_peak(const StagePlan& rows, const std::vector<int>& blocks);
+/// A form of one block as bytes against seconds.
+struct FormPoint {
+  std::int64_t kept = 0;  // of a micro-batch
+  double seconds = 0;     // of its R
+  int option = 0;         // its number, for who asks
+};
+/// The forms of which no mixture of two others is better, from the one that keeps most on: each
+/// keeps less than the one before, at a higher price for a byte.
+std::vector<FormPoint> hull_of(std::vector<FormPoint> all);
+
+/// Steps along the hulls of some blocks, the cheapest first.
+class FormSavings {
+ public:
+  struct Step {
+    std::int64_t bytes = 0;  // that it saves
+    double seconds = 0;      // that it costs
+    std::size_t block = 0;
+    double price() const { return seconds / static_cast<double>(bytes); }
+  };
+
+  /// All steps of a block of which so many micro-batches are kept.
+  void add(std::size_t block, const std::vector<FormPoint>& hull, std::int64_t microbatches);
+  /// The least seconds that save `over` bytes, if a part of one step may be taken. Infinite where
+  /// all steps together save less.
+  double seconds(std::int64_t over) const;
+  std::int64_t bytes() const { return sums_.empty() ? 0 : sums_.back().bytes; }  // of all steps
+  const std::vector<Step>& steps() const { return steps_; }
+
+ private:
+  std::vector<Step> steps_;
+  std::vector<Step> sums_;  // of the steps up to each
+};
+
+/// The end of the F after which the blocks of a stage keep most micro-batches, and how many each of
+/// them keeps then.
+struct FullestMoment {
+  ChunkPass pass{};
+  std::vector<std::int64_t> kept{};  // by unit
+};
+FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks);
+
+/// Bytes that a rank of the stage needs for its passes at least, whatever its blocks repeat, beside
+/// what these keep: at that moment. The stage's rows are refined.
+std::int64_t least_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment);
 
 /// Whether the plan picks the forms: recompute.select auto.
 bool picks_forms(const RecomputeConfig& recompute);

@@ -1,8 +1,9 @@
 #include "plan/cost/least_needs.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
-#include <tuple>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,41 +16,6 @@ namespace trainctl {
 
 namespace {
 
-/// A form of one block and micro-batch.
-struct Form {
-  std::int64_t kept = 0;
-  double seconds = 0;  // of its R
-};
-
-/// The forms of which no mixture of two others is better, from the one that keeps everything on.
-std::vector<Form> hull_of(std::vector<Form> all) {
-  std::ranges::sort(all, [](const Form& a, const Form& b) {
-    return std::tuple(-a.kept, a.seconds) < std::tuple(-b.kept, b.seconds);
-  });
-  std::vector<Form> hull;
-  const auto slope = [](const Form& a, const Form& b) {
-    return (b.seconds - a.seconds) / static_cast<double>(a.kept - b.kept);
-  };
-  for (const Form& one : all) {
-    while (!hull.empty() && one.seconds <= hull.back().seconds) hull.pop_back();
-    if (!hull.empty() && one.kept == hull.back().kept) continue;
-    while (hull.size() > 1 &&
-           slope(hull[hull.size() - 2], hull.back()) >= slope(hull.back(), one)) {
-      hull.pop_back();
-    }
-    hull.push_back(one);
-  }
-  return hull;
-}
-
-/// A step along a hull: bytes that are saved at a stage's fullest moment, and what that costs in
-/// every micro-batch.
-struct Saving {
-  std::int64_t bytes = 0;
-  double seconds = 0;
-  double price() const { return seconds / static_cast<double>(bytes); }
-};
-
 class StageNeeds {
  public:
   StageNeeds(const Plan& draft, int stage, const RecomputeConfig& recompute,
@@ -60,46 +26,43 @@ class StageNeeds {
         recompute_(recompute),
         prices_(prices),
         blocks_(first_blocks(rows_.units, draft.model.layers, draft.model.layers)) {
-    if (!blocks_.empty()) kept_ = kept_at_peak(rows_, blocks_);
+    if (!blocks_.empty()) moment_ = fullest_moment(rows_, blocks_);
   }
 
-  /// Without repeats.
-  std::int64_t bytes() {
-    std::int64_t bytes = rows_.memory.device();
+  bool has_blocks() const { return !blocks_.empty(); }
+
+  /// Seconds of R of one micro-batch in all layers, with which a rank stays within `limit`; the
+  /// bytes that no form saves become `lacking`. Every choice of forms needs the most that one of
+  /// its layers makes again, in memory of its own: for each such size, the least time with forms
+  /// that need no more.
+  double repeats(std::int64_t limit, std::int64_t& lacking) {
+    std::map<int, std::vector<Form>> forms;
+    std::set<std::int64_t> sizes;
     for (const int unit : blocks_) {
-      const BlockForm whole{};
       const int like = like_of(unit);
-      if (!whole_.contains(like)) whole_[like] = form_bytes(draft_, stage_, like, whole).kept;
-      bytes += whole_.at(like) * at(kept_, unit);
+      if (forms.contains(like)) continue;
+      for (const Form& one : forms[like] = forms_of(like)) sizes.insert(one.once);
     }
-    return bytes;
-  }
-
-  /// Seconds of R of one micro-batch in all layers, if `over` bytes must be saved; the bytes that
-  /// no form saves become `lacking`.
-  double repeats(std::int64_t over, std::int64_t& lacking) {
-    std::vector<Saving> savings;
-    std::map<int, std::vector<Form>> hulls;
-    for (const int unit : blocks_) {
-      const int like = like_of(unit);
-      if (!hulls.contains(like)) hulls[like] = hull_of(forms_of(like));
-      const std::vector<Form>& hull = hulls.at(like);
-      for (std::size_t i = 1; i < hull.size(); ++i) {
-        const std::int64_t saved = (hull[i - 1].kept - hull[i].kept) * at(kept_, unit);
-        if (saved > 0) savings.push_back({saved, hull[i].seconds - hull[i - 1].seconds});
+    const std::int64_t others =
+        rows_.memory.device() + least_beside_blocks(draft_, stage_, moment_);
+    double seconds = std::numeric_limits<double>::infinity();
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const std::int64_t once : sizes) {
+      std::map<int, std::vector<FormPoint>> hulls;
+      for (const auto& [like, all] : forms) hulls[like] = hull_within(all, once);
+      FormSavings savings;
+      std::int64_t over = others + once - limit;
+      for (std::size_t block = 0; block < blocks_.size(); ++block) {
+        const std::vector<FormPoint>& hull = hulls.at(like_of(blocks_[block]));
+        const std::int64_t kept = at(moment_.kept, blocks_[block]);
+        over += hull.front().kept * kept;
+        savings.add(block, hull, kept);
       }
+      seconds = std::min(seconds, savings.seconds(over));
+      least = std::min(least, over - savings.bytes());
     }
-    std::ranges::stable_sort(savings, {}, &Saving::price);
-    double seconds = 0;
-    for (const Saving& one : savings) {
-      if (over <= 0) break;
-      const double share =
-          std::min(1.0, static_cast<double>(over) / static_cast<double>(one.bytes));
-      seconds += share * one.seconds;
-      over -= one.bytes;
-    }
-    lacking = std::max<std::int64_t>(0, over);
-    return seconds;
+    lacking = std::max<std::int64_t>(0, least);
+    return lacking > 0 ? 0 : seconds;
   }
 
  private:
@@ -108,15 +71,27 @@ class StageNeeds {
                                  [&](int other) { return cost_alike(draft_, other, unit); });
   }
 
+  struct Form {
+    FormPoint point;
+    std::int64_t once = 0;  // bytes of a layer while it runs F, and between R and W
+  };
   std::vector<Form> forms_of(int unit) const {
     std::vector<Form> all;
     for (int parts = 0; parts <= all_parts; ++parts) {
       const BlockForm form = form_with(draft_, recompute_, static_cast<std::uint8_t>(parts));
       if (form.again != parts) continue;
       const double seconds = parts == 0 ? 0 : std::max(0.0, prices_.repeat(unit, form).whole());
-      all.push_back({form_bytes(draft_, stage_, unit, form).kept, seconds});
+      const FormBytes bytes = form_bytes(draft_, stage_, unit, form);
+      all.push_back({.point = {.kept = bytes.kept, .seconds = seconds}, .once = bytes.once});
     }
     return all;
+  }
+  static std::vector<FormPoint> hull_within(const std::vector<Form>& forms, std::int64_t once) {
+    std::vector<FormPoint> points;
+    for (const Form& one : forms) {
+      if (one.once <= once) points.push_back(one.point);
+    }
+    return hull_of(std::move(points));
   }
 
   const Plan& draft_;
@@ -125,8 +100,7 @@ class StageNeeds {
   const RecomputeConfig& recompute_;
   const StagePrices& prices_;
   std::vector<int> blocks_;
-  std::vector<std::int64_t> kept_;     // by unit: micro-batches at the fullest moment
-  std::map<int, std::int64_t> whole_;  // by unit that stands for others: kept without repeats
+  FullestMoment moment_{};
 };
 
 /// When the first B of a stage begins in a play, and what its compute queue does from then on.
@@ -174,6 +148,13 @@ std::vector<double> tails_of(const Plan& draft, const Config& config,
   return tails;
 }
 
+/// Of a draft in its own forms: its activations have no places yet.
+std::int64_t drafted_bytes(const Plan& draft, int stage) {
+  const MemoryEstimate& memory = at(draft.stages, stage).memory;
+  const SlotBytes slots = count_slots(draft, stage);
+  return memory.device() + slots.device + (memory.on_cuda ? 0 : slots.host);
+}
+
 }  // namespace
 
 LeastNeeds least_needs(const Plan& draft, const Config& config, const Machine& machine,
@@ -182,19 +163,14 @@ LeastNeeds least_needs(const Plan& draft, const Config& config, const Machine& m
   const auto prices = device_prices(draft, price_list(draft, machine));
   std::vector<double> repeats(draft.stages.size(), 0.0);
   for (int stage = 0; stage < draft.map.stages; ++stage) {
-    if (!limit) {
-      const std::int64_t bytes = at(draft.stages, stage).memory.device();
-      if (bytes > needs.bytes) needs.stage = stage;
-      needs.bytes = std::max(needs.bytes, bytes);
-      continue;
-    }
-    StageNeeds one(draft, stage, config.recompute, *at(prices, stage));
-    const std::int64_t bytes = one.bytes();
+    const std::int64_t bytes = drafted_bytes(draft, stage);
+    if (!limit && bytes > needs.bytes) needs.stage = stage;
     needs.bytes = std::max(needs.bytes, bytes);
-    if (bytes <= *limit) continue;
+    if (!limit || bytes <= *limit) continue;
     needs.repeats = true;
-    std::int64_t lacking = 0;
-    at(repeats, stage) = one.repeats(bytes - *limit, lacking);
+    StageNeeds one(draft, stage, config.recompute, *at(prices, stage));
+    std::int64_t lacking = bytes - *limit;
+    if (one.has_blocks()) at(repeats, stage) = one.repeats(*limit, lacking);
     if (lacking <= needs.lacking) continue;
     needs.lacking = lacking;
     needs.stage = stage;

@@ -71,7 +71,7 @@ double exposed_copies(const Setting& setting, const Option& option, const PassSe
 /// on the device or `on_host`.
 std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
   const auto& [plan, stage, config, rates] = setting;
-  const PassSeconds passes = passes_of(setting, unit);
+  const PassSeconds passes = on_host ? passes_of(setting, unit) : PassSeconds{};
   std::vector<Option> all;
   for (int parts = 0; parts <= all_parts; ++parts) {
     Option option;
@@ -104,15 +104,16 @@ struct Choice {
 };
 using Choices = std::vector<Choice>;
 
-/// Choices for one more block, without those that another beats.
+/// Choices for one more block, without those that another beats, of those that `counts`.
 Choices extend(const Choices& choices, const std::vector<Option>& options,
-               std::int64_t FormBytes::*bytes, std::int64_t microbatches) {
+               std::int64_t FormBytes::*bytes, std::int64_t microbatches, const auto& counts) {
   Choices all;
   for (std::size_t before = 0; before < choices.size(); ++before) {
     for (std::size_t option = 0; option < options.size(); ++option) {
-      all.push_back({choices[before].kept + options[option].bytes.*bytes * microbatches,
-                     choices[before].seconds + options[option].seconds, static_cast<int>(before),
-                     static_cast<int>(option)});
+      const Choice one{choices[before].kept + options[option].bytes.*bytes * microbatches,
+                       choices[before].seconds + options[option].seconds, static_cast<int>(before),
+                       static_cast<int>(option)};
+      if (counts(one)) all.push_back(one);
     }
   }
   std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
@@ -149,6 +150,96 @@ struct ChoiceTable {
   std::vector<Choices> after;  // of block n and the ones after it
 };
 
+/// The forms that the blocks of a stage may have where none of them needs more than `works` while
+/// it runs, and the least time with which the first of them keep no more than some bytes.
+class Scope {
+ public:
+  Scope(Options options, std::int64_t works, const std::vector<std::size_t>& like,
+        const std::vector<std::int64_t>& kept)
+      : options_(std::move(options)), works_(works), like_(like) {
+    std::vector<std::vector<FormPoint>> hulls(like.size());
+    before_.emplace_back();
+    for (std::size_t block = 0; block < like.size(); ++block) {
+      if (like[block] == block) hulls[block] = hull_of_block(block);
+      const std::vector<FormPoint>& hull = hulls[like[block]];
+      Before all = before_.back();
+      all.kept += hull.front().kept * kept[block];
+      all.seconds += hull.front().seconds;
+      all.savings.add(block, hull, kept[block]);
+      before_.push_back(std::move(all));
+    }
+    hulls_ = std::move(hulls);
+  }
+
+  const Options& options() const { return options_; }
+  std::int64_t works() const { return works_; }
+  std::size_t blocks() const { return like_.size(); }
+  /// Of the first `blocks`, which keep at most `bytes`; infinite where they cannot.
+  double seconds(std::size_t blocks, std::int64_t bytes) const {
+    const Before& all = before_[blocks];
+    return all.seconds + all.savings.seconds(all.kept - bytes);
+  }
+
+  /// An option for each block.
+  struct Rounded {
+    std::vector<int> options;
+    std::int64_t kept = 0;
+    double seconds = 0;
+    bool leanest = false;
+  };
+  /// Whole steps, the cheapest first, until the blocks keep at most `bytes`.
+  Rounded rounded(std::int64_t bytes) const {
+    const Before& all = before_.back();
+    Rounded made{.options = {}, .kept = all.kept, .seconds = all.seconds};
+    std::vector<std::size_t> place(blocks(), 0);
+    std::size_t step = 0;
+    const auto& steps = all.savings.steps();
+    for (; step < steps.size() && made.kept > bytes; ++step) {
+      ++place[steps[step].block];
+      made.kept -= steps[step].bytes;
+      made.seconds += steps[step].seconds;
+    }
+    made.leanest = step == steps.size();
+    for (std::size_t block = 0; block < blocks(); ++block) {
+      made.options.push_back(hulls_[like_[block]][place[block]].option);
+    }
+    return made;
+  }
+
+ private:
+  /// Of some first blocks, in the forms that take least.
+  struct Before {
+    std::int64_t kept = 0;
+    double seconds = 0;
+    FormSavings savings{};
+  };
+
+  std::vector<FormPoint> hull_of_block(std::size_t block) const {
+    std::vector<FormPoint> points;
+    for (const Option& option : options_[block]) {
+      points.push_back({option.bytes.kept, option.seconds, static_cast<int>(points.size())});
+    }
+    return hull_of(points);
+  }
+
+  Options options_;
+  std::int64_t works_;
+  std::vector<std::size_t> like_;
+  std::vector<std::vector<FormPoint>> hulls_;  // of the blocks that stand for others
+  std::vector<Before> before_;                 // by the number of blocks
+};
+
+/// Of the choices for all blocks of a scope those that are worth sizing.
+struct Window {
+  const Scope& scope;
+  std::int64_t kept = 0;  // at most
+  double seconds = 0;     // at most
+  /// Whether choices for the blocks from `first` on may become one of them.
+  bool holds(std::size_t first, const Choice& one) const {
+    return one.seconds + scope.seconds(first, kept - one.kept) <= seconds;
+  }
+};
+
 /// Candidates with the same forms of the first blocks, which are on the host, in the order of their
 /// seconds: each keeps less on the device than the one before.
 struct CandidateList {
@@ -164,10 +255,12 @@ class StagePick {
       : setting_(setting),
         rows_(at(setting.plan.stages, setting.stage)),
         blocks_(first_blocks(rows_.units, setting.plan.model.layers, setting.plan.model.layers)),
-        picks_host_(picks_host(setting.config.recompute, setting.config.offload)) {
+        bytes_(setting.plan, setting.stage, move_config(setting.config)),
+        picks_host_(trainctl::picks_host(setting.config.recompute, setting.config.offload)) {
     if (blocks_.empty()) return;
-    kept_ = kept_at_peak(rows_, blocks_);
+    const std::vector<std::int64_t> kept = fullest_moment(rows_, blocks_).kept;
     for (const int unit : blocks_) {
+      kept_.push_back(at(kept, unit));
       const auto first = std::ranges::find_if(
           blocks_, [&](int other) { return cost_alike(setting.plan, other, unit); });
       like_.push_back(static_cast<std::size_t>(first - blocks_.begin()));
@@ -177,9 +270,49 @@ class StagePick {
   }
 
   bool has_blocks() const { return !blocks_.empty(); }
+  bool picks_host() const { return picks_host_; }
 
-  /// For every limit of what a layer needs while it runs.
-  std::vector<CandidateList> lists() {
+  /// For every limit of what a layer needs while it runs, with all of it on the device.
+  std::vector<Scope> scopes() const {
+    std::set<std::int64_t> limits;
+    add_values(
+        options_, [](const Option& option) { return option.works; }, limits);
+    std::vector<Scope> all;
+    for (const std::int64_t works : limits) {
+      Options some = within(options_, [&](const Option& one) { return one.works <= works; });
+      const bool any =
+          std::ranges::none_of(like_, [&](std::size_t like) { return some[like].empty(); });
+      if (any) all.emplace_back(std::move(some), works, like_, kept_);
+    }
+    return all;
+  }
+
+  /// All candidates in the window; none: there are none.
+  std::optional<CandidateList> list(const Window& window) {
+    CandidateList list;
+    list.table = &tables_.emplace_back();
+    ChoiceTable& table = tables_.back();
+    table.options = window.scope.options();
+    table.after = choices_after(table.options, [&](std::size_t first, const Choice& one) {
+      return window.holds(first, one);
+    });
+    if (list.choices().empty()) return std::nullopt;
+    return list;
+  }
+
+  /// With an option of the scope for each block.
+  Candidate candidate(const Scope& scope, const Scope::Rounded& chosen) const {
+    Candidate candidate{.bytes = 0, .host = 0, .seconds = chosen.seconds, .forms = {}};
+    for (std::size_t block = 0; block < blocks_.size(); ++block) {
+      take(block, at(of_block(scope.options(), block), at(chosen.options, static_cast<int>(block))),
+           candidate);
+    }
+    candidate.bytes += chosen.kept;
+    return candidate;
+  }
+
+  /// With some first blocks on the host: for every limit of what a layer needs while it runs.
+  std::vector<CandidateList> host_lists() {
     std::set<std::int64_t> limits;
     add_values(
         options_, [](const Option& option) { return option.works; }, limits);
@@ -207,10 +340,7 @@ class StagePick {
     candidate.seconds += choice->seconds;
     const std::int64_t kept = choice->kept;
     for (std::size_t block = list.first; block < blocks_.size(); ++block) {
-      Option option = at(of_block(list.table->options, block), choice->option);
-      option.form.on_host = rows_.forms.on_host(blocks_[block]);
-      take(option, blocks_[block], candidate);
-      if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
+      take(block, at(of_block(list.table->options, block), choice->option), candidate);
       choice = &at(at(list.table->after, block + 1), choice->before);
     }
     candidate.bytes += kept;
@@ -218,12 +348,18 @@ class StagePick {
   }
 
   /// Of a rank with these forms.
-  Needs needs(const StageForms& forms, StagePlan& laid) const {
+  Needs needs(const StageForms& forms) const {
+    const SlotBytes slots = bytes_.of(forms);
+    const Needs most = fixed();
+    return {most.device + slots.device, most.host + slots.host};
+  }
+
+  /// The stage with these forms.
+  StagePlan laid_out(const StageForms& forms) const {
+    StagePlan laid = rows_;
     laid.forms = forms;
     lay_out(setting_.plan, setting_.stage, move_config(setting_.config), laid);
-    const Needs most = fixed();
-    return {most.device + laid.activation_slots.bytes,
-            most.host + laid.activation_slots.host_bytes};
+    return laid;
   }
 
   /// What no form changes, at least.
@@ -276,26 +412,31 @@ class StagePick {
     return some;
   }
 
-  /// Dynamic programming over the blocks: for every number of first blocks on the host the fastest
-  /// forms of these that fit there, and all choices for the others.
-  void add_lists(Options options, const Options& host_options, std::vector<CandidateList>& all) {
-    ChoiceTable& table = tables_.emplace_back();
-    std::vector<Choices>& after = table.after;
-    after.resize(blocks_.size() + 1);
+  /// Dynamic programming over the blocks, of what `counts` for the blocks from a number on.
+  std::vector<Choices> choices_after(const Options& options, const auto& counts) const {
+    std::vector<Choices> after(blocks_.size() + 1);
     after.back() = {Choice{}};
     for (std::size_t n = blocks_.size(); n-- > 0;) {
-      after[n] =
-          extend(after[n + 1], of_block(options, n), &FormBytes::kept, at(kept_, blocks_[n]));
+      after[n] = extend(after[n + 1], of_block(options, n), &FormBytes::kept, kept_[n],
+                        [&](const Choice& one) { return counts(n, one); });
     }
+    return after;
+  }
+
+  /// For every number of first blocks on the host the fastest forms of these that fit there, and
+  /// all choices for the others.
+  void add_lists(Options options, const Options& host_options, std::vector<CandidateList>& all) {
+    ChoiceTable& table = tables_.emplace_back();
+    const auto any = [](std::size_t, const Choice&) { return true; };
+    table.after = choices_after(options, any);
     CandidateList whole;
     table.options = std::move(options);
     whole.table = &table;
     all.push_back(whole);
-    if (!picks_host_) return;
     std::vector<Choices> before{{Choice{}}};  // of the first n blocks
     for (std::size_t n = 0; n < most_on_host(); ++n) {
       before.push_back(extend(before.back(), of_block(host_options, n), &FormBytes::on_host,
-                              at(kept_, blocks_[n])));
+                              kept_[n], [](const Choice&) { return true; }));
       const auto fitting = std::ranges::find_if(before.back(), [&](const Choice& one) {
         return one.kept <= host_limit() - fixed().host;
       });
@@ -306,14 +447,20 @@ class StagePick {
       list.start.host = fitting->kept;
       const Choice* choice = &*fitting;
       for (std::size_t block = n + 1; block-- > 0;) {
-        take(at(of_block(host_options, block), choice->option), blocks_[block], list.start);
+        put(at(of_block(host_options, block), choice->option), blocks_[block], list.start);
         choice = &at(before[block], choice->before);
       }
       all.push_back(std::move(list));
     }
   }
 
-  static void take(const Option& option, int unit, Candidate& candidate) {
+  /// An option of a block that lies where the stage's forms say.
+  void take(std::size_t block, Option option, Candidate& candidate) const {
+    option.form.on_host = rows_.forms.on_host(blocks_[block]);
+    put(option, blocks_[block], candidate);
+    if (option.form == BlockForm{}) candidate.forms.usual.erase(blocks_[block]);
+  }
+  static void put(const Option& option, int unit, Candidate& candidate) {
     candidate.forms.usual[unit] = option.form;
     // What comes back from the host may take the place of what layers above it kept.
     if (!option.form.on_host) candidate.bytes = std::max(candidate.bytes, option.bytes.once);
@@ -322,30 +469,46 @@ class StagePick {
   Setting setting_;
   const StagePlan& rows_;
   std::vector<int> blocks_;
+  StageBytes bytes_;
   bool picks_host_;
   std::vector<std::size_t> like_;  // by block: the first that costs alike
   Options options_, host_options_;
   std::deque<ChoiceTable> tables_;  // which lists point to
-  std::vector<std::int64_t> kept_;  // by unit
+  std::vector<std::int64_t> kept_;  // by block: micro-batches at the fullest moment
 };
 
 /// The fastest candidate of a stage that fits, of lists in which each candidate needs less than the
-/// one before: laid out are those near the first that fits, which the bytes of the ones before
-/// tell.
+/// one before: sized are those near the first that fits, which the bytes of the ones before tell.
 class FormSearch {
  public:
   FormSearch(StagePick& pick, const StagePlan& rows, std::int64_t limit)
-      : pick_(pick), laid_(rows), limit_(limit), fixed_(pick.limited(pick.fixed())) {
+      : pick_(pick), limit_(limit), fixed_(pick.limited(pick.fixed())) {
     const ActivationSlots& slots = rows.activation_slots;
     least_ = fixed_ + pick.limited({slots.bytes, slots.host_bytes});
   }
 
   void run() {
     if (!pick_.has_blocks()) {
-      lay(Candidate{}, 0);
+      size(Candidate{}, 0);
       return;
     }
-    std::vector<CandidateList> lists = pick_.lists();
+    if (pick_.picks_host()) {
+      search_all(pick_.host_lists());
+    } else {
+      search_all(pick_.scopes());
+    }
+  }
+
+  bool fits() const { return best_.has_value(); }
+  StagePlan take() const { return pick_.laid_out(best_->forms); }
+  /// Bytes of the leanest candidate that was sized, and those that no form changes.
+  std::int64_t least() const { return least_; }
+  std::int64_t fixed() const { return fixed_; }
+
+ private:
+  static constexpr double equal = 1 + 1e-9;  // sums in another order
+
+  void search_all(std::vector<CandidateList> lists) {
     // The list that may have the fastest comes first, so that others need not be looked at.
     std::ranges::stable_sort(lists, {}, [this](const CandidateList& list) {
       return seconds_of(list, first_within(list, 0, 0));
@@ -353,17 +516,38 @@ class FormSearch {
     for (const CandidateList& list : lists) search(list);
   }
 
-  bool fits() const { return best_.has_value(); }
-  StagePlan take() { return std::move(best_->laid); }
-  /// Bytes of the leanest candidate that was laid out, and those that no form changes.
-  std::int64_t least() const { return least_; }
-  std::int64_t fixed() const { return fixed_; }
+  /// Of each scope first a candidate that fits, so that only choices near it are made.
+  void search_all(std::vector<Scope> scopes) {
+    const auto least = [this](const Scope& scope) {
+      return scope.seconds(scope.blocks(), limit_ - fixed_);
+    };
+    std::ranges::stable_sort(scopes, {}, least);
+    for (const Scope& scope : scopes) {
+      if ((rounded_ && least(scope) > rounded_->seconds) || !round(scope)) continue;
+      // Others of the scope need as much beside what they keep, but for its largest layer.
+      const std::int64_t beside = std::max<std::int64_t>(0, more_ - scope.works());
+      const auto list = pick_.list({scope, limit_ - fixed_ - beside, rounded_->seconds * equal});
+      if (list) search(*list);
+    }
+    if (!rounded_) return;
+    if (!best_ || rounded_->seconds * equal < best_->seconds) best_ = rounded_;
+  }
 
- private:
-  struct Best {
-    Candidate candidate;
-    StagePlan laid;
-  };
+  /// Whether whole steps along the hulls of a scope lead to a candidate that fits; the fastest of
+  /// all scopes is kept.
+  bool round(const Scope& scope) {
+    std::int64_t most = limit_ - fixed_ - more_;
+    while (true) {
+      const Scope::Rounded chosen = scope.rounded(most);
+      const Candidate candidate = pick_.candidate(scope, chosen);
+      if (fits(candidate, chosen.kept)) {
+        if (!rounded_ || candidate.rank() < rounded_->rank()) rounded_ = candidate;
+        return true;
+      }
+      if (chosen.leanest) return false;
+      most = std::min(chosen.kept - 1, limit_ - fixed_ - more_);
+    }
+  }
 
   static double seconds_of(const CandidateList& list, std::size_t number) {
     return list.start.seconds + list.choices()[number].seconds;
@@ -389,25 +573,27 @@ class FormSearch {
     return key;
   }
 
-  bool lay(const CandidateList& list, std::size_t number) {
-    return lay(pick_.candidate(list, number), list.choices()[number].kept);
+  bool size(const CandidateList& list, std::size_t number) {
+    return size(pick_.candidate(list, number), list.choices()[number].kept);
   }
-  /// Candidates of several lists may have the same forms: they are laid out once.
-  bool lay(const Candidate& candidate, std::int64_t kept) {
+  bool size(const Candidate& candidate, std::int64_t kept) {
+    if (!fits(candidate, kept)) return false;
+    if (!best_ || candidate.rank() < best_->rank()) best_ = candidate;
+    return true;
+  }
+  /// Candidates of several lists may have the same forms: they are sized once.
+  bool fits(const Candidate& candidate, std::int64_t kept) {
     const auto [known, is_new] = known_.try_emplace(key_of(candidate.forms));
-    if (is_new) known->second = pick_.needs(candidate.forms, laid_);
+    if (is_new) known->second = pick_.needs(candidate.forms);
     const Needs needs = known->second;
     const std::int64_t bytes = pick_.limited(needs);
     more_ = bytes - fixed_ - kept;
     if (!pick_.fits_host(needs)) return false;
     least_ = std::min(least_, bytes);
-    if (bytes > limit_) return false;
-    if (is_new && (!best_ || candidate.rank() < best_->candidate.rank()))
-      best_ = {candidate, laid_};
-    return true;
+    return bytes <= limit_;
   }
 
-  /// Guesses the first that fits by what the candidate laid out last needed. What fits nearly
+  /// Guesses the first that fits by what the candidate sized last needed. What fits nearly
   /// always fits behind it too; as rows share memory there are exceptions, so some of the ones
   /// before are asked as well.
   void search(const CandidateList& list) {
@@ -417,25 +603,25 @@ class FormSearch {
     while (true) {
       if (is_slower(list, number)) return;
       number = first_within(list, number, more_);
-      if (lay(list, number)) break;
+      if (size(list, number)) break;
       if (++number == end) return;
     }
     constexpr int most_failures = 4;
     for (int failures = 0; number > low && failures < most_failures;) {
-      failures = lay(list, --number) ? 0 : failures + 1;
+      failures = size(list, --number) ? 0 : failures + 1;
     }
   }
   bool is_slower(const CandidateList& list, std::size_t number) const {
-    return best_ && seconds_of(list, number) > best_->candidate.seconds;
+    return best_ && seconds_of(list, number) > best_->seconds;
   }
 
   StagePick& pick_;
-  StagePlan laid_;
   std::int64_t limit_, fixed_;
   std::int64_t least_ = 0;
   std::int64_t more_ = 0;  // than what it keeps that the last candidate needed
-  std::optional<Best> best_;
-  std::map<FormsKey, Needs> known_;  // of those that were laid out
+  std::optional<Candidate> best_;
+  std::optional<Candidate> rounded_;  // that fits, by round()
+  std::map<FormsKey, Needs> known_;   // of those that were sized
 };
 
 std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }

@@ -47,10 +47,14 @@ class Times {
       note(action, time);
       time += std::max(1, action.end - action.begin) - 1;
     }
+    end_ = time + 1;
     for (int chunk = 0; chunk < input.chunks(); ++chunk) {
       for (int m = 0; m < input.microbatches; ++m) complete(chunk, m);
     }
   }
+
+  /// All times are below it.
+  int end() const { return end_; }
 
   /// The last time at which the row of a micro-batch is read. Where nothing comes back, all units
   /// of a chunk have read its data only at the end of F.
@@ -142,6 +146,7 @@ class Times {
   const ScheduleInput& input_;
   std::vector<int> first_;  // place of each chunk's first unit among those of the stage
   int places_ = 0;
+  int end_ = 0;
   std::vector<Spans> spans_;
 };
 
@@ -160,11 +165,37 @@ class Assignment {
       : table_(table), input_(input), times_(actions, input) {}
 
   ActivationSlots run() {
-    for (std::size_t row = 0; row < table_.size(); ++row) place_row(row);
-    for (std::size_t group = 0; group < groups_.size(); ++group) join_pool(group);
+    gather();
     for (std::size_t pool = 0; pool < pools_.size(); ++pool) fill(pool);
     find_views();
     return std::move(result_);
+  }
+
+  SlotBytes count() {
+    gather();
+    SlotBytes bytes;
+    for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+      const ActivationSlots::Pool& size = result_.pools[pool];
+      (size.on_host ? bytes.host : bytes.device) += size.bytes * most_at_once(pools_[pool]);
+    }
+    return bytes;
+  }
+
+  std::int64_t count_alive(ChunkPass pass) {
+    gather();
+    const UnitRange& units = at(input_.units, pass.chunk);
+    const int last = units.empty() ? -1 : units.end - 1;
+    const int now = times_.of(pass.chunk, last, pass.microbatch, Moment::forward).last;
+    std::int64_t bytes = 0;
+    for (const Group& group : groups_) {
+      const Storage kind = pool_kind(group.life->storage);
+      if (kind == Storage::shared) bytes += group.bytes;
+      if (kind != Storage::forward) continue;
+      each_stay(group, [&](int from, int until, int) {
+        if (from <= now && now <= until) bytes += group.bytes;
+      });
+    }
+    return bytes;
   }
 
  private:
@@ -184,6 +215,11 @@ class Assignment {
     std::vector<int> free;      // the one that was given back last is last
     int take(const std::vector<int>& before);
   };
+
+  void gather() {
+    for (std::size_t row = 0; row < table_.size(); ++row) place_row(row);
+    for (std::size_t group = 0; group < groups_.size(); ++group) join_pool(group);
+  }
 
   void place_row(std::size_t row) {
     const ActivationSpec& spec = table_[row];
@@ -236,6 +272,37 @@ class Assignment {
     total += size.bytes * size.slots;
   }
 
+  /// Calls `stays(from, until, microbatch)` for each use of a slot by the group.
+  template <class Stays>
+  void each_stay(const Group& group, const Stays& stays) const {
+    const ActivationSpec& life = *group.life;
+    for (int m = 0; m < input_.microbatches; ++m) {
+      if (!concerns(life, m)) continue;
+      const int from = times_.of(life.chunk, life.unit, m, life.from).first;
+      stays(from, std::max(from, times_.end_of(life, m)), m);
+    }
+  }
+
+  /// How many stays of a pool there are at most at one time.
+  int most_at_once(const Pool& pool) const {
+    if (pool.kind == Storage::shared) return 1;
+    // By time, from before the first one on: stays that begin less those that ended just before.
+    std::vector<int> more(static_cast<std::size_t>(times_.end()) + 2);
+    for (const int index : pool.groups) {
+      each_stay(at(groups_, index), [&](int from, int until, int) {
+        ++at(more, from + 1);
+        --at(more, until + 2);
+      });
+    }
+    int now = 0;
+    int most = 0;
+    for (const int one : more) {
+      now += one;
+      most = std::max(most, now);
+    }
+    return most;
+  }
+
   /// Slots by interval colouring: a new one is made only if none is free, so that a pool has as
   /// many as there are stays at once.
   int colour(const Pool& pool) {
@@ -243,12 +310,9 @@ class Assignment {
     for (const int index : pool.groups) {
       Group& group = at(groups_, index);
       group.slot.assign(static_cast<std::size_t>(input_.microbatches), -1);
-      const ActivationSpec& life = *group.life;
-      for (int m = 0; m < input_.microbatches; ++m) {
-        if (!concerns(life, m)) continue;
-        stays.push_back({times_.of(life.chunk, life.unit, m, life.from).first,
-                         times_.end_of(life, m), index, m});
-      }
+      each_stay(group, [&](int from, int until, int m) {
+        stays.push_back({from, until, index, m});
+      });
     }
     std::stable_sort(stays.begin(), stays.end(),
                      [](const Stay& a, const Stay& b) { return a.from < b.from; });
@@ -267,7 +331,7 @@ class Assignment {
       if (std::find(group.before.begin(), group.before.end(), slot) == group.before.end()) {
         group.before.push_back(slot);
       }
-      endings.emplace(std::max(stay.from, stay.until), slot);
+      endings.emplace(stay.until, slot);
     }
     for (const Stay& holder : taken.holders) {
       if (holder.microbatch + 1 == input_.microbatches) {
@@ -350,6 +414,16 @@ bool ActivationSlots::lasts(std::size_t row) const { return at(groups, rows[row]
 ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
                              const ScheduleInput& input) {
   return Assignment(table, actions, input).run();
+}
+
+SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                      const ScheduleInput& input) {
+  return Assignment(table, actions, input).count();
+}
+
+std::int64_t least_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                         const ScheduleInput& input, ChunkPass pass) {
+  return Assignment(table, actions, input).count_alive(pass);
 }
 
 std::int64_t padded_bytes(const ActivationSpec& row) {

@@ -57,6 +57,25 @@ struct ActivationSlots {
 ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
                              const ScheduleInput& input);
 
+/// Bytes of all pools that assign_slots makes, of the rank's memory and on the host.
+struct SlotBytes {
+  std::int64_t device = 0, host = 0;
+};
+/// One micro-batch of a chunk.
+struct ChunkPass {
+  int chunk = 0, microbatch = 0;
+};
+/// The same bytes without the slots: a pool has as many as there are stays at once. Only the order
+/// of `actions` counts, and rows about moments that the table does not name change nothing.
+SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                      const ScheduleInput& input);
+
+/// Bytes of the rank's memory that rows of the table take at least while F of a chunk and
+/// micro-batch ends: those that are alive then and kept between rows of the schedule, and the
+/// shared ones.
+std::int64_t least_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                         const ScheduleInput& input, ChunkPass pass);
+
 /// Bytes that a rank keeps of a row, padded to 64.
 std::int64_t padded_bytes(const ActivationSpec& row);
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "plan/cost/communication.h"
-#include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
+#include "plan/rules/check.h"
+#include "plan/rules/place_layers.h"
 #include "plan/rules/resolve.h"
 #include "plan/tables/model.h"
 #include "run/prepare.h"
@@ -35,8 +37,6 @@ double highest_rate(const Machine& machine, DType type) {
 // A few parameters, those of norms, may take less memory than others.
 constexpr double most_alike = 0.97;
 
-double sum_of(double forward, double input, double weight) { return forward + input + weight; }
-
 }  // namespace
 
 LayoutBound::LayoutBound(const LayoutSearch& search, const FreeKeys& free, const Machine& machine)
@@ -56,48 +56,67 @@ LayoutBound::LayoutBound(const LayoutSearch& search, const FreeKeys& free, const
     const double one = estimate_flops(model, tokens, {{unit, unit + 1}}).total();
     least = std::min(least, one);
     most = std::max(most, one);
+    alike_ = alike_ && model.kind(unit - 1) == model.kind(0);
   }
-  alike_ = least == most;
+  alike_ = alike_ && least == most;
   // Where W lies apart it fills the end of a step.
   const ScheduleTraits& traits = traits_of(config.parallel.pipeline.scheduler);
-  in_turns_ = !config.parallel.delay_wgrad_compute && !traits.places_weights;
-  straight_ = traits.route == ChunkRoute::round_robin &&
+  in_turns_ = !config.parallel.delay_wgrad_compute && !traits.places_weights &&
               !config.parallel.pipeline.defer_embedding_wgrad_compute;
   const auto hosts = static_cast<double>(machine.hosts(search.site.world_size));
   apart_ = 1 + machine.software.jitter * std::log2(std::max(1.0, hosts));
 }
 
+LayoutBound::Unit& LayoutBound::Unit::operator+=(const Unit& other) {
+  forward += other.forward;
+  input += other.input;
+  weight += other.weight;
+  elements += other.elements;
+  return *this;
+}
+
+LayoutBound::Unit LayoutBound::Units::of(const ChunkLayers& chunk) const {
+  const Unit& begin = before[static_cast<std::size_t>(chunk.first_unit)];
+  const Unit& end = before[static_cast<std::size_t>(chunk.end_unit)];
+  return {.forward = end.forward - begin.forward,
+          .input = end.input - begin.input,
+          .weight = end.weight - begin.weight,
+          .elements = end.elements - begin.elements};
+}
+
 double LayoutBound::seconds(const RankLayout& layout) {
-  const double least = alike_ ? std::max(ideal_, of_stages(layout)) : ideal_;
-  return least * apart_ + machine_.software.fixed;
+  return std::max(ideal_, of_stages(layout)) * apart_ + machine_.software.fixed;
+}
+
+/// Where layers lie does not depend on the other sizes.
+const StageMap& LayoutBound::map_of(const RankLayout& layout) {
+  const RankLayout cut{.stages = layout.stages,
+                       .chunks = layout.chunks,
+                       .counts_embedding = layout.counts_embedding,
+                       .counts_loss = layout.counts_loss,
+                       .first_layers = layout.first_layers,
+                       .last_layers = layout.last_layers};
+  const auto [found, is_new] = maps_.try_emplace(cut);
+  if (!is_new) return found->second;
+  Diagnostics mistakes;
+  Check check(search_.sources, mistakes);
+  found->second = make_stage_map(with_layout(search_.config, free_, cut), check);
+  return found->second;
 }
 
 double LayoutBound::of_stages(const RankLayout& layout) {
   const Units* units = units_of(layout);
-  if (units == nullptr) return 0;
-  const UnitTimes::Pass& forward = units->times.forward;
-  const UnitTimes::Pass& input = units->times.input;
-  const UnitTimes::Pass& weight = units->times.weight;
+  const StageMap& map = map_of(layout);
+  if (units == nullptr || map.all.empty()) return 0;
   const double batches = batches_of(layout);
-  const std::int64_t layers = search_.config.model.num_layers;
-  const double layer = sum_of(forward.layer, input.layer, weight.layer);
-  if (!free_.cut || !straight_) {
-    return batches * layer * static_cast<double>(layers) / static_cast<double>(layout.stages);
-  }
   double most = 0;
   double before = 0;  // F of the stages before, and where F and B end in turns also B and W
-  for (std::int64_t stage = 0; stage < layout.stages; ++stage) {
-    const StageLayers count = layers_of(layout, layers, stage);
-    double work = count.all * layer;
-    double first = count.first * (in_turns_ ? layer : forward.layer);
-    if (stage == 0) {
-      const double table = sum_of(forward.embedding, input.embedding, weight.embedding);
-      work += table;
-      first += in_turns_ ? table : forward.embedding;
-    }
-    if (stage == layout.stages - 1) work += sum_of(forward.head, input.head, weight.head);
-    most = std::max(most, before + batches * work);
-    before += first;
+  for (int stage = 0; stage < map.stages; ++stage) {
+    Unit all;
+    for (int chunk = 0; chunk < map.chunks; ++chunk) all += units->of(map.at(stage, chunk));
+    most = std::max(most, before + batches * all.passes());
+    const Unit first = units->of(map.at(stage, 0));
+    before += in_turns_ ? first.passes() : first.forward;
   }
   return most;
 }
@@ -109,13 +128,15 @@ double LayoutBound::batches_of(const RankLayout& layout) const {
          static_cast<double>(replicas * layout.micro_batch_size);
 }
 
-double LayoutBound::largest_stage(const RankLayout& layout) const {
-  const std::int64_t layers = search_.config.model.num_layers;
-  double most = static_cast<double>(layers) / static_cast<double>(layout.stages);
-  for (std::int64_t stage = 0; free_.cut && stage < layout.stages; ++stage) {
-    most = std::max(most, layers_of(layout, layers, stage).all);
+double LayoutBound::largest_stage(const RankLayout& layout) {
+  const StageMap& map = map_of(layout);
+  std::int64_t most = 0;
+  for (int stage = 0; stage < map.stages && !map.all.empty(); ++stage) {
+    std::int64_t layers = 0;
+    for (int chunk = 0; chunk < map.chunks; ++chunk) layers += map.at(stage, chunk).count;
+    most = std::max(most, layers);
   }
-  return most;
+  return static_cast<double>(most);
 }
 
 LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
@@ -127,17 +148,15 @@ LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
   const double sums = layers * layer.sums * (layout.optimizer_level > 1 ? batches : 1);
   // Where a block is freed after use, F and B have gathered it, but passes that follow each other
   // may share it.
-  const bool freed = layout.optimizer_level > 2 || !free_.optimizer;
+  const bool freed = most_level(layout) > 2;
   const double gathers = layers * layer.gathers / (freed ? 2 : 1);
-  const UnitTimes& times = units_of(layout)->times;
-  const double work =
-      batches * layers * sum_of(times.forward.layer, times.input.layer, times.weight.layer);
+  const double work = batches * layers * units_of(layout)->first_layer.passes();
   const double beside = sums + gathers;
   const double slowed =
       machine_.device.contention * std::min(beside, work) + machine_.software.sums_rest * beside;
   const double least = std::max({ideal_, of_stages(layout), beside}) + slowed;
-  const bool on_host = search_.config.offload.enable;
-  const auto bytes = static_cast<std::int64_t>(on_host ? 0 : most_alike * layers * layer.bytes);
+  const auto bytes =
+      static_cast<std::int64_t>(counts_states() ? most_alike * layers * layer.bytes : 0);
   return {least * apart_ + machine_.software.fixed, std::max(state_bytes(layout), bytes)};
 }
 
@@ -166,6 +185,19 @@ const std::optional<LayoutBound::Shares>& LayoutBound::layer_shares(const RankLa
   return found->second;
 }
 
+std::optional<LayoutBound::Alone> LayoutBound::draft_of(Config config, std::int64_t ranks) const {
+  Site site = search_.site;
+  site.world_size = ranks;
+  site.ranks_per_host = std::min(site.ranks_per_host, ranks);
+  config.recompute.enable = config.offload.enable = false;
+  Diagnostics mistakes;
+  Plan plan = prepare_draft(config, search_.sources, site, mistakes);
+  if (mistakes.has_errors()) return std::nullopt;
+  Machine machine = machine_;
+  machine.levels = levels_of(config.cluster, machine, ranks);
+  return Alone{std::move(plan), std::move(machine)};
+}
+
 /// States of the first layer of a stage: what is divided, and made or gathered when it is needed,
 /// counts as it is divided or not at all.
 double LayoutBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
@@ -186,27 +218,19 @@ double LayoutBound::bytes_of_layer(const StagePlan& stage, const Units& units, i
 /// Of all replicas of a stage with so many layers, embedding and head; none where rules refuse it.
 std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alone,
                                                           std::int64_t layers) {
-  Site site = search_.site;
-  site.world_size /= alone.stages;
-  site.ranks_per_host = std::min(site.ranks_per_host, site.world_size);
+  const std::int64_t ranks = search_.site.world_size / alone.stages;
   RankLayout flat = alone;
   flat.stages = 1;
   Config config = config_of(search_, {.layout = flat});
   config.model.num_layers = layers;
   config.train.global_batch_size =
-      flat.micro_batch_size * site.world_size / (flat.tensor_parallel * flat.context_parallel);
-  config.recompute.enable = config.offload.enable = false;
-  Diagnostics mistakes;
-  const Plan plan = prepare_draft(config, search_.sources, site, mistakes);
-  if (mistakes.has_errors()) return std::nullopt;
-  Machine machine = machine_;
-  machine.levels = levels_of(config.cluster, machine, site.world_size);
-  const StagePlan& stage = plan.stages.front();
-  const auto prices = device_prices(plan, price_list(plan, machine));
+      flat.micro_batch_size * ranks / (flat.tensor_parallel * flat.context_parallel);
+  const std::optional<Alone> draft = draft_of(std::move(config), ranks);
+  if (!draft) return std::nullopt;
+  const StagePlan& stage = draft->plan.stages.front();
+  const StagePricesList prices = draft->prices();
   Shares shares;
-  // A level that the file gives is not in the layout: then only what every level holds counts.
-  const int level = free_.optimizer ? alone.optimizer_level : 3;
-  shares.bytes = bytes_of_layer(stage, *units_of(alone), level);
+  shares.bytes = bytes_of_layer(stage, *units_of(alone), most_level(alone));
   for (const CollectiveUse& use : stage.communication) {
     if (in_optimizer(use)) continue;
     const double wire = prices.front()->wire(use);
@@ -217,29 +241,57 @@ std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alon
 }
 
 std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
-  const Units* units = alike_ ? units_of(layout) : nullptr;
-  if (units == nullptr || search_.config.offload.enable) return 0;
-  const std::int64_t layers = search_.config.model.num_layers;
-  const auto stages = static_cast<double>(layout.stages);
-  double elements = units->layer * static_cast<double>(layers) / stages;
-  for (std::int64_t stage = 0; free_.cut && straight_ && stage < layout.stages; ++stage) {
-    double held = layers_of(layout, layers, stage).all * units->layer;
-    if (stage == 0) held += units->embedding;
-    if (stage == layout.stages - 1) held += units->head;
+  const Units* units = units_of(layout);
+  const StageMap& map = map_of(layout);
+  if (units == nullptr || map.all.empty() || !counts_states()) return 0;
+  double elements = 0;
+  for (int stage = 0; stage < map.stages; ++stage) {
+    double held = 0;
+    for (int chunk = 0; chunk < map.chunks; ++chunk) {
+      held += units->of(map.at(stage, chunk)).elements;
+    }
     elements = std::max(elements, held);
   }
   // All ranks of a stage are at least as many as share what one holds of a parameter.
-  const double ranks = static_cast<double>(search_.site.world_size) / stages;
-  const auto shared = [&](int level) {
-    return layout.optimizer_level >= level || !free_.optimizer ? ranks : 1;
-  };
+  const double ranks =
+      static_cast<double>(search_.site.world_size) / static_cast<double>(layout.stages);
+  const auto shared = [&](int level) { return most_level(layout) >= level ? ranks : 1; };
   const double bytes =
       units->optimizer / shared(1) + units->gradient / shared(2) + units->weight / shared(3);
   return static_cast<std::int64_t>(most_alike * elements * bytes);
 }
 
-/// Of a plan of one layer on as few ranks as hold it, where groups lie as in any first stage; null
-/// where rules refuse it.
+/// Of each unit what the plan's has, which may have one layer for all.
+void LayoutBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
+  const StagePlan& stage = plan.stages.front();
+  std::vector<double> elements(static_cast<std::size_t>(plan.units()), 0.0);
+  for (const ParamSpec& one : stage.parameters) {
+    elements[static_cast<std::size_t>(one.unit)] += static_cast<double>(one.shape.numel());
+  }
+  const auto planned = static_cast<int>(plan.model.layers);
+  const std::int64_t layers = search_.config.model.num_layers;
+  std::map<int, UnitTimes> times;  // by the block that stands for others
+  Unit sum;
+  units.before.push_back(sum);
+  for (int unit = 0; unit <= head_unit(layers); ++unit) {
+    const bool head = unit == head_unit(layers);
+    const int like = head ? planned + 1 : std::min(unit, planned);
+    int block = 1;  // that costs alike
+    while (like >= 1 && like <= planned && !cost_alike(plan, block, like)) ++block;
+    if (!times.contains(block)) times[block] = prices.units(block);
+    const UnitTimes& passes = times.at(block);
+    const auto of = [&](const UnitTimes::Pass& pass) { return pass.of(like, planned); };
+    const Unit one{.forward = of(passes.forward),
+                   .input = of(passes.input),
+                   .weight = of(passes.weight),
+                   .elements = elements[static_cast<std::size_t>(like)]};
+    if (unit == 1) units.first_layer = one;
+    units.before.push_back(sum += one);
+  }
+}
+
+/// Of a plan of one layer, or of all where they differ, on as few ranks as hold it, where groups
+/// lie as in any first stage; null where rules refuse it.
 const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   const RankLayout alone{.tensor_parallel = layout.tensor_parallel,
                          .context_parallel = layout.context_parallel,
@@ -249,26 +301,18 @@ const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   std::optional<Units>& units = found->second;
   if (!is_new) return units ? &*units : nullptr;
   Config config = config_of(search_, {.layout = alone});
-  config.model.num_layers = 1;
+  if (alike_) config.model.num_layers = 1;
   config.train.global_batch_size = alone.micro_batch_size * alone.expert_parallel;
-  config.recompute.enable = config.offload.enable = false;
   config.parallel.parallel_optimizer.enable = false;
   config.parallel.parallel_optimizer.optimizer_level.reset();
-  Site site = search_.site;
-  site.world_size = alone.tensor_parallel * alone.context_parallel * alone.expert_parallel;
-  site.ranks_per_host = std::min(site.ranks_per_host, site.world_size);
-  Diagnostics mistakes;
-  const Plan plan = prepare_draft(config, search_.sources, site, mistakes);
-  if (mistakes.has_errors()) return nullptr;
-  Machine machine = machine_;
-  machine.levels = levels_of(config.cluster, machine, site.world_size);
+  const OptimizerConfig optimizer = config.optimizer;
+  const std::optional<Alone> draft = draft_of(
+      std::move(config), alone.tensor_parallel * alone.context_parallel * alone.expert_parallel);
+  if (!draft) return nullptr;
+  const Plan& plan = draft->plan;
   const StagePlan& stage = plan.stages.front();
   units.emplace();
-  units->times = device_prices(plan, price_list(plan, machine)).front()->units(1);
-  for (const ParamSpec& one : stage.parameters) {
-    double& sum = one.unit == 0 ? units->embedding : one.unit == 1 ? units->layer : units->head;
-    sum += static_cast<double>(one.shape.numel());
-  }
+  add_units(plan, *draft->prices().front(), *units);
   const double each = 1 / static_cast<double>(std::max<std::int64_t>(1, stage.flat.length));
   const MemoryEstimate& memory = stage.memory;
   // Of the parameter that keeps least: groups differ, and what a round of matrices needs beside
@@ -276,7 +320,7 @@ const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   std::int64_t kept = std::numeric_limits<std::int64_t>::max();
   for (const ParamSpec& one : stage.parameters) {
     std::int64_t bytes = 0;
-    for (const DType type : optimizer_values(one.update, config.optimizer)) bytes += size_of(type);
+    for (const DType type : optimizer_values(one.update, optimizer)) bytes += size_of(type);
     kept = std::min(kept, bytes);
   }
   // Masters apart from the weights lie with the optimizer's values.

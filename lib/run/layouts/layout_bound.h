@@ -5,23 +5,26 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
-#include "plan/cost/step_time.h"
+#include "plan/cost/device_prices.h"
 #include "plan/prices/machine.h"
+#include "plan/tables/stage_map.h"
 #include "run/layouts/search_layouts.h"
 
 namespace trainctl {
 
 /// The largest of two sums. All operations of the model at the highest rate of the device, over all
-/// ranks. And where all layers are alike, for each stage: the forward passes of the stages before
-/// it, the passes of all its micro-batches as they are priced, and the backward passes of the
-/// stages before it.
+/// ranks. And for each stage: the forward passes of the stages before it, the passes of all its
+/// micro-batches as each of its units is priced, and the backward passes of the stages before it.
 class LayoutBound {
  public:
   /// `machine` must outlive it.
   LayoutBound(const LayoutSearch& search, const FreeKeys& free, const Machine& machine);
   double seconds(const RankLayout& layout);
-  /// Of the fullest rank, for parameters, gradients and optimizer. 0 where layers are not alike.
+  /// Whether a rank's device has all that is planned of it; else some lies on the host.
+  bool counts_states() const { return !search_.config.offload.enable; }
+  /// Of the fullest rank, for parameters, gradients and optimizer. 0 where they do not count.
   std::int64_t state_bytes(const RankLayout& layout);
 
   /// The same with what replicas of a stage exchange and divide, by drafts of some layers and of
@@ -34,34 +37,57 @@ class LayoutBound {
   Closer closer(const RankLayout& layout);
 
  private:
+  /// Of one unit on a rank, with one micro-batch.
+  struct Unit {
+    double forward = 0, input = 0, weight = 0;  // seconds of its passes
+    double elements = 0;                        // of its parameters
+    double passes() const { return forward + input + weight; }
+    Unit& operator+=(const Unit& other);
+  };
   /// What a rank has of the units of a model.
   struct Units {
-    UnitTimes times;
-    double layer = 0, embedding = 0, head = 0;  // elements of parameters
+    std::vector<Unit> before{};  // by unit: of all before it; and of all
     double weight = 0, gradient = 0,
            optimizer = 0;  // bytes of an element, where nothing is divided
+    Unit of(const ChunkLayers& chunk) const;
+    Unit first_layer{};
   };
   /// What a layer adds to a rank of a stage with one micro-batch.
   struct Shares {
     double bytes = 0;
     double sums = 0, gathers = 0;  // seconds
   };
+  /// A draft of one stage on its ranks, without what is made again or on the host.
+  struct Alone {
+    Plan plan;
+    Machine machine;
+    StagePricesList prices() const { return device_prices(plan, price_list(plan, machine)); }
+  };
+  std::optional<Alone> draft_of(Config config, std::int64_t ranks) const;
+  /// The level of the optimizer; the highest where the file gives one, which is not in the layout:
+  /// then only what every level holds counts.
+  int most_level(const RankLayout& layout) const {
+    constexpr int highest = 3;
+    return free_.optimizer ? layout.optimizer_level : highest;
+  }
   static double bytes_of_layer(const StagePlan& stage, const Units& units, int level);
   std::optional<Shares> shares_of(const RankLayout& alone, std::int64_t layers);
   const std::optional<Shares>& layer_shares(const RankLayout& layout);
   double batches_of(const RankLayout& layout) const;
-  double largest_stage(const RankLayout& layout) const;  // layers
+  double largest_stage(const RankLayout& layout);  // layers
   double of_stages(const RankLayout& layout);
+  const StageMap& map_of(const RankLayout& layout);
   const Units* units_of(const RankLayout& layout);
+  void add_units(const Plan& plan, const StagePrices& prices, Units& units) const;
 
   const LayoutSearch& search_;
   const FreeKeys free_;
   const Machine& machine_;
-  bool alike_ = false;     // all layers
+  bool alike_ = true;      // all layers
   bool in_turns_ = false;  // F and B end a step in turns, W with B
-  bool straight_ = false;  // the embedding lies on the first stage, the head on the last one
   double ideal_ = 0;       // seconds of all operations, nothing else
   double apart_ = 1;       // what the number of hosts makes of a step
+  std::map<RankLayout, StageMap> maps_;
   std::map<RankLayout, std::optional<Units>> units_;
   std::map<RankLayout, std::optional<Shares>> shares_;
 };

@@ -48,6 +48,20 @@ void add_unequal(std::int64_t layers, RankLayout layout, std::vector<RankLayout>
   for (std::size_t i = 0; i < std::min(most, pairs.size()); ++i) all.push_back(pairs[i].second);
 }
 
+/// Layers of a stage.
+std::int64_t layers_of(const RankLayout& layout, std::int64_t layers, std::int64_t stage) {
+  const bool first = stage == 0;
+  const bool last = stage == layout.stages - 1;
+  if (layout.first_layers > 0) {
+    const std::int64_t ends = layout.first_layers + layout.last_layers;
+    const std::int64_t between = std::max<std::int64_t>(1, layout.stages - 2);
+    return first ? layout.first_layers : last ? layout.last_layers : (layers - ends) / between;
+  }
+  const std::int64_t embedding = layout.counts_embedding ? 1 : 0;
+  const std::int64_t loss = layout.counts_loss ? 1 : 0;
+  return (layers + embedding + loss) / layout.stages - (first ? embedding : 0) - (last ? loss : 0);
+}
+
 /// The ways in which `layers` lie on the stages and chunks of `layout`.
 std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout& layout) {
   if (!free) return {layout};
@@ -70,7 +84,7 @@ std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout
       return std::ranges::all_of(
           std::to_array({std::int64_t{0}, std::int64_t{1}, layout.stages - 1}),
           [&](std::int64_t stage) {
-            return layers_of(one, layers, stage).all == layers_of(other, layers, stage).all;
+            return layers_of(one, layers, stage) == layers_of(other, layers, stage);
           });
     });
     if (!known) different.push_back(one);
@@ -185,27 +199,6 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
     parallel.parallel_optimizer.gradient_accumulation_shard = layout.optimizer_level > 1;
   }
   return changed;
-}
-
-StageLayers layers_of(const RankLayout& layout, std::int64_t layers, std::int64_t stage) {
-  const auto chunks = static_cast<double>(layout.chunks);
-  const bool first = stage == 0;
-  const bool last = stage == layout.stages - 1;
-  if (layout.first_layers > 0) {
-    const std::int64_t ends = layout.first_layers + layout.last_layers;
-    const std::int64_t between = std::max<std::int64_t>(1, layout.stages - 2);
-    const auto all = static_cast<double>(first  ? layout.first_layers
-                                         : last ? layout.last_layers
-                                                : (layers - ends) / between);
-    return {all, all / chunks};
-  }
-  const double embedding = layout.counts_embedding ? 1 : 0;
-  const double loss = layout.counts_loss ? 1 : 0;
-  const double all =
-      (static_cast<double>(layers) + embedding + loss) / static_cast<double>(layout.stages);
-  const double fewer = first ? embedding : 0;
-  return {all - fewer - (last ? loss : 0),
-          all / chunks - fewer - (last && layout.chunks == 1 ? loss : 0)};
 }
 
 std::string layout_text(const RankLayout& layout, std::int64_t world) {

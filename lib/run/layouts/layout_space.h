@@ -39,12 +39,6 @@ std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, s
 /// it is given.
 Config with_layout(const Config& config, const FreeKeys& free, const RankLayout& layout);
 
-/// Of a stage: its layers, and those of its first chunk.
-struct StageLayers {
-  double all = 0, first = 0;
-};
-StageLayers layers_of(const RankLayout& layout, std::int64_t layers, std::int64_t stage);
-
 /// "tp 2 pp 4 x 2 dp 8 micro-batch 1 level2", without sizes of 1.
 std::string layout_text(const RankLayout& layout, std::int64_t world);
 

@@ -133,7 +133,7 @@ class Search {
     const Plan draft = prepare_draft(config, search_.sources, search_.site, found);
     if (refused(found, outcome)) return outcome;
     // What lies on the host is not counted by the needs of a stage.
-    const bool counts = free_.recompute && !search_.config.offload.enable;
+    const bool counts = free_.recompute && bound_.counts_states();
     const std::optional<std::int64_t> limit_of_forms =
         counts ? std::optional(limit()) : std::nullopt;
     const LeastNeeds needs = least_needs(draft, config, machine_, limit_of_forms);
