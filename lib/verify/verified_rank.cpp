@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/at.h"
+#include "config/schema/optimizers.h"
 #include "device/host_values.h"
 #include "plan/ownership/saved_parts.h"
 #include "plan/rules/resolve.h"
@@ -121,8 +122,9 @@ void VerifiedRank::compare_values(Phase phase, std::int64_t step, const Recorded
     const DType type =
         kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
     if (type == DType::f32) {
-      // In 16 bits by scores that are rounded otherwise.
-      const bool clipped = config_.optimizer.qk_clip_threshold && kind == 0 &&
+      // In 16 bits by scores that are rounded otherwise; the average follows the parameter.
+      const bool moves = kind == 0 || kind > updated_states(spec.update, config_.optimizer);
+      const bool clipped = config_.optimizer.qk_clip_threshold && moves &&
                            (spec.kind == ParamKind::query || spec.kind == ParamKind::key);
       subject.bound = clipped ? bound() : fp32_bound;
       findings_.compare(subject, spec, values, held);
