@@ -4,23 +4,27 @@
 # of a library together, do not see.
 #   scripts/check_sources.sh           all sources
 #   scripts/check_sources.sh REGEX     those whose path matches
-#   scripts/check_sources.sh --recent  those that commits of the last six hours up to the last commit changed, and the
-#                                      sources of headers that changed; all where git does not know so far back
+#   scripts/check_sources.sh --recent  those that commits of the last six hours up to the last commit changed, and those
+#                                      that include a header that changed; all where git does not know so far back
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 build=build/sources
 mkdir -p "$build"
 
-# A regular expression of the paths that changed in the six hours up to the last commit, without their endings.
+# A regular expression of the sources that changed in the six hours up to the last commit, or include what did.
 recent() {
   local last since paths
   last=$(git log -1 --format=%ct 2>/dev/null) || { echo .; return; }
   since=$((last - 6 * 3600))
   # A clone that is cut off within these hours does not know all that changed in them.
   if [ "$(git rev-parse --is-shallow-repository)" = true ]; then echo .; return; fi
-  paths=$(git log --since="@$since" --name-only --format= -- lib apps |
-    sed -nE 's/^(.*)\.(cpp|h)$/\1/p' | sort -u | sed 's/[.+]/\\&/g' | paste -sd '|')
-  echo "/(${paths:-none})\.cpp$"
+  git log --since="@$since" --name-only --format= -- lib apps | sort -u >"$build/changed"
+  paths=$({
+    grep '\.cpp$' "$build/changed"
+    sed -nE 's/^(lib|apps)\/(.*\.h)$/#include "\2"/p' "$build/changed" >"$build/includes"
+    if [ -s "$build/includes" ]; then grep -rlFf "$build/includes" lib apps --include=*.cpp; fi
+  } | sort -u | sed 's/[.+]/\\&/g' | paste -sd '|')
+  echo "/(${paths:-none})$"
 }
 
 case ${1:-} in
