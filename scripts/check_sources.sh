@@ -21,7 +21,7 @@ recent() {
   git log --since="@$since" --name-only --format= -- lib apps | sort -u >"$build/changed"
   paths=$({
     grep '\.cpp$' "$build/changed"
-    sed -nE 's/^(lib|apps)\/(.*\.h)$/#include "\2"/p' "$build/changed" >"$build/includes"
+    sed -nE "s/^(lib|apps\/[^\/]*)\/(.*\.h)\$/#include \"\2\"/p" "$build/changed" >"$build/includes"
     if [ -s "$build/includes" ]; then grep -rlFf "$build/includes" lib apps --include=*.cpp; fi
   } | sort -u | sed 's/[.+]/\\&/g' | paste -sd '|')
   echo "/(${paths:-none})$"
