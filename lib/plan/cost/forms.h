@@ -97,7 +97,7 @@ class FormSavings {
 /// The end of the F after which the blocks of a stage keep most micro-batches, and how many each of
 /// them keeps then.
 struct FullestMoment {
-  ChunkPass pass{};
+  MicrobatchOfChunk pass{};
   std::vector<std::int64_t> kept{};  // by unit
 };
 FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks);

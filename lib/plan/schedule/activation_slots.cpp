@@ -181,7 +181,7 @@ class Assignment {
     return bytes;
   }
 
-  std::int64_t count_alive(ChunkPass pass) {
+  std::int64_t count_alive(MicrobatchOfChunk pass) {
     gather();
     const UnitRange& units = at(input_.units, pass.chunk);
     const int last = units.empty() ? -1 : units.end - 1;
@@ -422,7 +422,7 @@ SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Act
 }
 
 std::int64_t least_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                         const ScheduleInput& input, ChunkPass pass) {
+                         const ScheduleInput& input, MicrobatchOfChunk pass) {
   return Assignment(table, actions, input).count_alive(pass);
 }
 

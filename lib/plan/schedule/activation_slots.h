@@ -62,7 +62,7 @@ struct SlotBytes {
   std::int64_t device = 0, host = 0;
 };
 /// One micro-batch of a chunk.
-struct ChunkPass {
+struct MicrobatchOfChunk {
   int chunk = 0, microbatch = 0;
 };
 /// The same bytes without the slots: a pool has as many as there are stays at once. Only the order
@@ -74,7 +74,7 @@ SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Act
 /// micro-batch ends: those that are alive then and kept between rows of the schedule, and the
 /// shared ones.
 std::int64_t least_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                         const ScheduleInput& input, ChunkPass pass);
+                         const ScheduleInput& input, MicrobatchOfChunk pass);
 
 /// Bytes that a rank keeps of a row, padded to 64.
 std::int64_t padded_bytes(const ActivationSpec& row);
