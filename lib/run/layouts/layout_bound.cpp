@@ -17,21 +17,37 @@ namespace trainctl {
 
 namespace {
 
-/// The most operations a second that any product or attention has on the device.
+/// How short the times of a table may be beside those of the formula; with other shapes they come
+/// nearer to it.
+template <class Entries>
+double least_beside(const Entries& table) {
+  double least = 1;
+  for (const auto& one : table) least = std::min(least, one.beside);
+  return least;
+}
+
+/// The most operations a second that any product or attention has on the device: what multiplies
+/// the rates of PriceList, each factor at its most.
 double highest_rate(const Machine& machine, DType type) {
   const DeviceFigures& device = machine.device;
+  const SoftwareFigures& software = machine.software;
   const ProductFigures& products = *products_of(device, type);
   double share = 0;
   for (const ProductTile& tile : products.tiles) {
     share = std::max(share, products.reached * tile.quality);
   }
+  share /= least_beside(products.table);
+  // Scores are products, and attention_speed divides their time too.
+  if (!device.attention.contains(software.attention)) {
+    share *= std::max(1.0, software.attention_speed);
+  }
   for (const auto& [name, kernel] : device.attention) {
     share = std::max(share, kernel.forward * std::max(1.0, kernel.backward) *
-                                std::max(1.0, machine.software.attention_speed));
+                                std::max(1.0, software.attention_speed) *
+                                std::max(1.0, kernel.head_64 * software.attention_64) /
+                                least_beside(kernel.table));
   }
-  double least_beside = 1;  // of the device's own table beside the formula
-  for (const ProductTime& one : products.table) least_beside = std::min(least_beside, one.beside);
-  return products.peak * share * device.sustained / least_beside;
+  return products.peak * share * device.sustained;
 }
 
 // A few parameters, those of norms, may take less memory than others.
