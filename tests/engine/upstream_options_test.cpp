@@ -208,6 +208,7 @@ const std::map<std::string, std::string> without_effect{
     {"parallel.global_rank", "chooses which rank `plan` shows"},
     {"parallel.parameter_broadcast", "sends initial values that are equal anyway"},
     {"parallel.pipeline.result_broadcast", "of validation and generation, not of steps"},
+    {"parallel.search_mode", "finds keys before there is a plan: tests/plan/search_layout_test.cpp"},
     {"parallel.group_ckpt_save_file", "names a file that is written"},
     {"parallel.strategy_ckpt_config.save_file", "names a file that is written"},
     {"parallel.strategy_ckpt_config.only_trainable_params", "is of that file's contents"},
