@@ -157,7 +157,18 @@ TEST_CASE("dynamic_programming is never slower than MindSpore's answer", "[searc
     const Answer answer = answer_of(config, ranks);
     INFO(one.dump());
     REQUIRE(answer.report);
+    const double seconds = answer.report->by_seconds->seconds;
     CHECK(answer.report->by_seconds->gap == 0);
+    // Where words do not say theirs, ours is beside what words say.
+    for (const SplitBy word : {SplitBy::features, SplitBy::tokens, SplitBy::whole}) {
+      for (const std::int64_t size : {std::int64_t{2}, ranks}) {
+        SearchedSplits same = no_splits(1);
+        same.attention[0] = same.feed_forward[0] = word;
+        const auto other = planned(config, ranks, size, same);
+        if (other) CHECK(seconds <= other->seconds);
+      }
+    }
+    if (thorough()) CHECK(seconds == least_within(all_planned(config, ranks), 1LL << 50));
     // All six products cut by rows alone are data parallelism, or by tokens.
     const bool rows = std::ranges::all_of(one["products"], [&](const auto& parts) {
       return parts == nlohmann::json::array({ranks, 1, 1});
@@ -168,10 +179,63 @@ TEST_CASE("dynamic_programming is never slower than MindSpore's answer", "[searc
     tokens.attention[0] = tokens.feed_forward[0] = SplitBy::tokens;
     for (const std::int64_t size : {std::int64_t{1}, ranks}) {
       const auto theirs = planned(config, ranks, size, tokens);
-      if (theirs) CHECK(answer.report->by_seconds->seconds <= theirs->seconds);
+      if (theirs) CHECK(seconds <= theirs->seconds);
     }
   }
   CHECK(said == 3);
+}
+
+TEST_CASE("more memory never makes the answer slower, and layers of one kind are mixed in any",
+          "[search]") {
+  Config config = searched_config();
+  config.model.num_layers = 8;
+  config.model.hidden_size = 512;
+  config.model.seq_length = 1024;
+  config.train.micro_batch_size = 1;
+  config.parallel.sequence_parallel = true;
+  double before = std::numeric_limits<double>::infinity();
+  std::size_t mixed = 0;
+  for (const double memory : {0.45, 0.5}) {
+    config.cluster.device_memory = memory;
+    const Answer answer = answer_of(config, 4, 2);
+    REQUIRE(answer.report);
+    const SecondsSearch& found = *answer.report->by_seconds;
+    CHECK(found.seconds * (1 - found.gap) <= before);
+    CHECK(found.seconds <= before);
+    before = found.seconds;
+    const auto& words = answer.report->splits.feed_forward;
+    if (std::ranges::count(words, words.front()) < std::ssize(words)) ++mixed;
+  }
+  CHECK(mixed > 0);
+  config.cluster.device_memory = 100;
+  const Answer whole = answer_of(config, 4, 2);
+  REQUIRE(whole.report);
+  CHECK(whole.report->by_seconds->seconds <= before);
+}
+
+TEST_CASE("where forms are picked layers are mixed too, and the key that binds is named",
+          "[search]") {
+  Config config = searched_config();
+  config.train.micro_batch_size = 2;
+  config.recompute.enable = true;
+  config.recompute.select = "auto";
+  config.cluster.device_memory = 8;
+  config.recompute.memory_limit = 0.001;
+  const Answer lost = answer_of(config, 2);
+  CHECK_FALSE(lost.report);
+  REQUIRE(lost.diagnostics.list().size() == 1);
+  const Diagnostic& told = lost.diagnostics.list()[0];
+  CHECK(told.code == "search-space-empty");
+  CHECK(told.help.find("cluster.device_memory") == std::string::npos);
+  const std::string key = "it fits with recompute.memory_limit: ";
+  REQUIRE(told.help.starts_with(key));
+  config.recompute.memory_limit = std::stod(told.help.substr(key.size()));
+  const Answer answer = answer_of(config, 2);
+  REQUIRE(answer.report);
+  CHECK(answer.report->by_seconds->bytes <= *config.recompute.memory_limit * gibibyte_of_test);
+  if (!thorough()) return;
+  CHECK(answer.report->by_seconds->gap == 0);
+  CHECK(answer.report->by_seconds->seconds == least_within(all_planned(config, 2), 1LL << 40));
 }
 
 TEST_CASE("each decision names the fastest layout in which it is otherwise", "[search]") {
@@ -187,7 +251,20 @@ TEST_CASE("each decision names the fastest layout in which it is otherwise", "[s
   for (const OtherDecision& one : others) {
     CHECK(one.taken != one.otherwise);
     CHECK(one.seconds >= answer.report->by_seconds->seconds);
+    CHECK_FALSE(one.at_least);
   }
+}
+
+TEST_CASE("another tensor_parallel is compared by a search in which it is given", "[search]") {
+  const Answer answer = answer_of(searched_config(), 2);
+  REQUIRE(answer.report);
+  const OtherDecision& other = answer.report->by_seconds->others.front();
+  REQUIRE(other.of == "tensor_parallel");
+  const Answer given = answer_of(searched_config(), 2, std::stoll(other.otherwise));
+  REQUIRE(given.report);
+  CHECK(other.fits);
+  CHECK_FALSE(other.at_least);
+  CHECK(other.seconds == given.report->by_seconds->seconds);
 }
 
 TEST_CASE("words that are given stay, and need the ranks that share", "[search]") {

@@ -161,8 +161,9 @@ constexpr CodeNote options_notes[] = {
      "cluster: {device: h100-sxm}"},
     {"search-space-empty", "No layout of a search fits into memory",
      "dynamic_programming found no split of operators with which the fullest rank stays within "
-     "cluster.device_memory, or the device's memory without 4 GiB. The message names the layout "
-     "that needs least.",
+     "cluster.device_memory, or the device's memory without 4 GiB, and with recompute.select auto "
+     "within recompute.memory_limit. The message names the layout that needs least, and the help "
+     "the key that must be larger.",
      "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}, "
      "cluster: {device: h100-sxm, device_memory: 0.001}",
      "the same with device_memory: 80"},

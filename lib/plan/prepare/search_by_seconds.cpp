@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <queue>
 #include <set>
@@ -26,6 +27,10 @@ namespace {
 
 constexpr std::size_t most_planned = 200;
 constexpr std::size_t most_drafted = 2000;
+constexpr std::size_t most_bounded = 200000;
+// For the fastest layout of another number of ranks.
+constexpr std::size_t others_planned = 40;
+constexpr std::size_t others_drafted = 500;
 constexpr double reserve_gib = 4;  // of a device, for what is not planned
 constexpr double bytes_of_gib = 1 << 30;
 
@@ -37,8 +42,9 @@ constexpr const char* failed = "internal";
 struct Priced {
   std::string code;        // why it is refused; "": it is not
   double seconds = 0;      // of a draft: at least
-  std::int64_t bytes = 0;  // the same
+  std::int64_t bytes = 0;  // the same; of a draft with picked forms those of the leanest forms
   bool fits() const { return code.empty(); }
+  bool is_legal() const { return fits() || code == too_large; }
 };
 
 enum class Step { bounded, drafted };
@@ -48,12 +54,37 @@ struct Open {
   SplitLayout layout;
   double bound = 0;
   Step step = Step::bounded;
-  std::size_t part = 0;    // whose next choices come after it; of a mixed one nothing does
+  std::size_t part = 0;    // whose next choices come after it
   std::size_t number = 0;  // which orders equal bounds
 };
 struct IsLater {
   bool operator()(const Open& a, const Open& b) const {
     return std::pair(a.bound, a.number) > std::pair(b.bound, b.number);
+  }
+};
+
+struct Best {
+  SplitLayout layout;
+  double seconds = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Layouts in the order of their bounds, and the best that was planned.
+struct Queue {
+  std::priority_queue<Open, std::vector<Open>, IsLater> heap{};
+  std::vector<Open> mixed{};  // that come when those with one pair of words in a kind are decided
+  std::vector<Open> left{};   // that were given up before they were drafted
+  std::optional<Best> best{};
+
+  /// The least bound of those that are not decided; nullptr: there are none.
+  const Open* next() const {
+    const auto first = std::ranges::min_element(left, {}, &Open::bound);
+    if (first == left.end()) return heap.empty() ? nullptr : &heap.top();
+    return heap.empty() || first->bound < heap.top().bound ? &*first : &heap.top();
+  }
+  void take(const SplitLayout& layout, const Priced& found) {
+    if (!found.fits() || (best && found.seconds >= best->seconds)) return;
+    best = Best{layout, found.seconds, found.bytes};
   }
 };
 
@@ -69,36 +100,14 @@ ClusterConfig priced_cluster(const ClusterConfig& given, DeviceKind device) {
   return cluster;
 }
 
-/// GiB of a rank.
+/// GiB of a rank; not above 0 where the device has no more than what is not planned.
+double device_limit(const Config& config, const Machine& machine) {
+  return config.cluster.device_memory.value_or(machine.device.memory_gib - reserve_gib);
+}
 double memory_limit(const Config& config, const Machine& machine) {
-  const double device =
-      config.cluster.device_memory.value_or(std::max(1.0, machine.device.memory_gib - reserve_gib));
+  const double device = device_limit(config, machine);
   const bool picks = picks_forms(config.recompute) && config.recompute.memory_limit;
   return picks ? std::min(device, *config.recompute.memory_limit) : device;
-}
-
-/// Of a rank of the one stage, at least: it keeps its layers of one micro-batch at a time. Where
-/// micro-batches have several forms, without layers.
-std::int64_t least_bytes(const Plan& draft) {
-  const StagePlan& rows = draft.stages.front();
-  std::int64_t bytes = rows.memory.device();
-  if (!rows.forms.is_partial.empty()) return bytes;
-  std::vector<int> known;  // units, each unlike those before it
-  std::vector<std::int64_t> kept;
-  for (int unit = 1; unit <= draft.model.layers; ++unit) {
-    const BlockForm form = rows.forms.of(unit, false);
-    const auto like = std::ranges::find_if(known, [&](int other) {
-      return cost_alike(draft, other, unit) && rows.forms.of(other, false) == form;
-    });
-    if (like == known.end()) {
-      kept.push_back(form_bytes(draft, 0, unit, form).kept);
-      known.push_back(unit);
-      bytes += kept.back();
-    } else {
-      bytes += at(kept, like - known.begin());
-    }
-  }
-  return bytes;
 }
 
 class SecondsSearcher {
@@ -108,6 +117,8 @@ class SecondsSearcher {
       : input_(input), facts_(facts), machine_(machine), config_(input.config) {
     config_.cluster = cluster;
     limit_ = memory_limit(config_, machine);
+    const auto hosts = static_cast<double>(machine.hosts(facts.site.world_size));
+    apart_ = 1 + machine.software.jitter * std::log2(std::max(1.0, hosts));
     ranks_ = facts.site.world_size / facts.mesh.cp;
     given_ = input.given;
     for (std::int64_t layer = 0; layer < facts.model.layers; ++layer) {
@@ -116,29 +127,30 @@ class SecondsSearcher {
   }
 
   std::optional<SearchReport> run(Check& check) {
+    if (limit_ <= 0) {
+      tell_reserved(check);
+      return std::nullopt;
+    }
     for (const std::int64_t size : sizes()) open_space(size);
-    while (!heap_.empty() && !is_done()) take_next();
-    if (!best_ && !nearest_) return report_of(first_refused_);
-    if (!best_) {
+    search(queue_, most_planned, most_drafted);
+    mixes_ = true;
+    for (Open& one : std::exchange(queue_.mixed, {})) queue_.heap.push(std::move(one));
+    search(queue_, most_planned, most_drafted);
+    if (!queue_.best && !nearest_) return report_of(first_refused_);
+    if (!queue_.best) {
       tell_empty(check);
       return std::nullopt;
     }
-    SearchReport report = report_of(best_->layout);
+    SearchReport report = report_of(queue_.best->layout);
     report.by_seconds = found();
     return report;
   }
 
  private:
-  struct Best {
-    SplitLayout layout;
-    double seconds = 0;
-    std::int64_t bytes = 0;
-  };
   /// Of those that are too large the one that needs the least memory.
   struct Nearest {
     SplitLayout layout;
     std::int64_t bytes = 0;
-    bool planned = false;
   };
 
   /// The numbers of ranks that may share operators.
@@ -151,11 +163,6 @@ class SecondsSearcher {
       if (ranks_ % size == 0) all.push_back(size);
     }
     return all;
-  }
-
-  bool is_done() const {
-    if (planned_ >= most_planned || drafts_.size() >= most_drafted) return true;
-    return best_ && heap_.top().bound >= best_->seconds;
   }
 
   SearchReport report_of(const SplitLayout& layout) const {
@@ -201,34 +208,42 @@ class SecondsSearcher {
     SourceMap sources = input_.sources;
     Site site = input_.site;
     Config config = config_of(layout, sources, site);
-    const bool picks = picks_forms(config.recompute);
-    if (picks) config.recompute.enable = false;
+    if (picks()) config.recompute.enable = false;
     Priced priced;
     Diagnostics found;
     const Plan plan = draft_plan(config, site, sources, found);
     if (refused(found, priced)) return priced;
-    const bool counts = picks && !config.offload.enable;
+    const bool counts = picks() && !config.offload.enable;
     const LeastNeeds needs =
         least_needs(plan, config, machine_, counts ? std::optional(limit()) : std::nullopt);
     priced.seconds = needs.seconds;
-    priced.bytes = counts                  ? limit() + needs.lacking
-                   : config.offload.enable ? plan.stages.front().memory.device()
-                                           : least_bytes(plan);
+    // What lies on the host is not counted.
+    priced.bytes = config.offload.enable ? plan.stages.front().memory.device() : needs.bytes;
+    if (counts) priced.bytes = least_needs(plan, config, machine_, 0).lacking;
     if (priced.bytes > limit()) priced.code = too_large;
     return priced;
   }
 
-  Priced plan(const SplitLayout& layout) {
-    ++planned_;
+  /// The plan of a layout; a layout is planned once.
+  const Priced& plan(const SplitLayout& layout) {
+    const auto [found, is_new] = plans_.try_emplace(layout);
+    if (is_new) found->second = planned(layout, limit(), config_.recompute.memory_limit);
+    return found->second;
+  }
+
+  /// Within `limit` bytes; `memory_limit`: GiB within which forms are picked.
+  Priced planned(const SplitLayout& layout, std::int64_t limit,
+                 std::optional<double> memory_limit) const {
     SourceMap sources = input_.sources;
     Site site = input_.site;
-    const Config config = config_of(layout, sources, site);
+    Config config = config_of(layout, sources, site);
+    if (picks()) config.recompute.memory_limit = memory_limit;
     Priced priced;
     Diagnostics found;
     try {
       const Plan plan = make_plan(config, site, sources, found);
       if (refused(found, priced)) {
-        if (priced.code == too_large) priced.bytes = limit() + 1;  // no form fits
+        if (priced.code == too_large) priced.bytes = limit + 1;  // no form fits
         return priced;
       }
       priced.seconds = plan.time->step();
@@ -237,7 +252,7 @@ class SecondsSearcher {
       priced.code = failed;
       return priced;
     }
-    if (priced.bytes > limit()) priced.code = too_large;
+    if (priced.bytes > limit) priced.code = too_large;
     return priced;
   }
 
@@ -247,23 +262,30 @@ class SecondsSearcher {
     space.sort();
     const SplitLayout first = space.uniform(0);
     spaces_.insert_or_assign(size, std::move(space));
-    push(first, 0, 0);
+    push(queue_, first, 0);
   }
 
-  /// The seconds of passes that a draft of the choices `number` has. Where rules refuse it they
-  /// stay unknown.
+  /// The seconds of passes that a draft of the choices `number` has, and what the step has beside
+  /// them that no layout hides: the optimizer, what collectives take from the work beside them, and
+  /// what is fixed. Where rules refuse it they stay unknown.
   void probe(SplitSpace& space, std::size_t number) {
     const SplitLayout layout = space.uniform(number);
     spaces_.insert_or_assign(space.tensor_parallel, space);
     SourceMap sources = input_.sources;
     Site site = input_.site;
     Config config = config_of(layout, sources, site);
-    config.recompute.enable = false;
+    if (picks()) config.recompute.enable = false;
     Diagnostics found;
     const Plan plan = draft_plan(config, site, sources, found);
     if (found.has_errors()) return;
     const auto prices = device_prices(plan, price_list(plan, machine_));
     batches_[space.tensor_parallel] = static_cast<double>(plan.microbatches);
+    const PlayedStep step = play_step(plan, machine_, prices);
+    // A few parameters, or the last part of a bucket, may be another's.
+    constexpr double most_alike = 0.97;
+    const double rest = most_alike * (step.time.step() - apart_ * step.played.seconds);
+    const auto [least, is_first] = rest_.try_emplace(space.tensor_parallel, rest);
+    least->second = std::min(least->second, rest);
     const auto passes = [](const UnitTimes& times, double UnitTimes::Pass::*unit) {
       return times.forward.*unit + times.input.*unit + times.weight.*unit;
     };
@@ -271,102 +293,163 @@ class SecondsSearcher {
       LayerGroup& group = space.groups[i];
       const auto block = static_cast<int>(group.layers.front()) + 1;
       at(group.choices, at(layout.groups, i).first).seconds =
-          passes(prices.front()->units(block), &UnitTimes::Pass::layer);
+          passes(prices.front()->units(block), &UnitTimes::Pass::layer) +
+          least_repeat(plan, *prices.front(), group.layers);
     }
     const UnitTimes tables = prices.front()->units(1);
     at(space.ends, layout.ends).seconds =
         passes(tables, &UnitTimes::Pass::embedding) + passes(tables, &UnitTimes::Pass::head);
   }
 
-  void push(const SplitLayout& layout, std::size_t part, double least) {
-    if (!seen_.insert(layout).second) return;
-    const auto batches = batches_.find(layout.tensor_parallel);
-    const double passes =
-        batches == batches_.end()
-            ? 0
-            : batches->second * spaces_.at(layout.tensor_parallel).seconds(layout);
-    // A sum in another order may be the least bit larger than that of a play.
-    constexpr double rounding = 1 - 1e-12;
-    heap_.push({layout, std::max(least, passes * rounding), Step::bounded, part, seen_.size()});
-  }
-
-  void take_next() {
-    Open open = heap_.top();
-    heap_.pop();
-    const SplitSpace& space = spaces_.at(open.layout.tensor_parallel);
-    if (open.step == Step::bounded) {
-      const bool is_mixed = std::ranges::any_of(open.layout.groups, &GroupChoice::is_mixed);
-      if (!is_mixed) {
-        for (const auto& [next, part] : space.slower(open.layout, open.part)) push(next, part, 0);
+  /// The least seconds of R that one of the layers has.
+  static double least_repeat(const Plan& plan, const StagePrices& prices,
+                             const std::vector<std::int64_t>& layers) {
+    const auto& forms = plan.stages.front().forms;
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::int64_t layer : layers) {
+      const auto unit = static_cast<int>(layer) + 1;
+      for (const bool partial : {false, true}) {
+        if (partial && forms.is_partial.empty()) continue;
+        const BlockForm form = forms.of(unit, partial);
+        if (form.again == 0) return 0;
+        least = std::min(least, prices.repeat(unit, form).whole());
       }
-      const Priced& least = draft(open.layout);
-      if (!least.fits()) return refuse(open, least, false);
-      open.step = Step::drafted;
-      open.bound = std::max(open.bound, least.seconds);
-      return heap_.push(std::move(open));
     }
-    const Priced found = plan(open.layout);
-    if (!found.fits()) return refuse(open, found, true);
-    const bool is_better = !best_ || found.seconds < best_->seconds;
-    if (is_better) best_ = Best{open.layout, found.seconds, found.bytes};
+    return std::max(0.0, least);
   }
 
-  /// Where memory is the reason, layers of one group may have different words.
-  void refuse(const Open& open, const Priced& why, bool planned) {
-    if (first_refused_.groups.empty()) first_refused_ = open.layout;
-    if (why.code != too_large) return;
-    if (!nearest_ || why.bytes < nearest_->bytes) {
-      nearest_ = Nearest{open.layout, why.bytes, planned};
+  void push(Queue& queue, const SplitLayout& layout, std::size_t part) {
+    if (!seen_.insert(layout).second) return;
+    const std::int64_t size = layout.tensor_parallel;
+    double bound = 0;
+    if (const auto batches = batches_.find(size); batches != batches_.end()) {
+      // A sum in another order may be the least bit larger than that of a play.
+      constexpr double rounding = 1 - 1e-12;
+      bound =
+          batches->second * spaces_.at(size).seconds(layout) * apart_ * rounding + rest_.at(size);
     }
+    Open open{layout, bound, Step::bounded, part, seen_.size()};
+    if (layout.is_mixed() && !mixes_) return queue.mixed.push_back(std::move(open));
+    queue.heap.push(std::move(open));
+  }
+
+  /// Decides layouts until none that is left can be faster than the best, or until so many were
+  /// planned. When so many were drafted, those that were not are left.
+  void search(Queue& queue, std::size_t planned, std::size_t drafted) {
+    while (!queue.heap.empty() && plans_.size() < planned) {
+      if (queue.best && queue.heap.top().bound >= queue.best->seconds) return;
+      Open open = queue.heap.top();
+      queue.heap.pop();
+      if (open.step == Step::drafted) {
+        const Priced& found = plan(open.layout);
+        queue.take(open.layout, found);
+        if (!found.fits()) refuse(open.layout, found);
+      } else if (drafts_.size() >= drafted || seen_.size() >= most_bounded) {
+        queue.left.push_back(std::move(open));
+      } else {
+        draft_next(queue, std::move(open));
+      }
+    }
+  }
+
+  void draft_next(Queue& queue, Open open) {
+    const bool mixed = open.layout.is_mixed();
+    const auto needed = mixed ? least_bytes(open.layout) : std::nullopt;
+    if (mixed && !needed) return;  // by rules, and so are those that come after it
     const SplitSpace& space = spaces_.at(open.layout.tensor_parallel);
-    for (SplitLayout& next : space.mixed(open.layout)) {
-      if (keep_what_fits(open.layout, why.bytes, space, next)) push(next, 0, 0);
+    if (!mixed) {
+      for (const auto& [next, part] : space.slower(open.layout, open.part)) push(queue, next, part);
     }
+    for (const SplitLayout& next : space.mixed(open.layout)) push(queue, next, 0);
+    if (mixed && *needed > limit()) return;
+    const Priced& least = draft(open.layout);
+    if (!least.fits()) return refuse(open.layout, least);
+    open.step = Step::drafted;
+    open.bound = std::max(open.bound, least.seconds);
+    queue.heap.push(std::move(open));
   }
 
-  /// The mixed layouts of one group that differ in the number of layers need about as much more as
-  /// they have more layers of the words that do not fit. `mixed` becomes the first that may fit;
-  /// false: none does. After one of two words come those with one layer less.
-  bool keep_what_fits(const SplitLayout& whole, std::int64_t bytes, const SplitSpace& space,
-                      SplitLayout& mixed) {
-    std::size_t group = 0;
-    while (mixed.groups[group] == whole.groups[group]) ++group;
-    if (whole.groups[group].is_mixed()) return true;
-    GroupChoice& choice = mixed.groups[group];
-    const bool is_first = choice.first == whole.groups[group].first;
-    SplitLayout leaner = whole;
-    const std::size_t other = is_first ? choice.rest : choice.first;
-    const std::int64_t layers = std::ssize(at(space.groups, group).layers);
-    leaner.groups[group] = {other, other, layers};
-    const Priced& rest = draft(leaner);
-    const bool is_legal = rest.fits() || rest.code == too_large;
-    if (!is_legal || rest.bytes >= std::min(bytes, limit())) return false;
-    const double share =
-        static_cast<double>(limit() - rest.bytes) / static_cast<double>(bytes - rest.bytes);
-    const auto count = static_cast<std::int64_t>(share * static_cast<double>(layers)) + 1;
-    const std::int64_t most = std::clamp<std::int64_t>(count, 1, layers - 1);
-    choice.count = is_first ? most : layers - most;
-    return true;
+  /// What a layout needs at least: each layer of a group as much as in the layouts where all layers
+  /// of the group have its words, less what one layer differs by, since buffers have whole layers.
+  /// nullopt: rules refuse one of these.
+  std::optional<std::int64_t> least_bytes(const SplitLayout& layout) {
+    const auto mixed = std::ranges::find_if(layout.groups, &GroupChoice::is_mixed);
+    if (mixed == layout.groups.end()) {
+      const Priced& whole = draft(layout);
+      return whole.is_legal() ? std::optional(whole.bytes) : std::nullopt;
+    }
+    const auto group = static_cast<std::size_t>(mixed - layout.groups.begin());
+    const std::int64_t layers =
+        std::ssize(at(spaces_.at(layout.tensor_parallel).groups, group).layers);
+    SplitLayout whole = layout;
+    whole.groups[group] = {mixed->rest, mixed->rest, layers};
+    const auto rest = least_bytes(whole);
+    if (!rest) return std::nullopt;
+    whole.groups[group] = {mixed->first, mixed->first, layers};
+    const auto first = least_bytes(whole);
+    if (!first) return std::nullopt;
+    const std::int64_t each = (*first - *rest) / layers;
+    return *rest + each * mixed->count - std::abs(each);
+  }
+
+  /// Keeps what the error names where nothing fits.
+  void refuse(const SplitLayout& layout, const Priced& why) {
+    if (first_refused_.groups.empty()) first_refused_ = layout;
+    if (why.code != too_large) return;
+    if (!nearest_ || why.bytes < nearest_->bytes) nearest_ = Nearest{layout, why.bytes};
+  }
+
+  void tell_reserved(Check& check) const {
+    check.error("search-space-empty", "parallel.search_mode",
+                "the search leaves " + printed("%.4g", reserve_gib) +
+                    " GiB of a device free, and " + machine_.device.name + " has " +
+                    printed("%.4g", machine_.device.memory_gib) + " GiB",
+                "set cluster.device_memory to the GiB that a rank may have");
   }
 
   void tell_empty(Check& check) {
-    if (!nearest_->planned) {
-      const Priced whole = plan(nearest_->layout);
-      nearest_->bytes = std::max(nearest_->bytes, whole.bytes);
-    }
-    const std::int64_t lacking = nearest_->bytes - limit();
-    const double needs =
-        std::ceil(static_cast<double>(nearest_->bytes) / bytes_of_gib * 1000) / 1000;
+    const SplitLayout& layout = nearest_->layout;
+    std::int64_t bytes = std::max(nearest_->bytes, plan(layout).bytes);
+    const std::optional<double> works = limit_that_works(layout, bytes);
+    const bool all = queue_.next() == nullptr;
     check.error("search-space-empty", "parallel.search_mode",
-                std::string(heap_.empty() ? "no layout of " : "no layout was found of ") +
+                std::string(all ? "no layout of " : "no layout was found of ") +
                     counted(facts_.site.world_size, "rank") +
-                    (heap_.empty() ? " fits in " : " that fits in ") + printed("%.4g", limit_) +
-                    " GiB: " + text_of(nearest_->layout) + " needs " +
-                    format_bytes(nearest_->bytes) + " per rank, " + format_bytes(lacking) +
+                    (all ? " fits in " : " that fits in ") + printed("%.4g", limit_) +
+                    " GiB: " + text_of(layout) + " needs " + (picks() ? "at least " : "") +
+                    format_bytes(bytes) + " per rank, " + format_bytes(bytes - limit()) +
                     " more than there is",
-                "it fits with cluster.device_memory: " + printed("%.3f", needs) +
-                    "; more ranks, a smaller train.micro_batch_size, recompute or a parallel "
+                (works ? "it fits with " + keys_with(*works) + "; " : "") +
+                    "more ranks, a smaller train.micro_batch_size, recompute or a parallel "
                     "optimizer need less");
+  }
+
+  bool picks() const { return picks_forms(config_.recompute); }
+
+  /// GiB within which a plan of the layout stays, the first of some from `bytes` on: where forms
+  /// are picked, these may be less than it needs. nullopt: none of them works.
+  std::optional<double> limit_that_works(const SplitLayout& layout, std::int64_t bytes) const {
+    constexpr int tries = 8;
+    constexpr double growth = 1.03;
+    constexpr double parts = 1000;  // of a GiB
+    double gib = static_cast<double>(bytes) / bytes_of_gib;
+    for (int i = 0; i < tries; ++i, gib *= growth) {
+      gib = std::ceil(gib * parts) / parts;
+      const auto most = static_cast<std::int64_t>(gib * bytes_of_gib);
+      if (planned(layout, most, gib).fits()) return gib;
+    }
+    return std::nullopt;
+  }
+
+  /// The keys that are less than `gib`, with it.
+  std::string keys_with(double gib) const {
+    const std::string value = ": " + printed("%.3f", gib);
+    const auto& forms = config_.recompute.memory_limit;
+    const bool of_forms = picks() && forms && *forms < gib;
+    const bool of_device = device_limit(config_, machine_) < gib;
+    return (of_forms ? "recompute.memory_limit" + value : "") +
+           (of_forms && of_device ? " and " : "") +
+           (of_device ? "cluster.device_memory" + value : "");
   }
 
   std::string text_of(const SplitLayout& layout) const {
@@ -378,53 +461,70 @@ class SecondsSearcher {
   }
 
   SecondsSearch found() {
+    const Best best = *queue_.best;
     SecondsSearch found{.device = machine_.device.name,
                         .limit_gib = limit_,
                         .bounded = seen_.size(),
                         .drafted = drafts_.size(),
-                        .planned = planned_,
-                        .seconds = best_->seconds,
-                        .bytes = best_->bytes};
-    if (!heap_.empty()) found.gap = std::max(0.0, 1 - heap_.top().bound / best_->seconds);
-    add_sizes(found);
-    add_words(found);
+                        .planned = plans_.size(),
+                        .seconds = best.seconds,
+                        .bytes = best.bytes};
+    if (const Open* next = queue_.next()) {
+      found.gap = std::max(0.0, 1 - next->bound / best.seconds);
+    }
+    add_size(found, best.layout.tensor_parallel);
+    add_words(found, best.layout);
     return found;
   }
 
-  /// Of the layouts with other numbers of ranks the fastest that was drafted.
-  void add_sizes(SecondsSearch& found) {
-    const std::int64_t taken = best_->layout.tensor_parallel;
-    for (const auto& [size, space] : spaces_) draft(space.uniform(0));
-    std::map<std::int64_t, double> least;
-    for (const auto& [layout, priced] : drafts_) {
-      if (layout.tensor_parallel == taken || !priced.fits()) continue;
-      const auto [one, is_new] = least.try_emplace(layout.tensor_parallel, priced.seconds);
-      if (!is_new) one->second = std::min(one->second, priced.seconds);
+  /// The fastest of the layouts with another number of ranks: the search goes on with these alone,
+  /// for a while.
+  void add_size(SecondsSearch& found, std::int64_t taken) {
+    Queue others;
+    for (; !queue_.heap.empty(); queue_.heap.pop()) add_other(queue_.heap.top(), taken, others);
+    for (const Open& one : queue_.left) add_other(one, taken, others);
+    for (const auto& [layout, priced] : plans_) {
+      if (layout.tensor_parallel != taken) others.take(layout, priced);
     }
-    const auto next = std::ranges::min_element(
-        least, {}, [](const auto& one) { return std::pair(one.second, one.first); });
-    if (next == least.end()) return;
-    found.others.push_back({.of = "tensor_parallel",
-                            .taken = std::to_string(taken),
-                            .otherwise = std::to_string(next->first),
-                            .seconds = next->second,
-                            .at_least = picks_forms(config_.recompute)});
+    search(others, plans_.size() + others_planned, drafts_.size() + others_drafted);
+    OtherDecision one{.of = "tensor_parallel", .taken = std::to_string(taken), .otherwise = {}};
+    const Open* next = others.next();
+    if (others.best && (next == nullptr || next->bound >= others.best->seconds)) {
+      one.otherwise = std::to_string(others.best->layout.tensor_parallel);
+      one.seconds = others.best->seconds;
+    } else if (next != nullptr) {
+      one.otherwise = std::to_string(next->layout.tensor_parallel);
+      one.seconds = next->bound;
+      one.at_least = true;
+    } else {
+      const auto large = std::ranges::find_if(drafts_, [&](const auto& draft) {
+        return draft.first.tensor_parallel != taken && draft.second.is_legal();
+      });
+      if (large == drafts_.end()) return;
+      one.otherwise = std::to_string(large->first.tensor_parallel);
+      one.fits = false;
+    }
+    found.others.push_back(std::move(one));
+  }
+
+  static void add_other(const Open& one, std::int64_t taken, Queue& others) {
+    if (one.layout.tensor_parallel != taken) others.heap.push(one);
   }
 
   /// Of each word the fastest of the others with all else as it is; one that does not fit only
   /// where none does.
-  void add_words(SecondsSearch& found) {
-    const SplitSpace& space = spaces_.at(best_->layout.tensor_parallel);
+  void add_words(SecondsSearch& found, const SplitLayout& best) {
+    const SplitSpace& space = spaces_.at(best.tensor_parallel);
     std::map<std::pair<std::size_t, bool>, OtherDecision> least;
-    for (const auto& near : space.neighbours(best_->layout)) {
-      const Priced& priced = draft(near.layout);
-      if (!priced.fits() && priced.code != too_large) continue;
+    for (const auto& near : space.neighbours(best)) {
+      const Priced& first = draft(near.layout);
+      const Priced& priced = first.fits() ? plan(near.layout) : first;
+      if (!priced.is_legal()) continue;
       OtherDecision one{.of = part_name(space, near.part, near.second),
-                        .taken = space.text(best_->layout, near.part, near.second),
+                        .taken = space.text(best, near.part, near.second),
                         .otherwise = space.text(near.layout, near.part, near.second),
                         .seconds = priced.seconds,
-                        .fits = priced.fits(),
-                        .at_least = picks_forms(config_.recompute)};
+                        .fits = priced.fits()};
       const auto [now, is_new] = least.try_emplace(std::pair(near.part, near.second), one);
       const auto order = [](const OtherDecision& other) {
         return std::pair(!other.fits, other.seconds);
@@ -448,15 +548,17 @@ class SecondsSearcher {
   const Machine& machine_;
   Config config_;
   SearchedSplits given_;
-  double limit_ = 0;  // GiB of a rank
+  double limit_ = 0;    // GiB of a rank
+  bool mixes_ = false;  // layers of one kind may have two pairs of words
+  double apart_ = 1;    // by which hosts that differ make a step longer
   std::int64_t ranks_ = 1;
   std::map<std::int64_t, SplitSpace> spaces_;  // by the ranks that share operators
   std::map<std::int64_t, double> batches_;     // micro-batches, the same
+  std::map<std::int64_t, double> rest_;        // seconds of a step beside passes, the same
   std::set<SplitLayout> seen_;
   std::map<SplitLayout, Priced> drafts_;
-  std::priority_queue<Open, std::vector<Open>, IsLater> heap_;
-  std::size_t planned_ = 0;
-  std::optional<Best> best_;
+  std::map<SplitLayout, Priced> plans_;
+  Queue queue_;
   std::optional<Nearest> nearest_;
   SplitLayout first_refused_;
 };

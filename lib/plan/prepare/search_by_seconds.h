@@ -9,10 +9,11 @@
 namespace trainctl {
 
 /// Searched are the ranks that share operators, and the words of the embedding, the head, and of
-/// attention and feed_forward for each kind of layer. Layouts are taken in the order of a bound of
-/// their seconds: first the passes of their layers, then a draft (plan/cost/least_needs.h); the one
-/// with the least is planned. Where that does not fit into memory, layers of one kind may have two
-/// pairs of words, the first of them one and the rest the other. At most 200 are planned.
+/// attention and feed_forward for each kind of layer: the first layers of a kind may have one pair
+/// and the rest another. Layouts are taken in the order of a bound of their seconds: first the
+/// passes of their layers and what no layout hides of the rest, then a draft
+/// (plan/cost/least_needs.h); the one with the least is planned. At most 200 are planned and 2000
+/// drafted. Then one with another number of ranks is looked for a while longer, to be compared.
 ///
 /// Without cluster.device prices are those of a device that is the same on every host: warning
 /// "search-default-device". Error "search-space-empty" where no layout fits. nullopt also where

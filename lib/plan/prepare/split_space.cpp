@@ -58,6 +58,24 @@ MaybeWord word_in(const LayerWords& words, bool second) {
   return second ? words.feed_forward : MaybeWord(words.attention);
 }
 
+/// The choice of a group with one word of all layers replaced; nullopt: the group does not have it.
+std::optional<GroupChoice> with_word(const LayerGroup& group, const GroupChoice& now, bool second,
+                                     SplitBy word) {
+  const auto number_of = [&](std::size_t choice) -> std::optional<std::size_t> {
+    const MaybeWord other = word_in(at(group.choices, choice).words, !second);
+    for (std::size_t i = 0; i < group.choices.size(); ++i) {
+      const LayerWords& words = group.choices[i].words;
+      if (word_in(words, second) == word && word_in(words, !second) == other) return i;
+    }
+    return std::nullopt;
+  };
+  const auto first = number_of(now.first);
+  const auto rest = number_of(now.rest);
+  if (!first || !rest) return std::nullopt;
+  const bool mixed = *first != *rest;
+  return GroupChoice{*first, *rest, mixed ? now.count : std::ssize(group.layers)};
+}
+
 }  // namespace
 
 SplitSpace split_space(const ModelShape& model, const SearchedSplits& given,
@@ -81,6 +99,8 @@ SplitSpace split_space(const ModelShape& model, const SearchedSplits& given,
   }
   return space;
 }
+
+bool SplitLayout::is_mixed() const { return std::ranges::any_of(groups, &GroupChoice::is_mixed); }
 
 SplitLayout SplitSpace::uniform(std::size_t number) const {
   SplitLayout layout{.tensor_parallel = tensor_parallel, .ends = number % ends.size()};
@@ -185,16 +205,14 @@ std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& lay
     near.push_back({std::move(one), 0, same_embedding});
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const GroupChoice& now = at(layout.groups, i);
-    if (now.is_mixed()) continue;
-    const LayerWords& taken = at(groups[i].choices, now.first).words;
-    for (std::size_t other = 0; other < groups[i].choices.size(); ++other) {
-      const LayerWords& words = groups[i].choices[other].words;
-      const bool same_first = words.attention == taken.attention;
-      if (same_first == (words.feed_forward == taken.feed_forward)) continue;
-      SplitLayout one = layout;
-      at(one.groups, i) = {other, other, now.count};
-      near.push_back({std::move(one), i + 1, same_first});
+    for (const bool second : {false, true}) {
+      for (const SplitBy word : all_words) {
+        const auto choice = with_word(groups[i], at(layout.groups, i), second, word);
+        if (!choice || *choice == at(layout.groups, i)) continue;
+        SplitLayout one = layout;
+        at(one.groups, i) = *choice;
+        near.push_back({std::move(one), i + 1, second});
+      }
     }
   }
   return near;

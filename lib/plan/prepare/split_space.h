@@ -48,6 +48,7 @@ struct SplitLayout {
   std::int64_t tensor_parallel = 1;
   std::size_t ends = 0;
   std::vector<GroupChoice> groups{};
+  bool is_mixed() const;  // some group is
   auto operator<=>(const SplitLayout&) const = default;
 };
 
@@ -75,10 +76,11 @@ struct SplitSpace {
   /// once.
   std::vector<std::pair<SplitLayout, std::size_t>> slower(const SplitLayout& layout,
                                                           std::size_t part) const;
-  /// Those that may need less memory: one of the groups has a layer less of its faster choice, and
-  /// every slower one for it.
+  /// Those in which one of the groups has a layer less of its faster choice, and a slower one for
+  /// it, before or behind the others. Beginning with the uniform ones every mixed layout comes,
+  /// some of them more than once.
   std::vector<SplitLayout> mixed(const SplitLayout& layout) const;
-  /// Those that differ from the layout in one word of all layers, with the part and whether it is
+  /// Those in which one operator has one other word in all layers, with the part and whether it is
   /// the second of its words.
   struct Neighbour {
     SplitLayout layout;

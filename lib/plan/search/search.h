@@ -43,7 +43,7 @@ struct OtherDecision {
   std::string otherwise;  // "2", "tokens"
   double seconds = 0;     // of a step
   bool fits = true;       // into the memory; else seconds say nothing
-  bool at_least = false;  // where recompute.select is auto: without what must be made again
+  bool at_least = false;  // the search for it ended early, and seconds are its bound
 };
 
 /// How dynamic_programming came to its answer. Of an answer that is taken from an earlier search
