@@ -141,7 +141,8 @@ void refuse(const std::string& program, const std::string& message) {
 std::vector<std::int64_t> numbers_of(const std::string& program, const std::string& option,
                                      const std::string& text, std::int64_t least) {
   std::vector<std::int64_t> numbers;
-  for (std::size_t begin = 0; begin < text.size();) {
+  // After a last comma comes nothing, which is no number.
+  for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     std::int64_t number = -1;
     const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, number);

@@ -283,7 +283,7 @@ void add_options(CommandLine& line, PlanCommand& command) {
   line.add_texts("--diff", command.diff, "Show the differences between two files", "FILE FILE", 2);
 }
 
-void check_together(const PlanCommand& command) {
+void check_together(const CommandLine& line, const PlanCommand& command) {
   const bool diff = !command.diff.empty();
   if (command.calibrate.rows.empty()) {
     const CalibrateRequest& request = command.calibrate;
@@ -301,7 +301,7 @@ void check_together(const PlanCommand& command) {
       (diff || command.measure || !command.groups.empty() || command.format == "github")) {
     refuse(plan_name, "--search is alone, with --format table|json|html");
   }
-  check_search_options(command.searching, command.request, command.format, command.force);
+  check_search_options(line, command.searching, command.request, command.format, command.force);
   if (!command.searching.world_sizes.empty() && command.explain) {
     refuse(plan_name, "--explain is about one number of ranks, not --world-sizes");
   }
@@ -336,7 +336,7 @@ int run_plan(const Arguments& arguments) {
   PlanCommand command;
   add_options(line, command);
   if (!line.parse(arguments, plan_examples)) return 0;
-  check_together(command);
+  check_together(line, command);
   if (line.given("--memory-limit") && command.memory_limit <= 0) {
     refuse(plan_name, "--memory-limit must be above 0");
   }

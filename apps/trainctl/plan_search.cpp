@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
+#include "base/units.h"
 #include "base/whole_file.h"
 #include "config/devices/read_figures.h"
 #include "config/schema/most_ranks.h"
@@ -27,8 +29,16 @@ double search_limit(const SearchCommand& command, const Config& config) {
   Diagnostics none;
   const DeviceFigures device =
       read_device(device_text(config.cluster), *config.cluster.device, none);
-  return std::max(
-      1.0, config.cluster.device_memory.value_or(device.memory_gib) - command.options.reserve);
+  const double memory = config.cluster.device_memory.value_or(device.memory_gib);
+  const double reserve = command.options.reserve;
+  if (reserve >= memory) {
+    const bool given = config.cluster.device_memory.has_value();
+    refuse(search_program, "--reserve " + printed("%.4g", reserve) + " leaves nothing of " +
+                               printed("%.4g", memory) + " GiB, the memory of " +
+                               (given ? "cluster.device_memory" : device.name) +
+                               "; give a smaller --reserve, or --memory-limit");
+  }
+  return memory - reserve;
 }
 
 /// One of the world sizes. `page`, if given, becomes the page of what was found.
@@ -101,22 +111,38 @@ void add_search_options(CommandLine& line, SearchOptions& options) {
   line.add_text("--save", options.save, "With --search: write the best as a configuration", "FILE");
 }
 
-void check_search_options(const SearchOptions& options, const PlanRequest& request,
-                          const std::string& format, bool force) {
-  if (!options.save.empty() && !options.search)
-    refuse(search_program, "--save belongs to --search");
+void check_search_options(const CommandLine& line, const SearchOptions& options,
+                          const PlanRequest& request, const std::string& format, bool force) {
+  for (const char* name : {"--save", "--world-sizes", "--gap", "--reserve", "--top"}) {
+    if (line.given(name) && !options.search) {
+      refuse(search_program, std::string(name) + " belongs to --search");
+    }
+  }
+  for (const char* name : {"--rank", "--lr-at", "--memory-model", "--data"}) {
+    if (line.given(name) && options.search) {
+      refuse(search_program, std::string(name) + " is for one plan, without --search");
+    }
+  }
+  if (line.given("--reserve") && line.given("--memory-limit")) {
+    refuse(search_program, "--memory-limit is the limit itself; remove --reserve");
+  }
   if (!options.save.empty() && !force) refuse_existing(search_program, options.save);
-  if (options.world_sizes.empty()) return;
-  if (!options.search) refuse(search_program, "--world-sizes belongs to --search");
+  if (!line.given("--world-sizes")) return;
   if (request.world_size > 0 || !options.save.empty() || format == "html") {
     refuse(search_program,
            "--world-sizes is for --format table|json, without --world-size and --save");
   }
-  for (const std::int64_t world :
-       numbers_of(search_program, "--world-sizes", options.world_sizes, 1)) {
-    if (world <= most_ranks) continue;
-    refuse(search_program, "--world-sizes " + options.world_sizes + ": at most " +
-                               std::to_string(most_ranks) + " ranks");
+  const std::string given = "--world-sizes " + options.world_sizes + ": ";
+  const auto worlds = numbers_of(search_program, "--world-sizes", options.world_sizes, 1);
+  if (worlds.empty()) refuse(search_program, given + "must be numbers of ranks");
+  std::set<std::int64_t> known;
+  for (const std::int64_t world : worlds) {
+    if (world > most_ranks) {
+      refuse(search_program, given + "at most " + std::to_string(most_ranks) + " ranks");
+    }
+    if (!known.insert(world).second) {
+      refuse(search_program, given + std::to_string(world) + " is there twice");
+    }
   }
 }
 
@@ -127,6 +153,11 @@ int show_search(const SearchCommand& command) {
   forgive_missing(Purpose::plan, read.diagnostics);
   print_message(render_text(read.diagnostics, color_on_stderr()));
   if (read.diagnostics.has_errors()) return static_cast<int>(ExitCode::config);
+  if (read.config.parallel.parallel_mode == ParallelMode::auto_parallel) {
+    refuse(search_program,
+           "--search finds sizes for plain layouts, and parallel_mode auto_parallel is a search of "
+           "its own; add --set parallel.parallel_mode=semi_auto_parallel");
+  }
   if (!read.config.cluster.device) {
     refuse(search_program, "--search compares times by a device: set cluster.device");
   }

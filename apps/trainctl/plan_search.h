@@ -19,9 +19,9 @@ struct SearchOptions {
   std::string world_sizes;  // "64,128"
 };
 void add_search_options(CommandLine& line, SearchOptions& options);
-/// Refuses options that need --search, or exclude each other.
-void check_search_options(const SearchOptions& options, const PlanRequest& request,
-                          const std::string& format, bool force);
+/// Refuses options that need --search, do nothing with it, or exclude each other.
+void check_search_options(const CommandLine& line, const SearchOptions& options,
+                          const PlanRequest& request, const std::string& format, bool force);
 
 struct SearchCommand {
   const PlanRequest& request;

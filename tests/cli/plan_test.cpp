@@ -193,6 +193,23 @@ TEST_CASE("options that do not go together are named") {
        "--world-sizes 2,x: must be whole numbers of at least 1"},
       {{"plan", "--config", config, "--search", "--world-sizes", "2", "--world-size", "2"},
        "without --world-size and --save"},
+      {{"plan", "--config", config, "--search", "--world-sizes", "2,2"}, "2 is there twice"},
+      {{"plan", "--config", config, "--search", "--world-sizes", "2,"}, "must be whole numbers"},
+      {{"plan", "--config", config, "--search", "--world-sizes", ""}, "must be numbers of ranks"},
+      {{"plan", "--config", config, "--reserve", "8"}, "--reserve belongs to --search"},
+      {{"plan", "--config", config, "--top", "3"}, "--top belongs to --search"},
+      {{"plan", "--config", config, "--gap", "5"}, "--gap belongs to --search"},
+      {{"plan", "--config", config, "--search", "--rank", "1"}, "--rank is for one plan"},
+      {{"plan", "--config", config, "--search", "--lr-at", "5"}, "--lr-at is for one plan"},
+      {{"plan", "--config", config, "--search", "--memory-model", "all"},
+       "--memory-model is for one plan"},
+      {{"plan", "--config", config, "--search", "--reserve", "1", "--memory-limit", "2"},
+       "remove --reserve"},
+      {{"plan", "--config", config, "--search", "--set", "cluster.device=cpu-avx2", "--reserve",
+        "100"},
+       "--reserve 100 leaves nothing of "},
+      {{"plan", "--config", config, "--search", "--set", "parallel.parallel_mode=auto_parallel"},
+       "add --set parallel.parallel_mode=semi_auto_parallel"},
       {{"plan", "--config", config, "--search"}, "set cluster.device"},
       {{"plan", "--config", config, "--save", "best.yaml"}, "--save belongs to --search"},
       {{"plan", "--config", config, "--format", "xml"}, "must be table|json|html|github"},
@@ -262,4 +279,9 @@ TEST_CASE("the best layout of a search is saved as a file that plans as it says"
   CHECK(worlds.exit_code == 0);
   CHECK(contains(worlds.out, "tokens/s"));
   CHECK(std::count(worlds.out.begin(), worlds.out.end(), '\n') == 3);
+  const Outcome none = trainctl(
+      {"plan", "--config", config, "--search", "--world-sizes", "1,7", "--memory-limit", "0.001"});
+  CHECK(none.exit_code == 72);
+  CHECK(contains(none.out, "refused by memory"));
+  CHECK(contains(none.out, "no layout divides"));
 }

@@ -200,6 +200,40 @@ TEST_CASE("what a search tells beside the best is what its layouts take") {
   }
 }
 
+TEST_CASE("a link that is slower by a fifth is a level with that bandwidth") {
+  const std::vector<std::string> sets = {"cluster.device=h100-sxm", "parallel.tensor_parallel=4",
+                                         "parallel.sequence_parallel=true",
+                                         "recompute.enable=false"};
+  const ReadResult read = small_file(sets);
+  LayoutSearch search = search_of(read, 4, 60);
+  search.site.device = DeviceKind::cuda;
+  const SearchedLayouts searched = search_layouts(search);
+  REQUIRE_FALSE(searched.found.empty());
+  const auto& changed = searched.found.front().changed;
+  const auto link = std::ranges::find(changed, "bandwidth inside a host", &ChangedFigure::figure);
+  REQUIRE(link != changed.end());
+  Config slower = config_of(search, searched.found.front());
+  slower.cluster.levels.list.resize(1);
+  slower.cluster.levels.list[0].name = "host";
+  slower.cluster.levels.list[0].bandwidth = less_of_figure * link->value;
+  Diagnostics found;
+  const Plan plan = prepare(slower, search.sources, search.site, Purpose::plan, found);
+  REQUIRE_FALSE(found.has_errors());
+  CHECK(link->less > searched.found.front().seconds);
+  CHECK(plan.time->step() == Approx(link->less).epsilon(1e-9));
+
+  // Where recompute is given there is one column of it, with its word.
+  const std::vector<LayoutMap> maps = maps_of(searched);
+  CHECK(maps[1].columns == std::vector<std::string>{"none"});
+}
+
+TEST_CASE("a map says which recompute a file gives") {
+  const ReadResult read =
+      small_file({"recompute.enable=true", "recompute.select=full", "parallel.tensor_parallel=2"});
+  const SearchedLayouts searched = search_layouts(search_of(read, 2, 1));
+  CHECK(maps_of(searched)[1].columns == std::vector<std::string>{"full"});
+}
+
 TEST_CASE("where prices cross is where two layouts are as fast") {
   // Seconds 1 + 1 / f and 1.5 + 0.6 / f of a rate f: as fast at f = 0.8.
   const auto priced = [](double fixed, double moved) {

@@ -25,11 +25,11 @@ std::string cut_text(const RankLayout& layout) {
 
 struct LayoutKey {
   const char* name;
-  std::string (*text)(const LayoutOutcome&);
+  std::string (*text)(const SearchedLayouts&, const LayoutOutcome&);
 };
 
 template <std::int64_t RankLayout::*value>
-std::string number_text(const LayoutOutcome& one) {
+std::string number_text(const SearchedLayouts&, const LayoutOutcome& one) {
   return std::to_string(one.layout.*value);
 }
 
@@ -38,16 +38,20 @@ constexpr LayoutKey layout_keys[] = {
     {"pipeline_stages", number_text<&RankLayout::stages>},
     {"micro_batch_size", number_text<&RankLayout::micro_batch_size>},
     {"recompute",
-     [](const LayoutOutcome& one) -> std::string { return one.repeats ? "auto" : "none"; }},
+     [](const SearchedLayouts& searched, const LayoutOutcome& one) -> std::string {
+       if (!searched.free.recompute) return searched.recompute;
+       return one.repeats ? "auto" : "none";
+     }},
     {"context_parallel", number_text<&RankLayout::context_parallel>},
     {"expert_parallel", number_text<&RankLayout::expert_parallel>},
     {"virtual_pipeline_stages", number_text<&RankLayout::chunks>},
     {"parallel_optimizer",
-     [](const LayoutOutcome& one) -> std::string {
+     [](const SearchedLayouts&, const LayoutOutcome& one) -> std::string {
        const int level = one.layout.optimizer_level;
        return level == 0 ? "off" : "level" + std::to_string(level);
      }},
-    {"layers of stages", [](const LayoutOutcome& one) { return cut_text(one.layout); }},
+    {"layers of stages",
+     [](const SearchedLayouts&, const LayoutOutcome& one) { return cut_text(one.layout); }},
 };
 
 /// Planned before bounded, and of these the fastest; refused ones last.
@@ -55,9 +59,10 @@ bool is_better(const LayoutOutcome& a, const LayoutOutcome& b) {
   return std::tuple(a.state, a.seconds, a.layout) < std::tuple(b.state, b.seconds, b.layout);
 }
 
-/// Whether repeats are decided by planning, so that a bound says nothing of them.
-bool is_known(const LayoutKey& key, const LayoutOutcome& one) {
-  return one.state == State::planned || std::string(key.name) != "recompute";
+/// Planning decides repeats: before it, a bound and a refusal are about either.
+bool is_known(const SearchedLayouts& searched, const LayoutKey& key, const LayoutOutcome& one) {
+  return one.state == State::planned || !searched.free.recompute ||
+         std::string(key.name) != "recompute";
 }
 
 /// "2" before "16".
@@ -67,7 +72,7 @@ bool comes_before(const std::string& a, const std::string& b) {
 
 std::vector<std::string> values_of(const SearchedLayouts& searched, const LayoutKey& key) {
   std::set<std::string> values;
-  for (const LayoutOutcome& one : searched.outcomes) values.insert(key.text(one));
+  for (const LayoutOutcome& one : searched.outcomes) values.insert(key.text(searched, one));
   std::vector<std::string> sorted(values.begin(), values.end());
   std::ranges::stable_sort(sorted, comes_before);
   return sorted;
@@ -97,8 +102,17 @@ struct Cell {
 LayoutMap map_of(const SearchedLayouts& searched, const LayoutKey& row, const LayoutKey& column) {
   LayoutMap map{row.name, column.name, values_of(searched, row), values_of(searched, column), {}};
   std::map<std::pair<std::string, std::string>, Cell> cells;
-  for (const LayoutOutcome& one : searched.outcomes)
-    cells[{row.text(one), column.text(one)}].add(one);
+  const auto has = [&](const LayoutKey& key, const LayoutOutcome& one, const std::string& value) {
+    return !is_known(searched, key, one) || key.text(searched, one) == value;
+  };
+  for (const LayoutOutcome& one : searched.outcomes) {
+    for (const std::string& y : map.rows) {
+      if (!has(row, one, y)) continue;
+      for (const std::string& x : map.columns) {
+        if (has(column, one, x)) cells[{y, x}].add(one);
+      }
+    }
+  }
   for (const std::string& y : map.rows) {
     auto& line = map.cells.emplace_back();
     for (const std::string& x : map.columns) line.push_back(cells[{y, x}].shown());
@@ -114,16 +128,17 @@ std::vector<Decision> decisions_of(const SearchedLayouts& searched) {
   const FoundLayout& front = searched.found.front();
   const LayoutOutcome best{front.layout, front.repeats, State::planned, front.seconds, ""};
   for (const LayoutKey& key : layout_keys) {
-    const std::string taken = key.text(best);
+    const std::string taken = key.text(searched, best);
     const LayoutOutcome* next = nullptr;
     for (const LayoutOutcome& one : searched.outcomes) {
-      if (one.state == State::refused || !is_known(key, one) || key.text(one) == taken) continue;
+      if (one.state == State::refused || !is_known(searched, key, one)) continue;
+      if (key.text(searched, one) == taken) continue;
       if (next == nullptr ||
           std::pair(one.seconds, one.state) < std::pair(next->seconds, next->state)) {
         next = &one;
       }
     }
-    if (next != nullptr) decisions.push_back({key.name, taken, key.text(*next), *next});
+    if (next != nullptr) decisions.push_back({key.name, taken, key.text(searched, *next), *next});
   }
   std::ranges::stable_sort(decisions, std::ranges::greater{},
                            [](const Decision& one) { return one.layout.seconds; });

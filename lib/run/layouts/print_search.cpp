@@ -312,6 +312,21 @@ std::string print_search_json(const SearchedLayouts& searched) {
   return json.take();
 }
 
+namespace {
+
+/// Why no layout of the ranks was found.
+std::string none_text(const SearchedLayouts& one) {
+  if (one.left > 0) return "stopped before a layout that fits was found";
+  const auto most = std::ranges::max_element(
+      one.refused, {}, [](const auto& refused) { return refused.second.count; });
+  if (most == one.refused.end()) return "no layout divides the batch, the layers and the heads";
+  return "none fits: " + format_grouped(most->second.count) + " of " +
+         grouped_count(static_cast<std::int64_t>(one.space), "layout") + " refused by " +
+         most->first;
+}
+
+}  // namespace
+
 std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
   std::string text = padded_left("ranks", 8) + padded_left("step", 11) +
                      padded_left("tokens/s", 11) + padded_left("of a rank", 11) +
@@ -319,7 +334,7 @@ std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
   for (const SearchedLayouts& one : worlds) {
     text += padded_left(format_grouped(one.world), 8);
     if (one.found.empty()) {
-      text += one.left > 0 ? "  stopped before a layout that fits was found\n" : "  none fits\n";
+      text += "  " + none_text(one) + "\n";
       continue;
     }
     const FoundLayout& best = one.found.front();

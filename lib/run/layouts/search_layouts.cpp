@@ -55,6 +55,8 @@ class Search {
     result_.memory_limit = search.memory_limit;
     result_.tokens = search.config.train.global_batch_size * search.config.model.seq_length;
     result_.free = free_;
+    const RecomputeConfig& recompute = search.config.recompute;
+    if (!free_.recompute) result_.recompute = recompute.enable ? recompute.select : "none";
   }
 
   SearchedLayouts run() {

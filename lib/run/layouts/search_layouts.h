@@ -72,6 +72,7 @@ struct SearchedLayouts {
   std::int64_t world = 1;
   double memory_limit = 0;  // GiB
   FreeKeys free;
+  std::string recompute{};  // where it is not free: recompute.select of the file, or "none"
 };
 
 /// Layouts are taken in the order of a lower bound of their seconds: first the operations of their

@@ -42,15 +42,6 @@ double attention_share(const Machine& machine, const Plan& plan) {
   return found == kernels.end() ? 0 : found->second.forward;
 }
 
-void scale_link(Machine& machine, double factor) {
-  machine.levels.front().bandwidth *= factor;
-  for (auto& [operation, by_ranks] : machine.device.collectives) {
-    for (auto& [ranks, table] : by_ranks) {
-      for (double& seconds : table.seconds) seconds /= factor;
-    }
-  }
-}
-
 constexpr MachineFigure machine_figures[] = {
     {"matrix products", "FLOP/s", true,
      [](const Machine& machine, const Plan& plan) {
@@ -68,7 +59,8 @@ constexpr MachineFigure machine_figures[] = {
      [](const Machine& machine, const Plan& plan) {
        return plan.mesh.world_size() > 1 ? machine.levels.front().bandwidth : 0;
      },
-     scale_link},
+     // Tables of collectives are read by it (PriceList::collective).
+     [](Machine& machine, double factor) { machine.levels.front().bandwidth *= factor; }},
     {"network bandwidth of a rank", "bytes/s", true,
      [](const Machine& machine, const Plan& plan) {
        return has_network(machine, plan) ? machine.levels[1].bandwidth : 0;
