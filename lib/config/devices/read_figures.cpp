@@ -175,7 +175,7 @@ ProductTile tile_of(FigureMap& tiles, const std::string& key) {
   return tile;
 }
 
-/// Of "1024x768x3072"; empty where one is no whole number from 1 to 2^32.
+/// Of "1024x768x3072"; empty unless all are whole numbers from 1 to 2^32.
 std::vector<std::int64_t> sizes_of(const std::string& text) {
   std::vector<std::int64_t> sizes;
   for (std::size_t begin = 0; begin <= text.size();) {

@@ -25,7 +25,7 @@ void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& r
              const StagePlan* like = nullptr);
 
 /// Bytes of the activations that lay_out places for a stage whose layers have other forms, without
-/// placing them: it counts the slots of rows that are as lay_out's but for gathers and sums, which
+/// placing them: it counts the slots of rows that are as lay_out's without gathers and sums, which
 /// do not change what lives when.
 class StageBytes {
  public:

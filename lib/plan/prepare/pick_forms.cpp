@@ -524,7 +524,7 @@ class FormSearch {
     std::ranges::stable_sort(scopes, {}, least);
     for (const Scope& scope : scopes) {
       if ((rounded_ && least(scope) > rounded_->seconds) || !round(scope)) continue;
-      // Others of the scope need as much beside what they keep, but for its largest layer.
+      // Others of the scope need as much beside what they keep, without its largest layer.
       const std::int64_t beside = std::max<std::int64_t>(0, more_ - scope.works());
       const auto list = pick_.list({scope, limit_ - fixed_ - beside, rounded_->seconds * equal});
       if (list) search(*list);
