@@ -1,11 +1,15 @@
 // Prices beside published steps, and the fit of constants.
+#include <atomic>
 #include <cmath>
 #include <iostream>
 
+#include "base/whole_file.h"
 #include "catch.h"
 #include "run/calibration/calibrate.h"
 #include "run/calibration/fit.h"
+#include "run/calibration/published_steps.h"
 #include "run/prepare.h"
+#include "temp_folder.h"
 #include "thorough.h"
 
 using namespace trainctl;
@@ -14,11 +18,12 @@ TEST_CASE("the shipped figures come close to published steps, and choose the fas
   const std::string rows = TRAINCTL_SOURCE_DIR "/tests/plan/published_steps.json";
   const Calibration found = calibrate({.rows = rows, .fits = thorough()});
   std::cout << found.text;
-  CHECK(found.planned == 129);
+  CHECK(found.planned == 132);
   CHECK(found.mean <= 0.045);
   CHECK(found.median <= 0.035);
-  // Three rows, two of one layout that are 32 % apart by flags that are not published.
-  CHECK(found.experts_mean <= 0.12);
+  // Six rows: two of one layout that are 32 % apart by flags that are not published, and three of
+  // GPT-OSS, which are compared only: their plans are 29 to 32 % too fast (docs/planning.md).
+  CHECK(found.experts_mean <= 0.21);
   REQUIRE(found.sets.size() == 3);
   for (const LayoutSet& set : found.sets) {
     INFO(set.rows << " layouts");
@@ -29,6 +34,26 @@ TEST_CASE("the shipped figures come close to published steps, and choose the fas
   if (!thorough()) return;
   CHECK(found.folds_mean <= 0.055);
   CHECK(found.folds_median <= 0.04);
+}
+
+TEST_CASE("a published row has the settings of its own software's recipe") {
+  const auto step_of = [](const std::string& source, const std::string& name) {
+    const TempFolder folder;
+    const std::string path = folder.path() / "rows.json";
+    write_whole_file(path, R"([{"source": ")" + source + R"(", "model": {"name": ")" + name +
+                               R"(", "hidden": 12288, "layers": 96, "heads": 96}, "gpu": "H100",
+                               "gpus": 64, "tp": 8, "pp": 8, "global_batch": 64, "value": 1,
+                               "metric": "iteration_time"}])");
+    return read_published_steps(path).at(0);
+  };
+  const auto defers = [&](const std::string& source, const std::string& name) {
+    return step_of(source, name).config.find("wgrad_deferral_limit") != std::string::npos;
+  };
+  CHECK(defers("NVIDIA/dgxc-benchmarking", "GPT3-175B"));
+  CHECK_FALSE(defers("NVIDIA/dgxc-benchmarking", "GPT3-22B"));
+  CHECK_FALSE(defers("arXiv:2205.05198", "GPT3-175B"));
+  CHECK(step_of("NVIDIA-NeMo/Megatron-Bridge", "Qwen3-30B").fitted);
+  CHECK_FALSE(step_of("NVIDIA-NeMo/Megatron-Bridge", "GPT-OSS-120B").fitted);
 }
 
 TEST_CASE("a fit finds the constants that made the measurements, and leaves others alone") {
@@ -43,14 +68,20 @@ TEST_CASE("a fit finds the constants that made the measurements, and leaves othe
     return std::log(seconds(i, values) / (off * seconds(i, {3, 0.25, 0})));
   };
   int rounds = 0;
-  const Fitted fitted = fit(cases, start, error, 20, [&](int, double) { ++rounds; });
+  const auto count = [&](int, double) { ++rounds; };
+  const Fitted fitted = fit(cases, start, error, 20, count);
   CHECK(fitted.values[0] == Approx(3).epsilon(0.05));
   CHECK(fitted.values[1] == Approx(0.25).epsilon(0.05));
   CHECK(fitted.values[2] == 5);
   CHECK(rounds > 2);
-  std::vector<bool> used(cases.size(), true);
-  used[7] = false;
-  CHECK(fit_again(cases, start, fitted, used, error, 3)[0] == Approx(3).epsilon(0.01));
+  cases[7].used = false;
+  std::atomic<bool> asked = false;
+  const auto watched = [&](std::size_t i, const std::vector<double>& values) {
+    if (i == 7) asked = true;
+    return error(i, values);
+  };
+  CHECK(fit(cases, start, watched, 20, count).values[0] == Approx(3).epsilon(0.01));
+  CHECK_FALSE(asked);
 }
 
 TEST_CASE("other software is for plans: no run is made with its prices") {

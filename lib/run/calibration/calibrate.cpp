@@ -104,10 +104,13 @@ Numbers relative(const Numbers& logs) {
   return all;
 }
 
-/// Groups go to the folds in turn, in the order of their names' hashes.
+/// Groups of rows that are fitted go to the folds in turn, in the order of their names' hashes. The
+/// others are in no fit, and are compared with the first fold's.
 void deal_folds(std::vector<PlannedStep>& rows) {
   std::map<std::uint64_t, std::vector<PlannedStep*>> groups;
-  for (PlannedStep& row : rows) groups[fnv1a(row.step.group, fnv_offset)].push_back(&row);
+  for (PlannedStep& row : rows) {
+    if (row.step.fitted) groups[fnv1a(row.step.group, fnv_offset)].push_back(&row);
+  }
   int next = 0;
   for (auto& [hash, members] : groups) {
     for (PlannedStep* row : members) row->fold = next % folds;
@@ -140,7 +143,7 @@ class Calibrator {
   Calibration run() {
     plan_rows();
     constants_ = concerned(fitted_constants());
-    const Numbers errors = errors_in_use();
+    const Numbers errors = errors_with(in_use_);
     tell_errors("with the figures in use", errors);
     tell_sources(errors);
     result_.sets = tell_sets(errors);
@@ -169,21 +172,24 @@ class Calibrator {
       }
     }
     result_.planned = rows_.size();
-    result_.text +=
-        std::to_string(steps.size()) + " rows, " + std::to_string(rows_.size()) + " planned\n";
+    const auto compared =
+        std::ranges::count(rows_, false, [](const PlannedStep& row) { return row.step.fitted; });
+    result_.text += std::to_string(steps.size()) + " rows, " + std::to_string(rows_.size()) +
+                    " planned, of these " + std::to_string(compared) + " compared only\n";
     for (const auto& [reason, count] : reasons) {
       result_.text += "  " + std::to_string(count) + " not planned: " + reason + "\n";
     }
     deal_folds(rows_);
     std::map<std::string, double> counts;
-    for (const PlannedStep& row : rows_) ++counts[row.step.source];
+    for (const PlannedStep& row : rows_) counts[row.step.source] += row.step.fitted ? 1 : 0;
     // Each source weighs the count of its rows to the power of .6.
     for (const PlannedStep& row : rows_) {
-      cases_.push_back({.weight = std::pow(counts[row.step.source], -0.4), .concerned = {}});
+      const double weight = row.step.fitted ? std::pow(counts[row.step.source], -0.4) : 0;
+      cases_.push_back({.weight = weight, .concerned = {}, .used = row.step.fitted});
     }
   }
 
-  /// Those that some row depends on, with the values in use.
+  /// Those that some row of the fit depends on, with the values in use.
   std::vector<Constant> concerned(std::vector<Constant> all) {
     std::vector<Constant> kept;
     for (Constant& constant : all) {
@@ -191,9 +197,10 @@ class Calibrator {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         Machine machine = rows_[i].machine;
         const double* place = constant.place(machine, rows_[i].config.cluster);
-        if (place != nullptr && !some) in_use_.push_back(*place);
-        some = some || place != nullptr;
-        cases_[i].concerned.push_back(place != nullptr);
+        const bool depends = place != nullptr && rows_[i].step.fitted;
+        if (depends && !some) in_use_.push_back(*place);
+        some = some || depends;
+        cases_[i].concerned.push_back(depends);
       }
       if (some) {
         kept.push_back(std::move(constant));
@@ -209,11 +216,11 @@ class Calibrator {
     return std::log(row.predict(constants_, values) / row.step.seconds);
   }
 
-  Numbers errors_in_use() const {
+  Numbers errors_with(const Numbers& values) const {
     Numbers errors(rows_.size());
     parallel_for(std::ssize(rows_), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        errors[i] = error_of(i, in_use_);
+        errors[i] = error_of(i, values);
       }
     });
     return errors;
@@ -242,10 +249,11 @@ class Calibrator {
   void tell_sources(const Numbers& errors) {
     std::map<std::string, Numbers> by_source;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      by_source[rows_[i].step.source].push_back(errors[i]);
+      const PublishedStep& step = rows_[i].step;
+      by_source[step.source + (step.experts ? " (experts)" : "")].push_back(errors[i]);
     }
     for (const auto& [source, logs] : by_source) {
-      result_.text += "  " + padded(source, 36) + std::to_string(logs.size()) + " rows, bias " +
+      result_.text += "  " + padded(source, 40) + std::to_string(logs.size()) + " rows, bias " +
                       printed("%+.1f", 100 * (std::exp(mean_of_all(logs)) - 1)) + " %, " +
                       shares_text(relative(logs)) + "\n";
     }
@@ -289,22 +297,27 @@ class Calibrator {
       start.spread.push_back(constant.spread);
     }
     constexpr int rounds = 8;
-    constexpr int fold_rounds = 3;
     const auto error = [this](std::size_t i, const Numbers& values) { return error_of(i, values); };
-    const Fitted fitted = fit(cases_, start, error, rounds, [](int round, double mean) {
-      log_info("round " + std::to_string(round) + ": mean error " + printed("%.4f", mean));
-    });
-    tell_errors("fitted", fitted.errors);
-    tell_sources(fitted.errors);
-    tell_sets(fitted.errors);
+    const auto fit_without = [&](int fold) {
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        cases_[i].used = rows_[i].step.fitted && rows_[i].fold != fold;
+      }
+      const auto tell = [](int round, double mean) {
+        log_info("round " + std::to_string(round) + ": mean error " + printed("%.4f", mean));
+      };
+      return fit(cases_, start, error, rounds, tell).values;
+    };
+    const Numbers fitted = fit_without(folds);
+    const Numbers errors = errors_with(fitted);
+    tell_errors("fitted", errors);
+    tell_sources(errors);
+    tell_sets(errors);
     Numbers held(rows_.size());
     for (int fold = 0; fold < folds; ++fold) {
-      std::vector<bool> used;
-      for (const PlannedStep& row : rows_) used.push_back(row.fold != fold);
       log_info("fold " + std::to_string(fold + 1) + " of " + std::to_string(folds));
-      const Numbers values = fit_again(cases_, start, fitted, used, error, fold_rounds);
+      const Numbers values = fit_without(fold);
       for (std::size_t i = 0; i < rows_.size(); ++i) {
-        if (!used[i]) held[i] = error_of(i, values);
+        if (rows_[i].fold == fold) held[i] = error_of(i, values);
       }
     }
     tell_errors("by eight folds of groups", held);
@@ -314,10 +327,11 @@ class Calibrator {
     for (std::size_t i = 0; i < constants_.size(); ++i) {
       const Constant& constant = constants_[i];
       result_.text += "  " + padded(constant.file, 14) + padded(constant.key, 18) +
-                      padded_left(printed("%.4g", std::min(fitted.values[i], constant.most)), 12) +
-                      "  in use " + printed("%.4g", in_use_[i]) + "\n";
+                      padded_left(printed("%.4g", std::min(fitted[i], constant.most)), 12) +
+                      "  in use " + printed("%.4g", in_use_[i]) +
+                      (fitted[i] >= constant.most ? "  held by its cap" : "") + "\n";
     }
-    write_files(fitted.values);
+    write_files(fitted);
   }
 
   /// `text` with `key: value` at its beginning of a line, in place of what it has.

@@ -27,7 +27,7 @@ struct Calibration {
   std::vector<LayoutSet> sets;              // of at least five rows, by the figures as they are
   std::size_t constants = 0;                // that were fitted
   double folds_mean = 0, folds_median = 0;  // of dense rows, each predicted without its group
-  double experts_mean = 0;                  // as `mean`, of rows with experts
+  double experts_mean = 0;  // as `mean`, of rows with experts, those that are not fitted too
 };
 
 /// Plans every row, prices it with the figures in use, and fits the constants of

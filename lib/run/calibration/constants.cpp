@@ -48,8 +48,7 @@ std::vector<Constant> fitted_constants() {
     all.push_back(
         of_software(software, "attention_speed", 0.9, weak, 2, &SoftwareFigures::attention_speed));
   }
-  all.push_back(
-      of_software("fsdp-2", "attention_64", 1, weak, 2, &SoftwareFigures::attention_64));
+  all.push_back(of_software("fsdp-2", "attention_64", 1, weak, 2, &SoftwareFigures::attention_64));
   all.push_back(
       of_software("megatron-22", "collectives", 1, weak, 3, &SoftwareFigures::collectives));
   const auto shared = [&](const char* key, double start, double most, Member member) {

@@ -43,13 +43,12 @@ Numbers solve(std::vector<Numbers> a, Numbers b) {
 /// One step of reweighted least squares for errors e + slopes * step; `moved` is how far the
 /// constants are from where they began.
 Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
-                const std::vector<Numbers>& slopes, const Numbers& moved,
-                const std::vector<bool>& used) {
+                const std::vector<Numbers>& slopes, const Numbers& moved) {
   const std::size_t n = moved.size();
   std::vector<Numbers> a(n, Numbers(n, 0));
   Numbers b(n, 0);
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (!used[i]) continue;
+    if (!cases[i].used) continue;
     const double weight = cases[i].weight / std::max(std::abs(errors[i]), least_error);
     for (std::size_t row = 0; row < n; ++row) {
       if (slopes[i][row] == 0) continue;
@@ -94,101 +93,59 @@ Numbers times_exp(const Numbers& values, const Numbers& step, double part) {
   return moved;
 }
 
-/// Errors of the cases of `used`; of others 0, which no cost or step counts.
-Numbers errors_of(const std::vector<bool>& used, const FitError& error, const Numbers& values) {
-  Numbers errors(used.size(), 0);
-  parallel_for(std::ssize(used), 1, [&](std::int64_t begin, std::int64_t end) {
+Numbers errors_of(const std::vector<FitCase>& cases, const FitError& error, const Numbers& values) {
+  Numbers errors(cases.size(), 0);
+  parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      if (at(used, i)) at(errors, i) = error(static_cast<std::size_t>(i), values);
+      if (at(cases, i).used) at(errors, i) = error(static_cast<std::size_t>(i), values);
     }
   });
   return errors;
 }
 
-void find_slopes(const std::vector<FitCase>& cases, const std::vector<bool>& used,
-                 const FitError& error, Fitted& fitted) {
-  const std::size_t constants = fitted.values.size();
-  fitted.slopes.assign(cases.size(), Numbers(constants, 0));
+/// [case][constant], by the constant's logarithm.
+std::vector<Numbers> slopes_of(const std::vector<FitCase>& cases, const FitError& error,
+                               const Fitted& fitted) {
+  std::vector<Numbers> slopes(cases.size(), Numbers(fitted.values.size(), 0));
   parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      for (std::size_t constant = 0; constant < constants; ++constant) {
-        if (!at(used, i) || !at(cases, i).concerned[constant]) continue;
+      for (std::size_t constant = 0; constant < fitted.values.size(); ++constant) {
+        if (!at(cases, i).used || !at(cases, i).concerned[constant]) continue;
         Numbers values = fitted.values;
         values[constant] *= std::exp(difference);
         const double moved = error(static_cast<std::size_t>(i), values);
-        at(fitted.slopes, i)[constant] = (moved - at(fitted.errors, i)) / difference;
+        at(slopes, i)[constant] = (moved - at(fitted.errors, i)) / difference;
       }
     }
   });
-}
-
-/// So many rounds of steps from `fitted.values` on, while they help.
-void descend(const std::vector<FitCase>& cases, const std::vector<bool>& used,
-             const FitStart& start, const FitError& error, int rounds,
-             const std::function<void(int round, double mean)>& tell, Fitted& fitted) {
-  fitted.errors = errors_of(used, error, fitted.values);
-  const auto count = static_cast<double>(std::ranges::count(used, true));
-  bool better = true;
-  for (int round = 0; better; ++round) {
-    double mean = 0;
-    for (const double one : fitted.errors) mean += std::abs(one) / count;
-    tell(round, mean);
-    if (round == rounds) return;
-    find_slopes(cases, used, error, fitted);
-    const double before = cost_of(cases, start, fitted.errors, fitted.values);
-    const Numbers step =
-        step_of(cases, start, fitted.errors, fitted.slopes, moved_from(start, fitted.values), used);
-    better = false;
-    for (double part = 1; part > 0.2 && !better; part /= 2) {
-      const Numbers values = times_exp(fitted.values, step, part);
-      const Numbers errors = errors_of(used, error, values);
-      better = cost_of(cases, start, errors, values) < before;
-      if (better) {
-        fitted.values = values;
-        fitted.errors = errors;
-      }
-    }
-  }
-}
-
-/// The values that least errors e + slopes * step of the cases of `used` ask for.
-Numbers fit_straight(const std::vector<FitCase>& cases, const std::vector<bool>& used,
-                     const FitStart& start, const Fitted& fitted) {
-  constexpr int rounds = 12;
-  Numbers values = fitted.values;
-  Numbers errors = fitted.errors;
-  for (int round = 0; round < rounds; ++round) {
-    const Numbers step =
-        step_of(cases, start, errors, fitted.slopes, moved_from(start, values), used);
-    values = times_exp(values, step, 1);
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      errors[i] = fitted.errors[i];
-      for (std::size_t at = 0; at < values.size(); ++at) {
-        errors[i] += fitted.slopes[i][at] * std::log(values[at] / fitted.values[at]);
-      }
-    }
-  }
-  return values;
+  return slopes;
 }
 
 }  // namespace
 
 Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
            int rounds, const std::function<void(int round, double mean)>& tell) {
-  const std::vector<bool> all(cases.size(), true);
-  Fitted fitted{.values = start.values, .errors = {}, .slopes = {}};
-  descend(cases, all, start, error, rounds, tell, fitted);
-  find_slopes(cases, all, error, fitted);
+  Fitted fitted{.values = start.values, .errors = errors_of(cases, error, start.values)};
+  const auto count = static_cast<double>(std::ranges::count(cases, true, &FitCase::used));
+  bool better = true;
+  for (int round = 0; better; ++round) {
+    double mean = 0;
+    for (const double one : fitted.errors) mean += std::abs(one) / count;
+    tell(round, mean);
+    if (round == rounds) break;
+    const std::vector<Numbers> slopes = slopes_of(cases, error, fitted);
+    const double before = cost_of(cases, start, fitted.errors, fitted.values);
+    const Numbers step =
+        step_of(cases, start, fitted.errors, slopes, moved_from(start, fitted.values));
+    better = false;
+    for (double part = 1; part > 0.2 && !better; part /= 2) {
+      const Numbers values = times_exp(fitted.values, step, part);
+      const Numbers errors = errors_of(cases, error, values);
+      better = cost_of(cases, start, errors, values) < before;
+      if (better) fitted = {.values = values, .errors = errors};
+    }
+  }
   return fitted;
-}
-
-std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart& start,
-                              const Fitted& fitted, const std::vector<bool>& used,
-                              const FitError& error, int rounds) {
-  Fitted again{.values = fit_straight(cases, used, start, fitted), .errors = {}, .slopes = {}};
-  descend(
-      cases, used, start, error, rounds, [](int, double) {}, again);
-  return again.values;
 }
 
 }  // namespace trainctl

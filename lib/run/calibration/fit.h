@@ -9,6 +9,7 @@ namespace trainctl {
 struct FitCase {
   double weight = 1;
   std::vector<bool> concerned;  // by constant: whether the prediction depends on it
+  bool used = true;             // false: it is not looked at, and its error is 0
 };
 
 /// Of a prediction, as a share: about what is left of published steps.
@@ -26,19 +27,12 @@ using FitError = std::function<double(std::size_t number, const std::vector<doub
 
 struct Fitted {
   std::vector<double> values;
-  std::vector<double> errors;               // of all cases
-  std::vector<std::vector<double>> slopes;  // [case][constant], by the constant's logarithm
+  std::vector<double> errors;  // of all cases
 };
 
 /// Least weighted mean of absolute errors by reweighted least squares (Gauss-Newton steps with
-/// slopes by differences); `tell` is called before each round.
+/// slopes by differences) from `start` on; `tell` is called before each round.
 Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
            int rounds, const std::function<void(int round, double mean)>& tell);
-
-/// The values that the cases of `used` alone ask for: those by the slopes of `fitted`, and from
-/// there so many rounds with errors and slopes of their own.
-std::vector<double> fit_again(const std::vector<FitCase>& cases, const FitStart& start,
-                              const Fitted& fitted, const std::vector<bool>& used,
-                              const FitError& error, int rounds);
 
 }  // namespace trainctl

@@ -17,6 +17,7 @@ struct PublishedStep {
   std::int64_t ranks = 0;
   double seconds = 0;  // of a step
   bool experts = false;
+  bool fitted = true;     // false: its error is counted, but no constant follows it
   std::string unplanned;  // why it has no plan; empty: it has one
 };
 
