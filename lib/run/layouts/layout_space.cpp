@@ -143,6 +143,36 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources) {
   return free;
 }
 
+std::span<const std::string_view> unsearched_keys() {
+  static constexpr std::array<std::string_view, 17> keys{
+      "precision",
+      "parallel.cp_comm_type",
+      "parallel.hierarchical_context_parallel_sizes",
+      "parallel.expert_tensor_parallel",
+      "parallel.rank_order",
+      "parallel.pipeline.scheduler",
+      "parallel.pipeline.microbatch_group_size_per_vp_stage",
+      "parallel.pipeline.overlap_p2p_comm",
+      "parallel.pipeline.defer_embedding_wgrad_compute",
+      "parallel.parallel_optimizer.weight_shard_size",
+      "parallel.tp_comm_overlap",
+      "parallel.operator_splits",
+      "parallel.bucket_size",
+      "parallel.delay_wgrad_compute",
+      "parallel.vocab_emb_dp",
+      "parallel.attention_backend",
+      "offload"};
+  return keys;
+}
+
+std::string unsearched_text() {
+  std::string text;
+  for (const std::string_view key : unsearched_keys()) {
+    text += (text.empty() ? "" : ", ") + std::string(key);
+  }
+  return text;
+}
+
 std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t heads = config.model.num_attention_heads;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/read/read.h"
@@ -29,6 +31,12 @@ struct FreeKeys {
   bool cut = false;  // how many layers each stage has
 };
 FreeKeys free_keys(const Config& config, const SourceMap& sources);
+
+/// Keys and sections that change what a step takes and that no search sets, though the file does
+/// not give them: another value may be faster. In the order of the schema.
+std::span<const std::string_view> unsearched_keys();
+/// "parallel.cp_comm_type, parallel.rank_order".
+std::string unsearched_text();
 
 /// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
 /// Stages have as many layers each, embedding and loss counted or not, or the first and the last

@@ -84,6 +84,8 @@ std::string trust_text(const SearchedLayouts& searched) {
          ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
 }
 
+std::string unsearched_line() { return "not searched: " + unsearched_text() + "\n"; }
+
 std::string sensitivity_text(const SearchedLayouts& searched) {
   const std::vector<Sensitivity> all = sensitivities_of(searched);
   if (all.empty()) return "";
@@ -229,7 +231,7 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
             layout_text(refused.nearest.layout, searched.world) + ", at least " +
             format_seconds(refused.nearest.bound) + ": " + refused.message + "\n";
   }
-  return text;
+  return text + unsearched_line();
 }
 
 namespace {
@@ -286,6 +288,9 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
     json.member("message", refused.message);
     json.close();
   }
+  json.close();
+  json.key("not_searched").open_array(JsonText::Form::one_line);
+  for (const std::string_view key : unsearched_keys()) json.value(std::string(key));
   json.close();
   json.key("trust");
   if (!searched.on_device) {
@@ -344,7 +349,7 @@ std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
             padded_left(format_bytes(best.bytes), 12) + "  " + layout_text(best.layout, one.world) +
             (best.repeats ? " recompute auto" : "") + "\n";
   }
-  return text;
+  return text + unsearched_line();
 }
 
 std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds) {
