@@ -175,3 +175,33 @@ TEST_CASE("no bound is above what a plan needs whose attention is faster than it
   compare_some(attention_file(), brief() ? 2 : 6, random, closeness);
   if (!brief()) CHECK(closeness.all >= 1);
 }
+
+TEST_CASE("a stage that must repeat is bounded by its own forms") {
+  const ReadResult read = bounded_file(bounded_files[0]);
+  LayoutSearch search{read.config, read.sources, {}, 1};
+  search.site.world_size = search.site.ranks_per_host = 8;
+  const auto machine = machine_of(read.config.cluster, search.site.world_size);
+  for (const auto& [first, last] : {std::pair(6, 2), std::pair(2, 6)}) {
+    INFO("first " << first << " last " << last);
+    const RankLayout layout{
+        .stages = 2, .micro_batch_size = 4, .first_layers = first, .last_layers = last};
+    const Config config = config_of(search, {.layout = layout});
+    Config repeating = config;
+    repeating.recompute.enable = true;
+    Diagnostics found;
+    const Plan draft = prepare_draft(config, read.sources, search.site, found);
+    const Plan full = prepare(repeating, read.sources, search.site, Purpose::plan, found);
+    REQUIRE_FALSE(found.has_errors());
+    const std::int64_t limit = full.most_memory().device();
+    search.memory_limit = static_cast<double>(limit) / (1 << 30);
+    const Planned whole = planned(search, {.layout = layout}, limit);
+    const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
+    REQUIRE(picked.fits);
+    REQUIRE(picked.seconds >= 1.05 * whole.seconds);
+    const LeastNeeds least = least_needs(draft, config, *machine, limit);
+    CHECK(least.lacking == 0);
+    CHECK(least.seconds <= picked.seconds * (1 + 1e-9));
+    // Of what repeats add, the hull of the forms tells most.
+    CHECK(least.seconds - whole.seconds >= 0.5 * (picked.seconds - whole.seconds));
+  }
+}
