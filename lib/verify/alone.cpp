@@ -23,14 +23,14 @@ namespace trainctl {
 
 namespace {
 
-/// Moves each value by about one unit in its last place, up or down.
-void nudge(const Tensor& values, const Philox& signs) {
+/// Moves each value by about one unit in its last place, up or down: by the signs from `first` on.
+void nudge(const Tensor& values, const Philox& signs, std::uint64_t first) {
   const float unit = values.dtype == DType::bf16  ? 0x1p-8F
                      : values.dtype == DType::f16 ? 0x1p-11F
                                                   : 0x1p-23F;
   std::vector<float> wide = values_of(values);
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    wide[i] *= 1 + (signs.bits(i) % 2 == 0 ? unit : -unit);
+    wide[i] *= 1 + (signs.bits(first + i) % 2 == 0 ? unit : -unit);
   }
   set_values(values, wide);
 }
@@ -154,7 +154,8 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
 void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
   record_roundings(in_fp32(half), rounding, {}, record);
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
-    record_roundings(half, rounding, rounded_otherwise(half.train.seed, run), record);
+    const Change change = rounded_otherwise(half.train.seed, run, Moved::embedding);
+    record_roundings(half, rounding, change, record);
   }
 }
 
@@ -217,9 +218,11 @@ Plan plan_alone(const Config& config) {
   return plan;
 }
 
-Change rounded_otherwise(std::uint64_t seed, std::uint64_t run) {
-  return [signs = Philox(seed, run)](int unit, const Tensor& stream) {
-    if (unit == 0) nudge(stream, signs);
+Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, Moved moved) {
+  return [signs = Philox(seed, run), moved](int unit, const Tensor& stream) {
+    if (unit > 0 && moved == Moved::embedding) return;
+    const auto place = static_cast<std::uint64_t>(unit);
+    nudge(stream, signs, place * static_cast<std::uint64_t>(stream.numel()));
   };
 }
 

@@ -21,9 +21,11 @@ Plan plan_alone(const Config& config);
 
 /// What a run changes in the output of a unit's forward, before the next unit reads it.
 using Change = std::function<void(int unit, const Tensor& stream)>;
-/// Rounds the embedding's output otherwise: each value moves by about one unit in its last place,
-/// up or down. Another `run` moves it another way.
-Change rounded_otherwise(std::uint64_t seed, std::uint64_t run);
+/// Rounds outputs otherwise: each value moves by about one unit in its last place, up or down.
+/// Another `run` moves it another way. What 16 bits change in the embedding's output is rounded
+/// again in each unit after it; what fp32 does is hardly, so there each unit's output can be moved.
+enum class Moved { embedding, all_units };
+Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, Moved moved);
 /// In 16 bits, how many such runs tell how far rounding goes.
 inline constexpr std::uint64_t other_roundings = 2;
 /// The same computation in fp32.

@@ -259,13 +259,27 @@ void let_grow(const Day& day, FreeRounding& rounding) {
   rounding.validation_loss = std::max(rounding.validation_loss, rounding.steps.back().loss);
 }
 
+std::optional<std::int64_t> first_chaos(const FreeRounding& rounding, const FreeNumbers& found) {
+  const auto is_far = [](double apart, double value) {
+    return apart > most_free_rounding * std::abs(value);
+  };
+  for (std::size_t i = 0; i < found.steps.size(); ++i) {
+    const FreeStep& step = found.steps[i];
+    if (is_far(rounding.steps[i].loss, step.loss)) return static_cast<std::int64_t>(i) + 1;
+    if (!step.skipped && is_far(rounding.steps[i].grad_norm, step.grad_norm))
+      return static_cast<std::int64_t>(i) + 1;
+  }
+  return std::nullopt;
+}
+
 /// By how much the run of `once`, which `found`, is apart from runs that round otherwise.
 FreeRounding rounding_of(Once once, const FreeNumbers& found) {
   FreeRounding rounding;
   const FreeRules& rules = once.rules;
   once.routes = &found;
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
-    once.change = rounded_otherwise(once.config.train.seed, run);
+    once.change = rounded_otherwise(once.config.train.seed, run,
+                                    rules.rounds ? Moved::embedding : Moved::all_units);
     widen(rounding, found, run_once(once));
   }
   if (!rules.rounds) return rounding;
@@ -342,6 +356,7 @@ FreeRecord record_freely(const Config& config, const Day& day, const FreeData& d
   record.disorder = order.broken();
   record.rounding = rounding_of(once, record.found);
   let_grow(day, record.rounding);
+  if (!rules.rounds) record.rounding.chaos = first_chaos(record.rounding, record.found);
   return record;
 }
 

@@ -2,6 +2,7 @@
 // without hooks, with the loader, from step to step. Each must be caught, and named where it is.
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -279,6 +280,28 @@ TEST_CASE("mistakes in what ranks exchange in a free run are named") {
 }
 
 TEST_CASE("mistakes in the export are named") { check_faults(export_faults(), run_sample_freely); }
+
+TEST_CASE("where training diverges figures are compared until rounding has grown", "[threads]") {
+  if (brief()) return;
+  const std::filesystem::path file =
+      std::filesystem::path(TRAINCTL_SOURCE_DIR) / "configs/verify-llama.yaml";
+  const Config config = read_config(file, {"optimizer.type=adamw", "lr_schedule.style=constant",
+                                           "optimizer.clip_grad_norm=0.1", "data.prefetch=3",
+                                           "optimizer.weight_decay=0"})
+                            .config;
+  const Verification single(config, 1);
+  const auto run = [&](const char* layout, const Faults& faults) {
+    const LayoutChoice choice = parse_layouts(layout, 0).front();
+    const Config own = with_layout(config, choice);
+    return single.run_freely({own, plan_of(own, choice.ranks()), 20}, faults);
+  };
+  const LayoutVerdict right = run("tp2sp", {});
+  INFO(told(right));
+  CHECK(right.equal);
+  const LayoutVerdict wrong = run("pp2+m2", of_plan(skip_last_unit));
+  REQUIRE(wrong.first.has_value());
+  CHECK(wrong.first->place() == "free loss, step 1");
+}
 
 TEST_CASE("a departure of a free run says what it was compared with", "[threads]") {
   const Faults twice =
