@@ -219,6 +219,19 @@ TEST_CASE("a dozen layouts have nearly every word of all") {
   CHECK(words_of(few).size() * 10 >= all.size() * 9);
 }
 
+TEST_CASE("a dozen layouts sum experts over copies of them, whole and in parts") {
+  if (brief()) return;
+  const LayoutSelection few = select_few_layouts(read_sample(four_experts).config, {}, 4);
+  std::set<bool> in_parts;
+  for (const LayoutChoice& choice : few.layouts) {
+    const Config config = with_layout(read_sample(four_experts).config, choice);
+    const Mesh mesh = plan_of(config, 4).mesh;
+    const bool apart = mesh.ep > 1 || mesh.etp != mesh.tp;
+    if (apart && mesh.edp > 1) in_parts.insert(config.parallel.parallel_optimizer.enable);
+  }
+  CHECK(in_parts == std::set<bool>{false, true});
+}
+
 TEST_CASE("of a large model one layer is compared, with the file's widths") {
   const std::filesystem::path configs = std::filesystem::path(TRAINCTL_SOURCE_DIR) / "configs";
   std::int64_t files = 0;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "plan/rules/check.h"
 #include "run/prepare.h"
 #include "verify/selection/layout_cover.h"
 #include "verify/selection/word_cover.h"
@@ -165,6 +166,27 @@ class Selector {
   LayoutSelection selection_;
 };
 
+/// How gradients of experts are summed where the ranks that hold the same ones are others than the
+/// replicas of dense layers. No word of a layout says it by itself: it follows from its sizes,
+/// `ep`, `etp` and the optimizer together. "": such sums are not made.
+std::string expert_sums(const Config& config, const LayoutChoice& choice) {
+  if (config.moe.num_experts == 1) return "";
+  const Config changed = with_layout(config, choice);
+  const Mesh mesh = Facts(changed, {.world_size = choice.ranks()}).mesh;
+  if (mesh.edp == 1 || (mesh.ep == 1 && cuts_experts_alike(mesh))) return "";
+  return changed.parallel.parallel_optimizer.enable ? "in parts" : "whole";
+}
+
+/// To `few` the first layout of `all` with each such sum that none of `few` makes.
+void add_expert_sums(const Config& config, const std::vector<LayoutChoice>& all,
+                     std::vector<LayoutChoice>& few) {
+  std::set<std::string> made{""};
+  for (const LayoutChoice& choice : few) made.insert(expert_sums(config, choice));
+  for (const LayoutChoice& choice : all) {
+    if (made.insert(expert_sums(config, choice)).second) few.push_back(choice);
+  }
+}
+
 }  // namespace
 
 std::optional<Diagnostic> layout_refusal(const Config& config, const SourceMap& sources,
@@ -196,6 +218,7 @@ LayoutSelection select_few_layouts(const Config& config, const SourceMap& source
   for (const std::size_t row : few_with_most_words(rows, few_layouts)) {
     few.push_back(selection.layouts[row]);
   }
+  add_expert_sums(config, selection.layouts, few);
   selection.layouts = std::move(few);
   return selection;
 }

@@ -37,7 +37,8 @@ LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive);
 
 /// About a dozen of those with every pair of settings: the ones that have most words, then most
-/// pairs of words.
+/// pairs of words. After them one for each way to sum gradients over the copies of experts that
+/// none of them has.
 inline constexpr std::size_t few_layouts = 12;
 LayoutSelection select_few_layouts(const Config& config, const SourceMap& sources,
                                    std::int64_t world_size);
