@@ -235,4 +235,7 @@ TEST_CASE("a search by seconds is shown, kept and taken again") {
       planned("validate", config, {here[0], here[1], "--set", "precision.compute=bf16"});
   CHECK(stale.exit_code == exits::invalid);
   CHECK(contains(stale.err, "the search read precision.compute: fp32, and it is bf16 now"));
+  const Outcome reported =
+      planned("validate", config, {here[0], here[1], "--set", "log.max_attention_logit=true"});
+  CHECK(contains(reported.err, "the search read log.max_attention_logit: false, and it is true"));
 }

@@ -185,8 +185,7 @@ TEST_CASE("dynamic_programming is never slower than MindSpore's answer", "[searc
   CHECK(said == 3);
 }
 
-TEST_CASE("more memory never makes the answer slower, and layers of one kind are mixed in any",
-          "[search]") {
+TEST_CASE("layers of one kind are mixed whether or not memory binds", "[search]") {
   Config config = searched_config();
   config.model.num_layers = 8;
   config.model.hidden_size = 512;
@@ -200,17 +199,13 @@ TEST_CASE("more memory never makes the answer slower, and layers of one kind are
     const Answer answer = answer_of(config, 4, 2);
     REQUIRE(answer.report);
     const SecondsSearch& found = *answer.report->by_seconds;
-    CHECK(found.seconds * (1 - found.gap) <= before);
+    CHECK(found.gap == 0);
     CHECK(found.seconds <= before);
     before = found.seconds;
     const auto& words = answer.report->splits.feed_forward;
     if (std::ranges::count(words, words.front()) < std::ssize(words)) ++mixed;
   }
-  CHECK(mixed > 0);
-  config.cluster.device_memory = 100;
-  const Answer whole = answer_of(config, 4, 2);
-  REQUIRE(whole.report);
-  CHECK(whole.report->by_seconds->seconds <= before);
+  CHECK(mixed == 2);
 }
 
 TEST_CASE("where forms are picked layers are mixed too, and the key that binds is named",

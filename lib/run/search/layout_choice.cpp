@@ -66,7 +66,14 @@ constexpr std::string_view keys_of_a_rank[] = {
     "parallel.global_rank", "parallel.device_num", "parallel.threads_per_rank",
     "parallel.strategy_ckpt_config.save_file", "parallel.group_ckpt_save_file"};
 
+/// Of other sections: what adds an exchange to a step, or memory to a rank.
+constexpr std::string_view keys_priced[] = {
+    "checkpoint.asynchronous", "data.eod_mask_loss",        "data.packing",
+    "data.prefetch",           "data.reset_attention_mask", "log.max_attention_logit",
+    "log.timer_level",         "log.barrier_with_timers"};
+
 bool is_priced(const std::string& path) {
+  if (std::ranges::find(keys_priced, path) != std::end(keys_priced)) return true;
   return std::ranges::any_of(sections_priced,
                              [&](std::string_view one) { return path.starts_with(one); }) &&
          std::ranges::find(keys_of_a_rank, path) == std::end(keys_of_a_rank);
