@@ -141,7 +141,7 @@ void refuse(const std::string& program, const std::string& message) {
 std::vector<std::int64_t> numbers_of(const std::string& program, const std::string& option,
                                      const std::string& text, std::int64_t least) {
   std::vector<std::int64_t> numbers;
-  // After a last comma comes nothing, which is no number.
+  // Nothing comes after a last comma, and nothing is not a number.
   for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     std::int64_t number = -1;

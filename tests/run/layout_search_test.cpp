@@ -223,7 +223,7 @@ TEST_CASE("a link that is slower by a fifth is a level with that bandwidth") {
   CHECK(link->less > searched.found.front().seconds);
   CHECK(plan.time->step() == Approx(link->less).epsilon(1e-9));
 
-  // Where recompute is given there is one column of it, with its word.
+  // A given recompute has one column, with its word.
   const std::vector<LayoutMap> maps = maps_of(searched);
   CHECK(maps[1].columns == std::vector<std::string>{"none"});
 }

@@ -24,7 +24,7 @@ struct LayoutMap {
   std::string row_key, column_key;
   std::vector<std::string> rows, columns;  // values, ascending
   /// Of a row and column: planned, else bounded, else refused by the code of most layouts; nullptr
-  /// where the space has none. One that was not planned stands in each column of a searched
+  /// where the space has none. One that was not planned is in each column of a searched
   /// recompute.
   std::vector<std::vector<const LayoutOutcome*>> cells;
 };
