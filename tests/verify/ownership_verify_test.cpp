@@ -107,7 +107,7 @@ TEST_CASE("every way to divide the optimizer equals a single rank", "[verify]") 
     for (const char* layout :
          {"dp2+m2", "dp4", "tp2+dp2", "tp2sp+dp4", "tp4sp+dp2", "pp2+dp2+m2", "tp2+pp2+dp2+m2"}) {
       for (const auto& [name, way] : ways) {
-        if (number++ % stride(7) != 0) continue;
+        if (number++ % stride(6) != 0) continue;  // not a divisor of the 77 pairs
         const LayoutVerdict verdict = compare(single, model, layout, way);
         INFO(options.front() << " " << layout << " " << name << ": " << told(verdict));
         CHECK(verdict.equal);

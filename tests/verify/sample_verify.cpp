@@ -65,10 +65,14 @@ std::string told(const LayoutVerdict& verdict) {
 
 namespace {
 
-/// The words of a layout, whatever their numbers.
+/// The words of a layout, whatever their numbers, if the code is the same for each number: a level
+/// of zero, the size of ep, and tp above the key heads have code of their own.
 WordRow kinds_of_words(const std::string& layout) {
   WordRow words = parse_layouts(layout, 0).front().said();
-  for (std::string& word : words) word.resize(word.find_last_not_of("0123456789") + 1);
+  for (std::string& word : words) {
+    const std::string kind = word.substr(0, word.find_last_not_of("0123456789") + 1);
+    if (kind != "zero" && kind != "ep" && kind != "tp") word = kind;
+  }
   return words;
 }
 
