@@ -184,6 +184,15 @@ TEST_CASE("mistakes in groups are named") { check_faults(group_faults()); }
 
 TEST_CASE("mistakes in what muon and the average keep are named") { check_faults(state_faults()); }
 
+TEST_CASE("a rank that has no part of a matrix takes part in their exchanges") {
+  const LayoutVerdict verdict = compare_sample(
+      with(routed(), {"optimizer.type=adamw",
+                      "optimizer.groups=[{match: '*.router.weight', type: muon}]"}),
+      "dp2+zero1");
+  INFO(told(verdict));
+  CHECK(verdict.equal);
+}
+
 TEST_CASE("a momentum that is lost at a resume is named") {
   const std::string name = "layers.0.attention.v.weight";
   const Options options = with(muon(), {"train.global_batch_size=24"});

@@ -28,7 +28,8 @@ std::optional<GroupOperation> operation_of(Collective collective) {
 }  // namespace
 
 void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes) {
-  if (count == 0 || bytes == 0) return;
+  // A rank that has no part of a matrix takes part in their exchanges all the same.
+  if (count == 0 || (bytes == 0 && call.cargo != Cargo::matrices)) return;
   const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
   if (ranks == 1) return;
   CollectiveUse made{call.operation, call.cargo,  call.purpose, call.group, ranks, 0, 0,
