@@ -12,6 +12,7 @@
 #include "sample_verify.h"
 #include "thorough.h"
 #include "verify/free_run.h"
+#include "verify/layouts.h"
 
 using namespace trainctl;
 
