@@ -129,14 +129,15 @@ void tell(const BenchRequest& request, const std::string& document, std::ostream
 }
 
 std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world, Trace* trace) {
-  auto engine =
-      std::make_unique<Engine>(EngineInput{.plan = setup.plan,
-                                           .train = setup.config.train,
-                                           .optimizer = setup.config.optimizer,
-                                           .lr_schedule = setup.config.lr_schedule,
-                                           .loss_scaling = resolve_loss_scaling(setup.config),
-                                           .trace = trace},
-                               world);
+  auto engine = std::make_unique<Engine>(
+      EngineInput{.plan = setup.plan,
+                  .train = setup.config.train,
+                  .optimizer = setup.config.optimizer,
+                  .lr_schedule = setup.config.lr_schedule,
+                  .loss_scaling = resolve_loss_scaling(setup.config),
+                  .trace = trace,
+                  .max_attention_logit = setup.config.log.max_attention_logit},
+      world);
   engine->initialise();
   return engine;
 }

@@ -96,7 +96,9 @@ Engine::Engine(const EngineInput& input, World& world)
       context_(make_context_groups(plan_, devices_)),
       experts_(make_expert_ranks(plan_, devices_, *tp_, context_)),
       router_sums_(plan_.device, router_rows(plan_.model)),
+      router_on_host_(Slab::on_host_for(plan_.device, router_rows(plan_.model))),
       logit_(plan_.device, logit_rows(input)),
+      logit_on_host_(Slab::on_host_for(plan_.device, logit_rows(input))),
       grad_sync_(plan_, store_, devices_),
       param_sync_(plan_, store_, devices_, grad_sync_.context()),
       pipeline_(plan_, buffers_, devices_, ops_, input_.deadline_seconds),
@@ -345,6 +347,7 @@ void Engine::optimizer_step() {
   optimizer_.step(ops_);
   matrices_.step(ops_);
   if (qk_clip_.on()) {
+    qk_clip_.fetch(compute_);
     settle();
     qk_clip_.step(ops_, host_);
   }

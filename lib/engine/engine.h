@@ -135,9 +135,11 @@ class Engine {
   std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
   ContextGroups context_;           // the same
   ExpertRanks experts_;             // the same
-  Slab router_sums_;                // Pass::router_sums; empty without experts
-  Slab logit_;                      // Pass::largest_logit; empty if nobody asks
-  std::vector<float> loads_;        // RouterReport::loads
+  // Pass::router_sums, empty without experts, and Pass::largest_logit, empty if nobody asks; where
+  // the host reads them after a step.
+  Slab router_sums_, router_on_host_;
+  Slab logit_, logit_on_host_;
+  std::vector<float> loads_;  // RouterReport::loads
   GradSync grad_sync_;
   ParamSync param_sync_;
   std::unique_ptr<ReplicaCheck> replicas_;  // created by the first check

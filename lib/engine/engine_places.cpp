@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/ordered_key.h"
 #include "config/schema/optimizers.h"
-#include "device/host_values.h"
 #include "engine/engine.h"
 #include "engine/timers.h"
 #include "ops/router.h"
@@ -132,6 +131,7 @@ Pass Engine::make_pass(int view, int chunk) const {
       .loss_weight = row(batch.loss_weight),
       .first_position = input_.separate_documents ? row(batch.first_position) : Tensor{},
       .query_token = row(batch.query_token),
+      .real_query = row(batch.real_query),
       .real = row(batch.real)};
   const BatchTensors share{.tokens = own(all.tokens),
                            .labels = own(all.labels),
@@ -201,14 +201,15 @@ std::optional<RouterReport> Engine::share_router() {
   if (!router_sums_.contains("sums")) return std::nullopt;
   const Tensor sums = router_sums_.at("sums");
   everyone_->all_reduce(sums, compute_);
+  const Tensor counted = router_on_host_.at("sums");
+  compute_.copy(counted, sums);
   settle();
-  const HostValues counted(sums);
   const std::int64_t experts = plan_.model.experts;
   RouterReport report{.experts = experts};
   loads_.clear();
   for (std::int64_t layer = 0; layer < plan_.model.layers; ++layer) {
     if (!plan_.model.kind(layer).experts) continue;
-    const float* row = counted.values().slice(layer, layer + 1).as<float>();
+    const float* row = counted.slice(layer, layer + 1).as<float>();
     const auto sum = [&](RouterSum one) { return double{row[static_cast<int>(one)]}; };
     const float* loads = row + router_sums;
     const double mean = std::accumulate(loads, loads + experts, 0.0) / static_cast<double>(experts);
@@ -232,8 +233,10 @@ std::optional<RouterReport> Engine::share_router() {
 /// Keys, so that what is not a number is the largest.
 std::optional<double> Engine::share_logit() {
   if (!logit_.contains("logit")) return std::nullopt;
-  const HostValues own(logit_.at("logit"));
-  const auto key = static_cast<std::uint32_t>(*own.values().as<std::int32_t>());
+  const Tensor own = logit_on_host_.at("logit");
+  compute_.copy(own, logit_.at("logit"));
+  settle();
+  const auto key = static_cast<std::uint32_t>(*own.as<std::int32_t>());
   double most = 0;
   for (const Pair& other : share({static_cast<double>(key), 0})) most = std::max(most, other[0]);
   return double{number_of_key(static_cast<std::uint32_t>(most))};

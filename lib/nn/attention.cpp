@@ -147,10 +147,14 @@ void Attention::attend(const Pass& pass, const Saved& saved) const {
                        .dropout = dropout_of(pass),
                        .out = saved.attended,
                        .logsumexp = by_query(saved),
-                       .largest = scores_at_work(pass, saved.shape)},
+                       .largest = scores_at_work(pass, saved.shape),
+                       .real = real_queries(pass)},
                       saved.shared);
   if (pass.training && !pass.largest_logit.empty()) {
-    largest(*pass.ops, {.x = by_query(saved), .key = pass.largest_logit});
+    largest(*pass.ops, {.x = by_query(saved),
+                        .key = pass.largest_logit,
+                        .real = real_queries(pass),
+                        .shape = shared_keys.of_queries(saved.shape)});
   }
   if (!sinks.empty()) {
     attention_sink_forward(*pass.ops, {.shape = shared_keys.of_queries(saved.shape),

@@ -102,6 +102,7 @@ struct Attention {
   Tensor first_position(const Pass& pass) const {
     return context.own_queries(pass.batch.first_position);
   }
+  Tensor real_queries(const Pass& pass) const { return context.own_queries(pass.batch.real_query); }
   bool exchanges_heads() const { return to_heads.group != nullptr; }
   /// From the gradient of the context to those of q, k and v after RoPE.
   void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;

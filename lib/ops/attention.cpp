@@ -113,6 +113,8 @@ void attention_forward(const OpContext& context, const AttentionForward& args) {
   check_common(args, "attention");
   check(args.largest.empty() || is_vector(args.largest, args.shape.heads, DType::i32), "attention",
         "largest must be i32, one per head", {{"q", args.q}, {"largest", args.largest}});
+  check(args.real.empty() || is_vector(args.real, args.q.rows(), DType::u8), "attention",
+        "real must be u8, one per query", {{"q", args.q}, {"real", args.real}});
   dispatch(context, &Kernels::attention_forward, args, "attention_forward");
 }
 

@@ -88,6 +88,9 @@ struct AttentionForward {
   // after the scale and before the cap, among the keys that queries see; what is not a number may
   // be passed over. Not with a cap on CUDA.
   Tensor largest{};
+  // Optional [sequences * query_length] u8, in the order of q's rows: 0 for queries that do not
+  // raise `largest`.
+  Tensor real{};
 };
 
 /// With the keys of a part only, `out` and `logsumexp` are those over all keys: dk and dv are then

@@ -4,13 +4,18 @@
 #pragma once
 
 #include "device/tensor.h"
+#include "ops/attention.h"
 #include "ops/context.h"
 
 namespace trainctl {
 
 struct Largest {
-  Tensor x;    // any shape, fp32
+  Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp
   Tensor key;  // [1] i32, whose bits are the key; raised
+  // Optional: of queries of 0 no number counts. AttentionForward::real of this shape, of which the
+  // queries count.
+  Tensor real{};
+  AttentionShape shape{};
 };
 
 void largest(const OpContext& context, const Largest& args);

@@ -76,6 +76,7 @@ struct Plan {
   // plan are of the longest.
   std::int64_t length_step = 0;
   std::int64_t head_tokens = 0;  // whose logits exist at a time
+  bool watches_scores = false;   // of attention's queries: log.max_attention_logit, qk-clip
   DType compute = DType::f32;
   DeviceKind device = DeviceKind::cpu;
   std::optional<AttentionExtents> cudnn;  // what cuDNN computes; none: our kernels do

@@ -103,10 +103,21 @@ double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
 
 double VerifiedRank::bound() const { return in_fp32(truth_) ? fp32_bound : half_bound; }
 
+/// Of a parameter, which is fp32. Clipping follows scores, which in 16 bits are rounded otherwise.
+double VerifiedRank::parameter_bound(const ParamSpec& spec) const {
+  return clipped(spec) ? bound() : fp32_bound;
+}
+
+bool VerifiedRank::clipped(const ParamSpec& spec) const {
+  return config_.optimizer.qk_clip_threshold &&
+         (spec.kind == ParamKind::query || spec.kind == ParamKind::key);
+}
+
 /// The masters, or a value of the optimizer. Where it is rounded at random, a difference of fp32
 /// may lead to the other neighbour, but seldom: on average they agree. A master is compared more
 /// closely, for it moves by less: one element of the part and one in a thousand may be the other
-/// neighbour, which is at most a 128th of the largest value away.
+/// neighbour, which is at most a 128th of the largest value away. Where it is clipped, all of a
+/// head may be off by as much as its factor.
 void VerifiedRank::compare_values(Phase phase, std::int64_t step, const RecordedState& expected,
                                   int kind) {
   const WholeTensors& whole = at(expected.kinds, kind);
@@ -122,15 +133,13 @@ void VerifiedRank::compare_values(Phase phase, std::int64_t step, const Recorded
     const DType type =
         kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
     if (type == DType::f32) {
-      // In 16 bits by scores that are rounded otherwise; the average follows the parameter.
-      const bool moves = kind == 0 || kind > updated_states(spec.update, config_.optimizer);
-      const bool clipped = config_.optimizer.qk_clip_threshold && moves &&
-                           (spec.kind == ParamKind::query || spec.kind == ParamKind::key);
-      subject.bound = clipped ? bound() : fp32_bound;
+      // The average follows the parameter.
+      const bool follows = kind == 0 || kind > updated_states(spec.update, config_.optimizer);
+      subject.bound = follows ? parameter_bound(spec) : fp32_bound;
       findings_.compare(subject, spec, values, held);
     } else if (kind == 0) {
       const auto count = static_cast<double>(std::max<std::int64_t>(held.part.length(), 1));
-      subject.bound = neighbour_apart * (random_bound + 1 / count);
+      subject.bound = neighbour_apart * (random_bound + 1 / count) + (clipped(spec) ? bound() : 0);
       findings_.compare_mean(subject, spec, values, held, largest_of(values));
     } else {
       subject.bound = random_bound;
@@ -259,7 +268,7 @@ void VerifiedRank::compare_weights(const WholeTensors& whole) {
     const Tensor weight = store().resident(i);
     subject.row = i;
     std::vector<float> values = values_of(weight);
-    subject.bound = weight.dtype == DType::f32 ? fp32_bound : half_bound;
+    subject.bound = weight.dtype == DType::f32 ? parameter_bound(spec) : half_bound;
     findings_.compare(subject, spec, whole.at(spec.name),
                       whole_part(host_tensor(values.data(), std::ssize(values))));
   }

@@ -37,6 +37,8 @@ class VerifiedRank {
   const RecordedStep& recorded() const;
   double allowed_rounding(const ParamSpec& spec) const;
   double bound() const;
+  double parameter_bound(const ParamSpec& spec) const;
+  bool clipped(const ParamSpec& spec) const;  // by the scores of its heads
   void compare_values(Phase phase, std::int64_t step, const RecordedState& expected, int kind);
   EngineInput with_hook(EngineInput input);
   void compare_stream(int unit, int microbatch, const Tensor& stream);

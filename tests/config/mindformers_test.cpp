@@ -255,7 +255,12 @@ TEST_CASE("Muon of MindFormers with its defaults") {
   REQUIRE(muon_steps(muon).size() == 10);
   CHECK(muon_steps(muon)[7] == MuonTriple{3.4445, -4.7750, 2.0315});
   CHECK(muon_steps(muon)[8] == MuonTriple{2, -1.5, 0.5});
-  CHECK_FALSE(with_muon(", qk_clip_threshold: 50").config.optimizer.qk_clip_threshold);
+  const ReadResult off = with_muon(", qk_clip_threshold: 50");
+  CHECK_FALSE(off.config.optimizer.qk_clip_threshold);
+  CHECK(std::ranges::count_if(off.diagnostics.list(), [](const Diagnostic& one) {
+          return one.path == "optimizer.qk_clip_threshold" &&
+                 one.message == "ignored: it counts only with qk_clip_enabled: True";
+        }) == 1);
   CHECK(with_muon(", qk_clip_enabled: True").config.optimizer.qk_clip_threshold == 100);
   CHECK(with_muon(", qk_clip_enabled: True, qk_clip_threshold: 50")
             .config.optimizer.qk_clip_threshold == 50);

@@ -88,6 +88,9 @@ std::vector<StepReport> train_sample_rank(const SampleRun& run, World& world) {
       batches.push_back(make_batch(plan, samples_in(plan.ramp, step) +
                                              (m * plan.mesh.dp + replica) * plan.micro_batch_size));
     }
+    if (run.change_batch) {
+      for (Batch& batch : batches) run.change_batch(plan, batch);
+    }
     reports.push_back(engine.train_step(batches));
   }
   engine.check_replicas();

@@ -23,6 +23,7 @@ struct SampleRun {
   WorldOptions world;
   Hooks hooks{};                                                  // of every rank
   std::function<void(Config&)> change{};                          // of the configuration
+  std::function<void(const Plan&, Batch&)> change_batch{};        // of each micro-batch
   std::function<Trace*(const World&, const Plan&)> make_trace{};  // of each rank
   std::function<void(World&, const Plan&)> after_training{};      // on each rank
   std::function<std::unique_ptr<World>(World&)> wrap{};         // the world that each rank is given

@@ -332,6 +332,17 @@ TEST_CASE("attention's gradients agree with finite differences") {
   }
 }
 
+/// Of the first queries of each sequence, the last sequence having none.
+Values real_queries(std::int64_t sequences, std::int64_t length, std::int64_t real) {
+  std::vector<std::uint8_t> marks;
+  for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      marks.push_back(sequence + 1 < sequences && i < real ? 1 : 0);
+    }
+  }
+  return Values::of(marks);
+}
+
 TEST_CASE(
     "attention keeps the largest score of each head before its cap, and nothing else changes") {
   for (const DType dtype : float_types) {
@@ -346,12 +357,17 @@ TEST_CASE(
         const Host host(kernels, 2);
         Inputs inputs(problem);
         Values tokens = token_numbers(problem);
-        Values keys = Values::of<std::int32_t>({0, 0, 0, 0});
+        std::pair keys(Values::of<std::int32_t>({0, 0, 0, 0}),
+                       Values::of<std::int32_t>({0, 0, 0, 0}));
+        Values real = real_queries(2, 150, 101);
         Result result = empty_result(problem);
         AttentionForward args = forward_args(problem, inputs, tokens, result);
         args.first_position = problem.first_position->tensor();
-        args.largest = keys.tensor();
+        args.largest = keys.first.tensor();
         attention_forward(host.context(), args);
+        args.real = real.tensor();
+        attention_forward(host.context(), args);
+        args.largest = keys.second.tensor();
         attention_forward(host.context(), args);
         Result without = empty_result(problem);
         run_forward(host, problem, inputs, without);
@@ -359,15 +375,20 @@ TEST_CASE(
         CHECK(result.logsumexp == without.logsumexp);
         return keys;
       };
-      Values plain = keys_of(plain_kernels);
-      Values tested = keys_of(tested_kernels());
+      auto [plain, plain_real] = keys_of(plain_kernels);
+      auto [tested, tested_real] = keys_of(tested_kernels());
+      bool smaller = false;
       for (int head = 0; head < 4; ++head) {
         const auto number = [&](Values& keys) {
           return number_of_key(static_cast<std::uint32_t>(keys.tensor().as<std::int32_t>()[head]));
         };
         CHECK(number(tested) == Approx(number(plain)).epsilon(2e-6));
-        CHECK(number(plain) > 0.5F);
+        CHECK(number(tested_real) == Approx(number(plain_real)).epsilon(2e-6));
+        CHECK(number(plain_real) <= number(plain));
+        CHECK(number(plain_real) > 0.5F);
+        smaller = smaller || number(plain_real) < number(plain);
       }
+      CHECK(smaller);
     }
   }
 }

@@ -146,6 +146,33 @@ TEST_CASE("the largest of many numbers is kept over calls") {
   }
 }
 
+TEST_CASE("the largest of many numbers leaves out queries that are not real") {
+  // Two sequences and two heads; queries 0 and 1 of a sequence are its rows 2 and 3.
+  const std::vector<TokenRun> runs{{4, 2}, {0, 0}};
+  const AttentionShape shape{.sequences = 2,
+                             .query_length = 4,
+                             .key_length = 8,
+                             .heads = 2,
+                             .kv_heads = 2,
+                             .head_dim = 2,
+                             .query_runs = {.length = 2, .stride = 4, .runs = runs}};
+  for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
+    for (std::int64_t row = 0; row < 8; ++row) {
+      std::vector<std::uint8_t> marks(8, 0);
+      marks[static_cast<std::size_t>(row)] = 1;
+      Values x({2, 2, 4}, DType::f32);
+      for (std::int64_t i = 0; i < 16; ++i) x.set(i, static_cast<float>(i));
+      Values key = Values::of<std::int32_t>({0});
+      Values real = Values::of(marks);
+      largest(Host(*kernels).context(),
+              {.x = x.tensor(), .key = key.tensor(), .real = real.tensor(), .shape = shape});
+      const std::int64_t query = (row % 4 + 2) % 4;
+      CHECK(number_of_key(static_cast<std::uint32_t>(*key.tensor().as<std::int32_t>())) ==
+            static_cast<float>(row / 4 * 8 + 4 + query));
+    }
+  }
+}
+
 TEST_CASE("copy_rows moves rows and leaves what lies between them") {
   for (const Kernels* kernels : {&tested_kernels(), &plain_kernels}) {
     for (const DType type : {DType::f32, DType::bf16}) {

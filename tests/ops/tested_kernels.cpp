@@ -83,7 +83,7 @@ void visit(Rope& a, const Place& place) {
 template <class Place>
 void visit(AttentionForward& a, const Place& place) {
   place(a.q), place(a.k), place(a.v), place(a.first_position), place(a.out), place(a.logsumexp);
-  place(a.dropout.global_token), place(a.dropout.key.state), place(a.largest);
+  place(a.dropout.global_token), place(a.dropout.key.state), place(a.largest), place(a.real);
 }
 template <class Place>
 void visit(AttentionBackward& a, const Place& place) {
@@ -193,7 +193,7 @@ void visit(ScaledSum& a, const Place& place) {
 }
 template <class Place>
 void visit(Largest& a, const Place& place) {
-  place(a.x), place(a.key);
+  place(a.x), place(a.key), place(a.real);
 }
 template <class Place>
 void visit(CopyRows& a, const Place& place) {

@@ -125,7 +125,9 @@ void MuonOfFile::settle_clipping() {
   TreeEditor& edit = file_.edit;
   if (edit.flag("optimizer.qk_clip_enabled", false)) {
     give("optimizer.qk_clip_threshold", "100");
-  } else {
+  } else if (const YamlEntry* threshold = edit.find("optimizer.qk_clip_threshold")) {
+    file_.ignore("optimizer.qk_clip_threshold", "it counts only with qk_clip_enabled: True",
+                 threshold->key_span);
     edit.remove("optimizer.qk_clip_threshold");
   }
   edit.remove("optimizer.qk_clip_enabled");

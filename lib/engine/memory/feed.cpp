@@ -64,6 +64,18 @@ void find_first_positions(const std::vector<std::int32_t>& document, std::int64_
   }
 }
 
+/// A row of the batch begins with its real positions.
+void mark_real_queries(const Batch& batch, const Tensor& to, const Piece& piece) {
+  if (to.empty()) return;
+  assert(piece.to + piece.length <= to.numel());
+  const std::int64_t real = at(batch.real, piece.from / batch.length);
+  const std::int64_t count =
+      std::clamp<std::int64_t>(real - piece.from % batch.length, 0, piece.length);
+  std::uint8_t* const marks = to.as<std::uint8_t>() + piece.to;
+  std::fill_n(marks, count, std::uint8_t{1});
+  std::fill_n(marks + count, piece.length - count, std::uint8_t{0});
+}
+
 /// Of the replica's whole sequences, on each context-parallel rank.
 void mark_real(const Batch& batch, const Share& share, const Tensor& to) {
   if (to.empty()) return;
@@ -90,14 +102,15 @@ void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
   for_pieces(share, batch, first, share.heads_ranks, [&](const Piece& piece) {
     copy(batch.global_token, to.query_token, piece);
     find_first_positions(batch.document, batch.length, to.first_position, piece);
+    mark_real_queries(batch, to.real_query, piece);
   });
   mark_real(batch, share, to.real);
 }
 
-constexpr std::array each{&BatchTensors::tokens,      &BatchTensors::labels,
-                          &BatchTensors::position,    &BatchTensors::global_token,
-                          &BatchTensors::loss_weight, &BatchTensors::first_position,
-                          &BatchTensors::query_token, &BatchTensors::real};
+constexpr std::array each{
+    &BatchTensors::tokens,       &BatchTensors::labels,      &BatchTensors::position,
+    &BatchTensors::global_token, &BatchTensors::loss_weight, &BatchTensors::first_position,
+    &BatchTensors::query_token,  &BatchTensors::real,        &BatchTensors::real_query};
 
 }  // namespace
 

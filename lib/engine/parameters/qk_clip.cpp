@@ -6,7 +6,6 @@
 
 #include "base/at.h"
 #include "base/ordered_key.h"
-#include "device/host_values.h"
 #include "engine/parameters/exchange.h"
 #include "engine/parameters/optimizer.h"
 #include "plan/ownership/head_scores.h"
@@ -15,6 +14,9 @@
 namespace trainctl {
 
 namespace {
+
+/// Random bits of their own, which do not depend on those that rounded the update of the step.
+constexpr std::uint64_t scale_number = 0x7363616C65;
 
 std::vector<SlabRow> score_rows(const QkClip::Input& input) {
   if (!input.optimizer.qk_clip_threshold) return {};
@@ -25,6 +27,12 @@ std::vector<SlabRow> score_rows(const QkClip::Input& input) {
 std::vector<SlabRow> factor_rows(const QkClip::Input& input) {
   if (!input.optimizer.qk_clip_threshold) return {};
   return {{"factors", Shape{input.plan.model.layers, input.plan.model.heads, 2}, DType::f32}};
+}
+
+std::vector<SlabRow> host_rows(const QkClip::Input& input) {
+  std::vector<SlabRow> rows = score_rows(input);
+  for (const SlabRow& row : factor_rows(input)) rows.push_back(row);
+  return rows;
 }
 
 std::int64_t place_of_factor(const ModelShape& model, std::int64_t layer, std::int64_t kv_head) {
@@ -40,7 +48,7 @@ QkClip::QkClip(const Input& input)
       rank_(input.rank),
       keys_(input.plan.device, score_rows(input)),
       factors_(input.plan.device, factor_rows(input)),
-      on_host_(Slab::on_host_for(input.plan.device, factor_rows(input))) {
+      on_host_(Slab::on_host_for(input.plan.device, host_rows(input))) {
   if (!on()) return;
   for (const StagePlan& stage : input.plan.stages) {
     layers_.push_back(scored_layers(input.plan, stage));
@@ -82,6 +90,7 @@ std::vector<Update> QkClip::updates(const Input& input) const {
                      .rounding = rounding_of(spec, owned, input.plan.mesh, input.rank),
                      .factor = factors + place_of_factor(model, layer, kv_head) + (query ? 0 : 1),
                      .state = input.state};
+        scale.rounding.tensor ^= scale_number;
         scale.rounding.skip += begin;
         const Tensor rounded = store.rounded(i);
         if (!rounded.empty()) scale.compute = flat(rounded).slice(begin, begin + length);
@@ -96,8 +105,7 @@ std::vector<Update> QkClip::updates(const Input& input) const {
 /// The keys of all ranks as the largest number of each head.
 void QkClip::share_scores(Stream& host) {
   const std::int64_t heads = plan_->model.heads;
-  const HostValues found(scores());
-  const auto* own = found.values().as<std::int32_t>();
+  const auto* own = on_host_.at("scores").as<std::int32_t>();
   std::int64_t row = 0;
   for (const std::int64_t layer : at(layers_, plan_->mesh.coordinate(rank_, Axis::pp))) {
     std::copy_n(own + layer * heads, heads, sent_.data() + row++ * heads);

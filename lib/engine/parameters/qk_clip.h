@@ -39,8 +39,11 @@ class QkClip {
   void begin(Stream& stream) const {
     if (on()) stream.zero(scores());
   }
-  /// After the update. The caller has waited for the passes. `host`: an inline stream of host
-  /// memory. Collective.
+  /// After the passes: brings the scores to the host. The caller waits for the stream.
+  void fetch(Stream& stream) const {
+    if (on()) stream.copy(on_host_.at("scores"), scores());
+  }
+  /// After the update and the wait. `host`: an inline stream of host memory. Collective.
   void step(const OpContext& context, Stream& host);
   /// [layers of the model, heads] the largest scores of the last step, of all ranks.
   std::span<const float> largest() const { return largest_; }
@@ -60,7 +63,7 @@ class QkClip {
   std::int64_t rank_;
   Slab keys_;     // "scores" [layers, heads] i32
   Slab factors_;  // "factors" [layers, heads of keys, 2] fp32, of the kernels
-  Slab on_host_;  // the same
+  Slab on_host_;  // the same of both
   std::vector<std::vector<std::int64_t>> layers_;  // of each stage
   std::vector<std::int32_t> sent_, received_;      // keys, received by rank
   std::vector<float> largest_;

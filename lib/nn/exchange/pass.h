@@ -21,6 +21,7 @@ struct BatchTensors {
   // Of attention's queries, which may be more tokens (plan/tables/token_layout.h).
   Tensor first_position;  // i32: the first that each sees; empty: attention crosses documents
   Tensor query_token;     // i64: the global token; in the batch's order
+  Tensor real_query{};    // u8: 0 for padding, whose scores do not count; empty: all count
   // u8, of the tokens of all context-parallel ranks in the order of the data: 1 for those that
   // routers count, 0 for padding; empty: all of them are
   Tensor real;

@@ -121,7 +121,10 @@ class ForwardItem {
   }
 
   void find_largest(ForwardBlock<Dot>& block, const Overlap& part) const {
+    const std::uint8_t* real =
+        args_.real.empty() ? nullptr : args_.real.as<std::uint8_t>() + block.place.row;
     for (std::int64_t row = 0; row < block.place.count; ++row) {
+      if (real != nullptr && real[row] == 0) continue;
       const float* scores = scores_ + row * block_keys;
       const std::int64_t last = part.last(row);
       float largest = -infinity;

@@ -34,7 +34,8 @@ struct Forward {
   AttentionProblem<T> problem;
   T* out;
   float* logsumexp;
-  unsigned* largest;  // or null
+  unsigned* largest;         // or null
+  const std::uint8_t* real;  // of the queries; or null
 };
 
 /// What a thread knows of its queries.
@@ -192,7 +193,8 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     if (threadIdx.x % Scores::lanes == 0) {
       args.logsumexp[(std::int64_t{sequence} * problem.heads + head) * problem.query_length +
                      query] = total > 0 ? highest[i] * unit + logf(total) : -INFINITY;
-      if (args.largest != nullptr) {
+      const bool counts = args.real == nullptr || args.real[queries.row[i]] != 0;
+      if (args.largest != nullptr && counts) {
         atomicMax(args.largest + head, ordered_key(highest[i] * problem.scale));
       }
     }
@@ -204,7 +206,8 @@ void run_forward(const OpContext& context, const AttentionForward& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
   const Forward<T> all{problem_of<T>(args), args.out.elements<T>(),
-                       args.logsumexp.elements<float>(), static_cast<unsigned*>(args.largest.data)};
+                       args.logsumexp.elements<float>(), static_cast<unsigned*>(args.largest.data),
+                       static_cast<const std::uint8_t*>(args.real.data)};
   const Grid grid{dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences),
                        static_cast<unsigned>((shape.query_length + tile - 1) / tile)),
                   dim3(2 * tile), tiles_bytes<T, dim>(3)};

@@ -42,13 +42,19 @@ struct Runs {
   }
 };
 
-/// Where the elements of the query and head begin whose logsumexp is number `statistic`.
+/// The row of the query whose logsumexp with a head is number `statistic`.
+__device__ inline std::int64_t row_of(const Runs& queries, std::int64_t statistic, int query_length,
+                                      int heads) {
+  const int query = static_cast<int>(statistic % query_length);
+  const int sequence = static_cast<int>(statistic / query_length / heads);
+  return queries.row(query, sequence);
+}
+
+/// Where the elements of that query and head begin.
 __device__ inline std::int64_t elements_of(const Runs& queries, std::int64_t statistic,
                                            int query_length, int heads, int head_dim) {
-  const int query = static_cast<int>(statistic % query_length);
   const int head = static_cast<int>(statistic / query_length % heads);
-  const int sequence = static_cast<int>(statistic / query_length / heads);
-  return (queries.row(query, sequence) * heads + head) * head_dim;
+  return (row_of(queries, statistic, query_length, heads) * heads + head) * head_dim;
 }
 
 }  // namespace trainctl::cuda

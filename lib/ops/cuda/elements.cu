@@ -3,6 +3,7 @@
 #include "ops/activation_functions.h"
 #include "ops/add.h"
 #include "ops/cast.h"
+#include "ops/cuda/attention_runs.cuh"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
@@ -53,17 +54,28 @@ struct ScaledSumWork {
   }
 };
 
+struct LargestOf {
+  const float* x;
+  std::int64_t count;
+  unsigned* key;
+  const std::uint8_t* real;  // of the queries; null: all numbers count
+  Runs queries;
+  int query_length, heads;
+};
+
 __global__ void __launch_bounds__(block_threads)
-    largest_kernel(const float* x, std::int64_t count, unsigned* key) {
+    largest_kernel(const __grid_constant__ LargestOf args) {
   unsigned own = 0;
-  for (std::int64_t i = grid_thread(); i < count; i += grid_threads()) {
-    own = max(own, ordered_key(x[i]));
+  for (std::int64_t i = grid_thread(); i < args.count; i += grid_threads()) {
+    const bool counts = args.real == nullptr ||
+                        args.real[row_of(args.queries, i, args.query_length, args.heads)] != 0;
+    if (counts) own = max(own, ordered_key(args.x[i]));
   }
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     own = max(own, __shfl_xor_sync(whole_warp, own, offset));
   }
-  if (threadIdx.x % 32 == 0) atomicMax(key, own);
+  if (threadIdx.x % 32 == 0) atomicMax(args.key, own);
 }
 
 template <class From, class To>
@@ -236,10 +248,15 @@ void scaled_sum(const OpContext& context, const ScaledSum& args) {
 
 void largest(const OpContext& context, const Largest& args) {
   constexpr std::int64_t each = 16;  // numbers of a thread, so that few change the key
-  const std::int64_t count = args.x.numel();
-  launch(largest_kernel, {blocks_for(count, each * block_threads), dim3(block_threads)},
-         stream_of(context), args.x.elements<float>(), count,
-         static_cast<unsigned*>(args.key.data));
+  const LargestOf all{args.x.elements<float>(),
+                      args.x.numel(),
+                      static_cast<unsigned*>(args.key.data),
+                      static_cast<const std::uint8_t*>(args.real.data),
+                      Runs::of(args.shape.queries()),
+                      static_cast<int>(args.shape.query_length),
+                      static_cast<int>(args.shape.heads)};
+  launch(largest_kernel, {blocks_for(all.count, each * block_threads), dim3(block_threads)},
+         stream_of(context), all);
 }
 
 void add(const OpContext& context, const Add& args) {

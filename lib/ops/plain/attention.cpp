@@ -136,7 +136,8 @@ template <class T>
 void forward_query(const AttentionForward& args, const Sequence<T, AttentionForward>& sequence,
                    std::int64_t row, std::int64_t head) {
   const Query<T> query = sequence.query(row, head);
-  if (!args.largest.empty()) raise_largest(args, sequence, query, head);
+  const bool counts = args.real.empty() || args.real.as<std::uint8_t>()[query.row] != 0;
+  if (!args.largest.empty() && counts) raise_largest(args, sequence, query, head);
   double highest = -std::numeric_limits<double>::infinity();
   sequence.for_keys(query, [&](const Place& key) {
     highest = std::max(highest, sequence.score(query, key, head));
@@ -260,7 +261,7 @@ void tell_mask_reads(const AttentionDropout& dropout) {
 
 void attention_forward_plain(const OpContext&, const AttentionForward& args) {
   tell_mask_reads(args.dropout);
-  tell_reads({args.q, args.k, args.v, args.first_position});
+  tell_reads({args.q, args.k, args.v, args.first_position, args.real});
   tell_writes({args.out, args.logsumexp, args.largest});
   with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }

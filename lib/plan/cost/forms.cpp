@@ -94,7 +94,8 @@ ActivationInput activation_input(const Plan& plan, const ModelShape& model, int 
           forms,
           plan.exchange,
           at(plan.stages, stage).deferral.microbatches > 0,
-          plan.head_tokens};
+          plan.head_tokens,
+          plan.watches_scores};
 }
 
 ActivationInput activation_input(const Plan& plan, int stage, const StageForms& forms) {

@@ -142,8 +142,9 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
   };
   for (const DeclaredRows::Chunk& chunk : rows.declared.chunks) {
     const BatchRows& batch = chunk.batch;
-    for (const RowCopies& row : {batch.tokens, batch.labels, batch.position, batch.global_token,
-                                 batch.loss_weight, batch.real, batch.query_token}) {
+    for (const RowCopies& row :
+         {batch.tokens, batch.labels, batch.position, batch.global_token, batch.loss_weight,
+          batch.real, batch.query_token, batch.real_query}) {
       add(row);
     }
     if (data.reset_attention_mask) add(batch.first_position);

@@ -332,6 +332,7 @@ BatchRows add_batch(TableMaker& maker, const ActivationInput& input, const UnitR
   const std::int64_t heads = input.context.most(&ContextSplit::heads);
   rows.first_position = of_chunk("first_position", DType::i32, heads);
   if (heads > 1) rows.query_token = of_chunk("query_token", DType::i64, heads);
+  if (input.watches_scores) rows.real_query = of_chunk("real_query", DType::u8, heads);
   return rows;
 }
 

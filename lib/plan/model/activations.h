@@ -47,6 +47,7 @@ struct ActivationInput {
   ExchangeRule exchange{};
   bool deferred_head = false;    // its weight gradient is made in W for some micro-batches
   std::int64_t head_tokens = 0;  // whose logits exist at a time, at most; 0: by the rule
+  bool watches_scores = false;   // Plan::watches_scores
 };
 
 struct ActivationTable {

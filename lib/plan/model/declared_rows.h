@@ -52,6 +52,7 @@ struct BatchRows {
   RowCopies real;            // of all context-parallel ranks; with experts
   RowCopies first_position;  // the first position that attention sees; of neighbours, too
   RowCopies query_token;     // where heads are exchanged
+  RowCopies real_query;      // which queries are not padding, where scores are watched
 };
 
 /// To and from other stages, all [S, H]. What a chunk receives lies in its first unit's input and

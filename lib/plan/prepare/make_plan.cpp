@@ -116,6 +116,8 @@ void set_data_rules(Plan& plan, const Config& config) {
   plan.fp32_sums = wide && plan.compute != DType::f32 && sums;
   plan.full_batch = looks && parallel.dataset_strategy.word == "full_batch" && plan.mesh.dp > 1;
   plan.broadcast_parameters = parallel.parameter_broadcast && replicas > 1;
+  const StepNumbers numbers = step_numbers(config);
+  plan.watches_scores = numbers.attention_logit || numbers.qk_clip;
 }
 
 Plan sizes_of(const Facts& facts) {
