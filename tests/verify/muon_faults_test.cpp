@@ -186,8 +186,8 @@ TEST_CASE("mistakes in what muon and the average keep are named") { check_faults
 
 TEST_CASE("a rank that has no part of a matrix takes part in their exchanges") {
   const LayoutVerdict verdict = compare_sample(
-      with(routed(), {"optimizer.type=adamw",
-                      "optimizer.groups=[{match: '*.router.weight', type: muon}]"}),
+      with(routed(),
+           {"optimizer.type=adamw", "optimizer.groups=[{match: '*.router.weight', type: muon}]"}),
       "dp2+zero1");
   INFO(told(verdict));
   CHECK(verdict.equal);

@@ -262,8 +262,8 @@ class DeviceMeter {
       const AttentionTime& one = table[i];
       const double met = static_cast<double>(one.keys + 1) / 2;
       const PricedAttention priced{one.keys, one.heads, one.head_dim, one.keys, one.keys, met};
-      errors.push_back(std::log(list_with(machine.device).attention(priced, one.backward) /
-                                one.seconds));
+      errors.push_back(
+          std::log(list_with(machine.device).attention(priced, one.backward) / one.seconds));
     }
     return errors;
   }

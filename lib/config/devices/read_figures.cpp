@@ -189,41 +189,49 @@ std::vector<std::int64_t> sizes_of(const std::string& text) {
   return sizes;
 }
 
-/// "1024x768x3072" is rows, columns and inner; "+" behind it: y is added to.
-ProductTime product_of(FigureMap& table, const std::string& key) {
-  ProductTime one;
-  one.accumulates = key.ends_with("+");
-  const std::string shape = key.substr(0, key.size() - (one.accumulates ? 1 : 0));
+/// Three sizes and the seconds behind them, which the file has in microseconds. `shape`: the key
+/// without its mark; `rule` and `example` are of the message where it is none.
+std::pair<std::vector<std::int64_t>, double> timed_sizes(FigureMap& table, const std::string& key,
+                                                         const std::string& shape, const char* rule,
+                                                         const char* example) {
   std::vector<std::int64_t> sizes = sizes_of(shape);
   if (sizes.size() != 3) {
-    table.refuse(key, "a product is ROWSxCOLUMNSxINNER, with + behind it where it is added to",
-                 "write for example 1024x768x3072: 95.2");
+    table.refuse(key, rule, example);
     sizes = {1, 1, 1};
   }
+  double microseconds = 0;
+  table.read(key.c_str(), above_zero, microseconds);
+  return {sizes, microseconds * 1e-6};
+}
+
+/// "1024x768x3072" is rows, columns and inner; "+" behind it: y is added to.
+ProductTime product_of(FigureMap& table, const std::string& key) {
+  const bool accumulates = key.ends_with("+");
+  const auto [sizes, seconds] =
+      timed_sizes(table, key, key.substr(0, key.size() - (accumulates ? 1 : 0)),
+                  "a product is ROWSxCOLUMNSxINNER, with + behind it where it is added to",
+                  "write for example 1024x768x3072: 95.2");
+  ProductTime one;
   one.rows = sizes[0];
   one.columns = sizes[1];
   one.inner = sizes[2];
-  table.read(key.c_str(), above_zero, one.seconds);
-  one.seconds *= 1e-6;
+  one.accumulates = accumulates;
+  one.seconds = seconds;
   return one;
 }
 
 /// "1024x8x64" is tokens of one sequence, heads and features of each; "b" behind it: backward.
 AttentionTime attention_of(FigureMap& table, const std::string& key) {
-  AttentionTime one;
-  one.backward = key.ends_with("b");
-  std::vector<std::int64_t> sizes = sizes_of(key.substr(0, key.size() - (one.backward ? 1 : 0)));
-  if (sizes.size() != 3) {
-    table.refuse(key, "attention is TOKENSxHEADSxFEATURES, with b behind it for its backward pass",
-                 "write for example 1024x8x64: 312.5");
-    sizes = {1, 1, 1};
-  }
-  one.keys = sizes[0];
-  one.heads = sizes[1];
-  one.head_dim = sizes[2];
-  table.read(key.c_str(), above_zero, one.seconds);
-  one.seconds *= 1e-6;
-  return one;
+  const bool backward = key.ends_with("b");
+  const auto [sizes, seconds] =
+      timed_sizes(table, key, key.substr(0, key.size() - (backward ? 1 : 0)),
+                  "attention is TOKENSxHEADSxFEATURES, with b behind it for its backward pass",
+                  "write for example 1024x8x64: 312.5");
+  return {.keys = sizes[0],
+          .heads = sizes[1],
+          .head_dim = sizes[2],
+          .backward = backward,
+          .seconds = seconds};
 }
 
 void read_products(FigureMap root, DeviceFigures& device) {
@@ -422,12 +430,12 @@ void fill_software(FigureMap& root, SoftwareFigures& software) {
   root.read("fixed", from_zero, software.fixed);
   root.read("fuses_inputs", Field{}, software.fuses_inputs);
   root.read("overlaps_sums", Field{}, software.overlaps_sums);
-  read_sources(root,
-               {"attention", "attention_speed", "attention_64", "overhead", "elements", "launch",
-                "logit_bytes", "score_bytes", "collectives", "tensor_rest", "sums_rest",
-                "network_share", "network_latency", "jitter", "fixed", "fuses_inputs",
-                "overlaps_sums"},
-               software.sources);
+  read_sources(
+      root,
+      {"attention", "attention_speed", "attention_64", "overhead", "elements", "launch",
+       "logit_bytes", "score_bytes", "collectives", "tensor_rest", "sums_rest", "network_share",
+       "network_latency", "jitter", "fixed", "fuses_inputs", "overlaps_sums"},
+      software.sources);
 }
 
 }  // namespace
