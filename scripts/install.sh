@@ -15,7 +15,7 @@ esac
 
 packages=(
   g++ cmake ninja-build                                # compiler and build
-  libyaml-cpp-dev libcli11-dev libspdlog-dev           # configuration, command line, messages
+  libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev  # configuration, command line, messages
   nlohmann-json3-dev                                   # JSON
   libsentencepiece-dev libpcre2-dev libutf8proc-dev    # tokenizers
   libprotobuf-dev protobuf-compiler                    # strategy files

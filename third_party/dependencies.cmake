@@ -1,5 +1,6 @@
 # Finds the dependencies. README.md in this directory has versions, package names and reasons.
 find_package(Threads REQUIRED)
+find_package(fmt 9 REQUIRED)
 find_package(spdlog 1.9 REQUIRED)
 find_package(yaml-cpp 0.7 REQUIRED)
 if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)

@@ -84,6 +84,8 @@ const HeaderRule header_rules[] = {
     {"pcre2\\.h", "lib/data/tokenizer/hf/pattern\\.cpp"},
     {"utf8proc\\.h", "lib/data/tokenizer/hf/normalizer\\.cpp"},
     {"spdlog/.*", "lib/base/.*\\.cpp"},
+    {"fmt/core\\.h", "lib/base/.*"},
+    {"fmt/(?!core\\.h).*", "lib/base/.*\\.cpp"},
     {"nlohmann/.*", "(lib|apps)/.*\\.cpp|lib/config/upstream/hugging_face_reader\\.h"},
     {"omp\\.h", "lib/ops/cpu/matmul/library\\.cpp"},
     {"plan/prepare/.*", "lib/plan/prepare/.*|lib/run/prepare\\.cpp"},
