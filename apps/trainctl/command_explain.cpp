@@ -44,10 +44,10 @@ std::string wrapped(std::string_view text, std::size_t width) {
 }
 
 std::string text_of(const CodeNote& note) {
-  std::string text = std::string(note.code) + ": " + std::string(note.summary) + "\n\n";
+  std::string text = note.code + ": " + note.summary + "\n\n";
   text += wrapped(note.rule, 78);
   if (!note.fails.empty()) {
-    text += "\nFails:  " + std::string(note.fails) + "\nPasses: " + std::string(note.passes) + "\n";
+    text += "\nFails:  " + note.fails + "\nPasses: " + note.passes + "\n";
   }
   return text;
 }
@@ -61,9 +61,9 @@ std::string list_of_codes(bool json) {
   }
   std::string text;
   for (const CodeNote& note : notes) {
-    std::string code(note.code);
+    std::string code = note.code;
     code.resize(std::max<std::size_t>(code.size(), 26), ' ');
-    text += code + "  " + std::string(note.summary) + "\n";
+    text += code + "  " + note.summary + "\n";
   }
   return text;
 }

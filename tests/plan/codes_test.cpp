@@ -152,7 +152,7 @@ TEST_CASE("every code in the sources is explained, and every explanation is of a
   }
   for (const CodeNote& note : diagnostic_codes()) {
     INFO(note.code);
-    CHECK(sources.find("\"" + std::string(note.code) + "\"") != std::string::npos);
+    CHECK(sources.find("\"" + note.code + "\"") != std::string::npos);
   }
 }
 

@@ -4,25 +4,54 @@
 
 namespace trainctl {
 
+std::string_view embedded_codes_txt();  // codes.txt (lib/embed.cmake)
+
+namespace {
+
+/// Takes `text` up to `end` off its front, with `end`.
+std::string_view take(std::string_view& text, std::string_view end) {
+  const std::size_t length = std::min(text.find(end), text.size());
+  const std::string_view taken = text.substr(0, length);
+  text.remove_prefix(std::min(length + end.size(), text.size()));
+  return taken;
+}
+
+/// A paragraph of codes.txt: "[code] summary", then lines of `rule`, "fails: ..." and "passes:
+/// ...".
+CodeNote note_of(std::string_view paragraph) {
+  CodeNote note;
+  note.code = take(paragraph, "] ").substr(1);
+  note.summary = take(paragraph, "\n");
+  while (!paragraph.empty()) {
+    const std::string_view line = take(paragraph, "\n");
+    if (line.starts_with("fails: ")) {
+      note.fails = line.substr(7);
+    } else if (line.starts_with("passes: ")) {
+      note.passes = line.substr(8);
+    } else {
+      note.rule += (note.rule.empty() ? "" : " ") + std::string(line);
+    }
+  }
+  return note;
+}
+
+}  // namespace
+
 const std::vector<CodeNote>& diagnostic_codes() {
   static const std::vector<CodeNote> all = [] {
     std::vector<CodeNote> notes;
-    for (const auto part : {codes_of_text(), codes_of_training(), codes_of_mesh(),
-                            codes_of_pipeline(), codes_of_options()}) {
-      notes.insert(notes.end(), part.begin(), part.end());
-    }
-    std::sort(notes.begin(), notes.end(),
-              [](const CodeNote& a, const CodeNote& b) { return a.code < b.code; });
+    std::string_view text = embedded_codes_txt();
+    take(text, "\n\n");  // the comment at its head
+    while (!text.empty()) notes.push_back(note_of(take(text, "\n\n")));
     return notes;
   }();
   return all;
 }
 
 const CodeNote* find_code(std::string_view code) {
-  for (const CodeNote& note : diagnostic_codes()) {
-    if (note.code == code) return &note;
-  }
-  return nullptr;
+  const auto& notes = diagnostic_codes();
+  const auto found = std::ranges::find(notes, code, &CodeNote::code);
+  return found == notes.end() ? nullptr : &*found;
 }
 
 }  // namespace trainctl
