@@ -11,13 +11,11 @@ namespace {
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
   std::vector<double> values;
-  double& at(std::int64_t row, std::int64_t column) {
-    return values[static_cast<std::size_t>(row * columns + column)];
-  }
-  double at(std::int64_t row, std::int64_t column) const {
-    return values[static_cast<std::size_t>(row * columns + column)];
-  }
 };
+
+auto& cell(auto& matrix, std::int64_t row, std::int64_t column) {
+  return matrix.values[static_cast<std::size_t>(row * matrix.columns + column)];
+}
 
 Matrix zeros(std::int64_t rows, std::int64_t columns) {
   return {rows, columns, std::vector<double>(static_cast<std::size_t>(rows * columns))};
@@ -27,7 +25,7 @@ Matrix product(const Matrix& a, const Matrix& b) {
   Matrix c = zeros(a.rows, b.columns);
   for (std::int64_t i = 0; i < a.rows; ++i) {
     for (std::int64_t k = 0; k < a.columns; ++k) {
-      for (std::int64_t j = 0; j < b.columns; ++j) c.at(i, j) += a.at(i, k) * b.at(k, j);
+      for (std::int64_t j = 0; j < b.columns; ++j) cell(c, i, j) += cell(a, i, k) * cell(b, k, j);
     }
   }
   return c;
@@ -36,9 +34,14 @@ Matrix product(const Matrix& a, const Matrix& b) {
 Matrix turned(const Matrix& a) {
   Matrix b = zeros(a.columns, a.rows);
   for (std::int64_t i = 0; i < a.rows; ++i) {
-    for (std::int64_t j = 0; j < a.columns; ++j) b.at(j, i) = a.at(i, j);
+    for (std::int64_t j = 0; j < a.columns; ++j) cell(b, j, i) = cell(a, i, j);
   }
   return b;
+}
+
+/// a x + b y in x.
+void blend(Matrix& x, double a, double b, const Matrix& y) {
+  for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = a * x.values[i] + b * y.values[i];
 }
 
 /// X of the direction, times the scale.
@@ -52,16 +55,9 @@ Matrix step_of(Matrix x, const MuonConfig& muon) {
   const bool high = x.rows > x.columns;
   if (high) x = turned(x);
   for (const auto& [a, b, c] : muon_steps(muon)) {
-    const Matrix gram = product(x, turned(x));
-    const Matrix square = product(gram, gram);
-    Matrix mixed = gram;
-    for (std::size_t i = 0; i < mixed.values.size(); ++i) {
-      mixed.values[i] = b * gram.values[i] + c * square.values[i];
-    }
-    const Matrix added = product(mixed, x);
-    for (std::size_t i = 0; i < x.values.size(); ++i) {
-      x.values[i] = a * x.values[i] + added.values[i];
-    }
+    Matrix gram = product(x, turned(x));
+    blend(gram, b, c, product(gram, gram));
+    blend(x, a, 1, product(gram, x));
   }
   if (high) x = turned(x);
   double scale = muon.scale_factor;

@@ -11,8 +11,6 @@ namespace {
 
 constexpr double nowhere = -std::numeric_limits<double>::infinity();
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
 double log_sum(const std::vector<double>& logits) {
   const double most = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -42,17 +40,21 @@ Router::Values Router::logits_of(const RouterInput& input, std::int64_t token) c
   return {row.begin(), row.end()};
 }
 
-/// p of the losses: the softmax, or each score over the sum of all.
-Router::Values Router::probabilities(const RouterInput& input, std::int64_t token) const {
+/// Each expert has the sigmoid of its logit, or its part of the softmax.
+Router::Values Router::scores(const RouterInput& input, std::int64_t token) const {
   Values values = logits_of(input, token);
-  if (by_sigmoid()) {
-    std::ranges::transform(values, values.begin(), sigmoid);
-    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-    for (double& value : values) value /= sum;
-  } else {
-    const double sum = log_sum(values);
-    for (double& value : values) value = std::exp(value - sum);
+  const double whole = by_sigmoid() ? 0 : log_sum(values);
+  for (double& value : values) {
+    value = by_sigmoid() ? 1 / (1 + std::exp(-value)) : std::exp(value - whole);
   }
+  return values;
+}
+
+/// p of the losses: each score over the sum of all, which is 1 of a softmax.
+Router::Values Router::probabilities(const RouterInput& input, std::int64_t token) const {
+  Values values = scores(input, token);
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  for (double& value : values) value /= sum;
   return values;
 }
 
@@ -67,7 +69,7 @@ ExpertWeights Router::weights() const {
 std::int64_t Router::places(const RouterInput& input, std::int64_t first) const {
   std::int64_t tokens = 0;
   for (std::int64_t t = first; t < first + capacity_group(); ++t) {
-    tokens += input.real[static_cast<std::size_t>(t)] != 0;
+    tokens += at(input.real, t) != 0;
   }
   const auto choices = static_cast<double>(tokens * moe_.router_topk);
   if (!moe_.capacity_factor) return tokens * moe_.router_topk;
@@ -99,14 +101,9 @@ void Router::leave_best_groups(const RouterInput& input, std::int64_t token,
 }
 
 void Router::choose_for(const RouterInput& input, std::int64_t token, RouterChoices& made) const {
-  const Values logits = logits_of(input, token);
-  Values free = logits;  // what counts without bias and groups
-  Values ranking = logits;
-  if (by_sigmoid()) {
-    for (std::size_t e = 0; e < ranking.size(); ++e) {
-      ranking[e] = sigmoid(ranking[e]) + (input.bias.empty() ? 0 : double{input.bias[e]});
-    }
-  }
+  Values free = logits_of(input, token);  // what counts without bias and groups
+  Values ranking = by_sigmoid() ? scores(input, token) : free;
+  for (std::size_t e = 0; e < input.bias.size(); ++e) ranking[e] += double{input.bias[e]};
   if (moe_.router_group_topk < moe_.router_num_groups) leave_best_groups(input, token, ranking);
   const bool counts_free = moe_.balance_counts == BalanceCounts::free;
   for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
@@ -136,13 +133,13 @@ void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
   const std::int64_t most = places(input, first);
   for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
     for (std::int64_t token = first; token < first + capacity_group(); ++token) {
-      if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+      if (at(input.real, token) == 0) continue;
       Values left = left_in_round(input, made, token, round);
       for (double& value : left) value = double{static_cast<float>(value)};
       const auto here = static_cast<std::size_t>(place(token, round));
       const std::int64_t expert = first_of_largest(left);
       made.chosen[here] = made.counted[here] = static_cast<int>(expert);
-      std::int64_t& full = taken[static_cast<std::size_t>(expert)];
+      std::int64_t& full = at(taken, expert);
       full += made.kept[here] = full < most ? 1 : 0;
     }
   }
@@ -154,13 +151,11 @@ Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
                                   const RouterChoices& made) const {
   Values all;
   for (std::int64_t token = first; token < first + capacity_group(); ++token) {
-    const Values logits = logits_of(input, token);
-    const double whole = by_sigmoid() ? 0 : log_sum(logits);
+    const Values values = scores(input, token);
     double sum = 0;
     for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
       const int expert = at(made.chosen, place(token, round));
-      const double logit = expert < 0 ? nowhere : at(logits, expert);
-      all.push_back(by_sigmoid() ? sigmoid(logit) : std::exp(logit - whole));
+      all.push_back(expert < 0 ? 0 : at(values, expert));
       sum += all.back();
     }
     if (weights() != ExpertWeights::chosen || sum == 0) continue;
@@ -175,14 +170,10 @@ std::vector<std::int64_t> Router::in_order(const RouterInput& input, std::int64_
   std::vector<std::int64_t> order(static_cast<std::size_t>(capacity_group() * moe_.router_topk));
   std::iota(order.begin(), order.end(), 0);
   if (moe_.overflow == Overflow::token) return order;
-  if (moe_.overflow == Overflow::probability) {
-    const Values values = weights_of(input, first, made);
-    std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
-      return static_cast<float>(at(values, a)) > static_cast<float>(at(values, b));
-    });
-    return order;
-  }
+  const bool by_weight = moe_.overflow == Overflow::probability;
+  const Values values = by_weight ? weights_of(input, first, made) : Values{};
   std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
+    if (by_weight) return static_cast<float>(at(values, a)) > static_cast<float>(at(values, b));
     return a % moe_.router_topk < b % moe_.router_topk;
   });
   return order;
@@ -194,18 +185,17 @@ void Router::drop(const RouterInput& input, std::int64_t first, RouterChoices& m
   for (const std::int64_t choice : in_order(input, first, made)) {
     const auto here = static_cast<std::size_t>(place(first, 0) + choice);
     if (made.chosen[here] < 0) continue;
-    std::int64_t& full = taken[static_cast<std::size_t>(made.chosen[here])];
+    std::int64_t& full = at(taken, made.chosen[here]);
     full += made.kept[here] = full < most ? 1 : 0;
   }
 }
 
 RouterChoices Router::choose(const RouterInput& input) const {
   const auto count = static_cast<std::size_t>(place(sizes_.tokens, 0));
-  RouterChoices made{std::vector<int>(count, -1), std::vector<char>(count, 0),
-                     std::vector<int>(count, -1)};
+  RouterChoices made{std::vector(count, -1), std::vector<char>(count), std::vector(count, -1)};
   const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
   for (std::int64_t token = 0; token < sizes_.tokens && !in_rounds; ++token) {
-    if (input.real[static_cast<std::size_t>(token)] != 0) choose_for(input, token, made);
+    if (at(input.real, token) != 0) choose_for(input, token, made);
   }
   for (std::int64_t first = 0; first < sizes_.tokens; first += capacity_group()) {
     in_rounds ? choose_in_rounds(input, first, made) : drop(input, first, made);
@@ -221,7 +211,7 @@ double Router::balance(const RouterInput& input, const RouterChoices& made, std:
   Values sums(counts.size());
   double all = 0;
   for (std::int64_t token = first; token < first + sizes_.balance_group; ++token) {
-    if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+    if (at(input.real, token) == 0) continue;
     for (std::int64_t j = 0; j < moe_.router_topk; ++j) {
       if (round >= 0 && j != round) continue;
       at(counts, at(made.counted, place(token, j))) += 1;
@@ -269,7 +259,7 @@ Router::Values Router::loads(const RouterChoices& made) const {
 RouterSums Router::sums(const RouterInput& input, const RouterChoices& choices) const {
   RouterSums made{.balance = evenness(input, choices), .loads = loads(choices)};
   for (std::int64_t token = 0; token < sizes_.tokens; ++token) {
-    if (input.real[static_cast<std::size_t>(token)] == 0) continue;
+    if (at(input.real, token) == 0) continue;
     made.z_loss += std::pow(log_sum(logits_of(input, token)), 2);
     for (const double p : probabilities(input, token)) {
       if (p > 0) made.entropy -= p * std::log(p);
@@ -284,7 +274,7 @@ RouterSums Router::sums(const RouterInput& input, const RouterChoices& choices) 
 std::vector<double> Router::bias_steps(const RouterChoices& choices) const {
   Values counts = loads(choices);
   const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
-  const double mean = all / static_cast<double>(moe_.num_experts);
+  const double mean = all / static_cast<double>(counts.size());
   for (double& count : counts) {
     const int sign = (count < mean ? 1 : 0) - (count > mean ? 1 : 0);
     count = sign * moe_.router_bias_update_rate;

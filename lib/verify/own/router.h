@@ -55,6 +55,7 @@ class Router {
  private:
   using Values = std::vector<double>;  // of the experts
   Values logits_of(const RouterInput& input, std::int64_t token) const;
+  Values scores(const RouterInput& input, std::int64_t token) const;
   Values probabilities(const RouterInput& input, std::int64_t token) const;
   bool by_sigmoid() const { return moe_.router_score_function == ScoreFunction::sigmoid; }
   ExpertWeights weights() const;

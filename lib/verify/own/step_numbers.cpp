@@ -35,9 +35,8 @@ ScaleRule scale_rule(const Config& config) {
   ComputeType products = precision.compute;
   if (precision.enable_autocast) products = precision.autocast_dtype.value_or(products);
   const bool moves = precision.dynamic_loss_scale.value_or(products == ComputeType::fp16);
-  const bool is_constant = precision.loss_scale.has_value();
   if (config.hooks.grad_scale == GradScale::none) return {};
-  if (is_constant) return {.least = *precision.loss_scale};
+  if (precision.loss_scale) return {.least = *precision.loss_scale};
   if (!moves) return {};
   return {.growth = precision.loss_scale_growth,
           .backoff = precision.loss_scale_backoff,
@@ -116,8 +115,7 @@ std::int64_t gradient_factor(const ParallelConfig& parallel, const Mesh& mesh) {
 }
 
 double clip_coefficient(double norm, double limit, double loss_scale) {
-  const double clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1;
-  return clip / loss_scale;
+  return (limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1) / loss_scale;
 }
 
 bool decays(std::string_view name) {
