@@ -20,7 +20,7 @@ const char* word_of_phase(Phase phase) {
                                    "loaded parameter",
                                    "loaded optimizer state 1 of",
                                    "loaded optimizer state 2 of",
-                                   "loaded optimizer state 3 of",
+                                   "loaded average of",
                                    "activation",
                                    "router logits",
                                    "router",
@@ -34,7 +34,7 @@ const char* word_of_phase(Phase phase) {
                                    "parameter",
                                    "optimizer state 1 of",
                                    "optimizer state 2 of",
-                                   "optimizer state 3 of",
+                                   "average of",
                                    "update of",
                                    "dropout",
                                    "gradient",
@@ -55,7 +55,7 @@ const char* word_of_phase(Phase phase) {
                                    "bits of parameter",
                                    "bits of optimizer state 1 of",
                                    "bits of optimizer state 2 of",
-                                   "bits of optimizer state 3 of"};
+                                   "bits of average of"};
   return words[static_cast<std::size_t>(phase)];
 }
 
@@ -233,8 +233,9 @@ void Findings::compare(const Subject& subject, double found, double expected,
                        const std::string& tensor) {
   Departure where = departure(subject, found, expected);
   where.tensor = tensor;
-  where.error = error_of(difference_of(found, expected), std::abs(expected));
-  where.bound = std::max(subject.bound, subject.least_bound / std::abs(expected));
+  const double scale = std::max(std::abs(expected), subject.least_scale);
+  where.error = error_of(difference_of(found, expected), scale);
+  where.bound = std::max(subject.bound, subject.least_bound / scale);
   take(where, {subject.step, static_cast<std::int64_t>(subject.phase), subject.row, rank_});
 }
 

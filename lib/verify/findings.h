@@ -19,7 +19,7 @@ enum class Phase : std::uint8_t {
   loaded,  // from a checkpoint: the master, then the optimizer's values
   loaded_state1,
   loaded_state2,
-  loaded_state3,
+  loaded_average,  // of weights
   activation,
   router,  // its logits
   router_report,
@@ -33,7 +33,7 @@ enum class Phase : std::uint8_t {
   parameter,
   state1,
   state2,
-  state3,
+  average,
   update,  // of a parameter and what the optimizer keeps of it
   dropout,
   slope,  // of the loss along a direction
@@ -55,8 +55,15 @@ enum class Phase : std::uint8_t {
   same_master,
   same_state1,
   same_state2,
-  same_state3
+  same_average
 };
+
+/// The phase of value number `kind` that is held of a parameter, of which `first` is the master's:
+/// then come the `updated` values that the update reads, and the average of weights.
+constexpr Phase phase_of(Phase first, int kind, int updated) {
+  const int average = static_cast<int>(Phase::average) - static_cast<int>(Phase::parameter);
+  return static_cast<Phase>(static_cast<int>(first) + (kind > updated ? average : kind));
+}
 
 /// The comparisons of one rank, or of all when merged.
 class Findings {
@@ -66,7 +73,7 @@ class Findings {
   struct Subject {
     Phase phase = Phase::loss;
     std::int64_t step = 0;   // 1 for the first
-    double least_scale = 0;  // where the tensor's own largest value is smaller
+    double least_scale = 0;  // where the tensor's largest value, or the number, is smaller
     double bound = 0;        // 0: the same bits
     // Of the difference itself. Where it is larger than the other bound it holds, up to an error
     // of a quarter.

@@ -79,7 +79,8 @@ class FreeRun {
     std::size_t list = 0;
     for (subject.row = 0; const ParamSpec& spec : table()) {
       for (int kind = 0; kind < kinds(); ++kind, ++list) {
-        subject.phase = static_cast<Phase>(static_cast<int>(Phase::same_master) + kind);
+        subject.phase = phase_of(Phase::same_master, kind,
+                                 updated_states(spec.update, given_.config.optimizer));
         const Slice part = held_part(store(), static_cast<int>(subject.row), kind).part;
         compare_own(subject, spec, found.values[list], expected.values[list], part);
       }

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/at.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -129,11 +130,15 @@ void compare_router(Findings& findings, const RouterReport& found, std::int64_t 
 }
 
 void compare_scores(Findings& findings, std::int64_t step, double bound,
-                    std::span<const float> found, const std::vector<float>& expected) {
+                    std::span<const float> found, std::span<const float> expected,
+                    std::int64_t heads) {
   Findings::Subject subject{.phase = Phase::clip, .step = step, .bound = bound};
   for (; subject.row < std::ssize(expected); ++subject.row) {
-    const auto head = static_cast<std::size_t>(subject.row);
-    findings.compare(subject, double{found[head]}, double{expected[head]},
+    if (subject.row % heads == 0) {
+      const auto layer = expected.begin() + subject.row;
+      subject.least_scale = largest_of(std::vector<float>(layer, layer + heads));
+    }
+    findings.compare(subject, double{at(found, subject.row)}, double{at(expected, subject.row)},
                      "largest attention score " + std::to_string(subject.row));
   }
 }

@@ -49,9 +49,11 @@ void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
                     const RecordedStep& expected);
 /// The largest score of each head, [layers, heads] of Engine::largest_scores, by which queries and
-/// keys are clipped.
+/// keys are clipped. The error is the difference over the largest score of the layer, because the
+/// score of a head may be smaller than the rounding of the products that it is summed from.
 void compare_scores(Findings& findings, std::int64_t step, double bound,
-                    std::span<const float> found, const std::vector<float>& expected);
+                    std::span<const float> found, std::span<const float> expected,
+                    std::int64_t heads);
 /// The loss scale, updates, good steps and hysteresis.
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected);

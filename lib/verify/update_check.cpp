@@ -54,7 +54,7 @@ class UpdateCheck {
         update_(config.optimizer, step_.numbers),
         mesh_(mesh),
         rank_(rank) {
-    subject_ = {.phase = Phase::update, .step = step};
+    subject_ = {.step = step};
     subject_.beside = "an update in double has";
   }
 
@@ -64,7 +64,8 @@ class UpdateCheck {
     subject_.row = parameter;
     if (held.part.length() == 0) return;
     store_ = &store;
-    const bool is_muon = own::choice_of(spec.name, config_.optimizer).type == OptimizerType::muon;
+    const OptimizerType type = own::choice_of(spec.name, config_.optimizer).type;
+    const bool is_muon = type == OptimizerType::muon;
     Updated updated = update(spec, held.part, is_muon);
     if (config_.optimizer.ema_decay != 0) average(spec, held, updated);
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
@@ -72,6 +73,8 @@ class UpdateCheck {
       if (found.part.length() == 0) continue;  // another optimizer keeps it
       // Products in bf16 are compared between layouts only.
       if (is_muon && kind == 0 && config_.optimizer.muon.ns_dtype == MuonProducts::bf16) continue;
+      subject_.phase =
+          kind > updated_states(type, config_.optimizer) ? Phase::average : Phase::update;
       if (found.values.dtype == DType::f32) {
         compare_exact(spec, found, updated, {kind, is_muon});
       } else {

@@ -27,9 +27,6 @@ constexpr double roundings_apart = 4;
 /// Two neighbours in bf16 are at most so far apart, as a part of their size.
 constexpr double neighbour_apart = 0x1p-7;
 
-/// The phase of value number `kind` of a parameter, of which `first` is the master's.
-Phase phase_of(Phase first, int kind) { return static_cast<Phase>(static_cast<int>(first) + kind); }
-
 }  // namespace
 
 VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& world,
@@ -78,7 +75,7 @@ void VerifiedRank::resume(const TrainState& state) {
     }
   }
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
-    compare_values(phase_of(Phase::loaded, kind), step_ + 1, expected, kind);
+    compare_values(Phase::loaded, step_ + 1, expected, kind);
   }
   compare_counters(findings_, Phase::scalar, {engine_.step_state(), step_ + 1},
                    at(record_.steps, step_).numbers.before);
@@ -118,11 +115,11 @@ bool VerifiedRank::clipped(const ParamSpec& spec) const {
 /// closely, for it moves by less: one element of the part and one in a thousand may be the other
 /// neighbour, which is at most a 128th of the largest value away. Where it is clipped, all of a
 /// head may be off by as much as its factor.
-void VerifiedRank::compare_values(Phase phase, std::int64_t step, const RecordedState& expected,
+void VerifiedRank::compare_values(Phase master, std::int64_t step, const RecordedState& expected,
                                   int kind) {
   const WholeTensors& whole = at(expected.kinds, kind);
   const auto get = [&](int i) { return held_part(store(), i, kind); };
-  Findings::Subject subject{.phase = phase, .step = step};
+  Findings::Subject subject{.step = step};
   for (subject.row = 0; const ParamSpec& spec : table()) {
     const std::vector<float>& values = whole.at(spec.name);
     const HeldPart held = get(static_cast<int>(subject.row));
@@ -130,11 +127,13 @@ void VerifiedRank::compare_values(Phase phase, std::int64_t step, const Recorded
       ++subject.row;
       continue;
     }
+    const int updated = updated_states(spec.update, config_.optimizer);
     const DType type =
         kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
+    subject.phase = phase_of(master, kind, updated);
     if (type == DType::f32) {
       // The average follows the parameter.
-      const bool follows = kind == 0 || kind > updated_states(spec.update, config_.optimizer);
+      const bool follows = kind == 0 || kind > updated;
       subject.bound = follows ? parameter_bound(spec) : fp32_bound;
       findings_.compare(subject, spec, values, held);
     } else if (kind == 0) {
@@ -252,7 +251,7 @@ void VerifiedRank::one_step() {
   compare_step(report);
   const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
-    compare_values(phase_of(Phase::parameter, kind), step_, expected, kind);
+    compare_values(Phase::parameter, step_, expected, kind);
   }
   compare_weights(expected.kinds.front());
   compare_update(findings_, record_, step_, truth_config_, store(), engine_.largest_scores(),
@@ -279,7 +278,8 @@ void VerifiedRank::compare_step(const StepReport& report) {
     findings_.compare({Phase::loss, step_, 0, bound()}, report.loss, recorded().loss);
   }
   if (rounds_alike_) {
-    compare_scores(findings_, step_, bound(), engine_.largest_scores(), recorded().scores);
+    compare_scores(findings_, step_, bound(), engine_.largest_scores(), recorded().scores,
+                   truth_.model.heads);
   }
   if (report.router && recorded().numbers.finite) {
     compare_router(findings_, *report.router, step_, recorded());

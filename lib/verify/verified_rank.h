@@ -39,7 +39,7 @@ class VerifiedRank {
   double bound() const;
   double parameter_bound(const ParamSpec& spec) const;
   bool clipped(const ParamSpec& spec) const;  // by the scores of its heads
-  void compare_values(Phase phase, std::int64_t step, const RecordedState& expected, int kind);
+  void compare_values(Phase master, std::int64_t step, const RecordedState& expected, int kind);
   EngineInput with_hook(EngineInput input);
   void compare_stream(int unit, int microbatch, const Tensor& stream);
   void meet_router(std::int64_t layer, const Tensor& tokens, const Tensor& logits);

@@ -168,11 +168,11 @@ std::vector<FaultRow> state_faults() {
       {"a momentum that a skipped step writes", skipped, "dp2",
        after_first(down, 0, [](float) { return 1e-3F; }), "optimizer state 1 of", down},
       {"an average that stays as it was", with(muon(), {"optimizer.ema_decay=0.5"}), "tp2",
-       after_first(down, 1, [](float) { return 0.0F; }), "optimizer state 2 of", down},
+       after_first(down, 1, [](float) { return 0.0F; }), "average of", down},
       {"an average that is a little longer kept", with(small_gpt, {"optimizer.ema_decay=0.5"}),
        "dp2+zero1",
        after_first("layers.1.mlp.down.weight", 2, [](float value) { return 0.999F * value; }),
-       "optimizer state 3 of", "layers.1.mlp.down.weight"},
+       "average of", "layers.1.mlp.down.weight"},
   };
 }
 

@@ -1,6 +1,7 @@
 // What verify computes for itself: against known values and the plan's own functions, and that it
 // finds an engine that does not do what its file says.
 #include <cmath>
+#include <vector>
 
 #include "catch.h"
 #include "plan/rules/learning_rate.h"
@@ -27,12 +28,13 @@ LayoutVerdict compare_changed(const std::function<void(Config&)>& change) {
 }
 
 /// A layout that runs as the single rank, but whose file says what `change` makes of it.
-LayoutVerdict compare_with_file(const std::function<void(Config&)>& change) {
+LayoutVerdict compare_with_file(const std::function<void(Config&)>& change,
+                                const Options& options = small_gpt) {
   const LayoutChoice choice = parse_layouts("dp2+zero1", 0).front();
-  const Config right = with_layout(read_sample(small_gpt).config, choice);
+  const Config right = with_layout(read_sample(options).config, choice);
   Config file = right;
   change(file);
-  const Verification verification(read_sample(small_gpt).config, 2);
+  const Verification verification(read_sample(options).config, 2);
   return verification.compare({file, plan_of(file, choice.ranks()), 20},
                               {.config = [&](int, Config& config) { config = right; }});
 }
@@ -117,6 +119,21 @@ TEST_CASE("a loss scale that is not the file's is named before what it changes")
   CHECK(findings.first()->place() == "scalar loss scale, step 4");
   CHECK(findings.first()->found == 1);
   CHECK(findings.first()->expected == 2);
+}
+
+TEST_CASE("a score is compared with the largest of its layer") {
+  const Mesh mesh;
+  const std::vector<float> expected{8, 1e-4F, -4, 1e-4F};  // two layers of two heads
+  const auto first = [&](const std::vector<float>& found) {
+    Findings findings(mesh, 0);
+    compare_scores(findings, 1, half_bound, found, expected, 2);
+    return findings.first() ? findings.first()->place() : "none";
+  };
+  // A difference of 0.1 is a little of 8, and more than the bound of 4.
+  CHECK(first({8, 0.1F, -4, 0}) == "none");
+  CHECK(first({8, 0, -4, 0.1F}) == "scalar largest attention score 3, step 1");
+  CHECK(first({8, 0.2F, -4, 0}) == "scalar largest attention score 1, step 1");
+  CHECK(first({8, std::nanf(""), -4, 0}) == "scalar largest attention score 1, step 1");
 }
 
 TEST_CASE("a day shortens the schedules to which the file gives an end, and only those") {
@@ -249,6 +266,9 @@ TEST_CASE("an engine that departs from its file is named", "[threads]") {
   named("bias_correction2", [](Config& c) { c.optimizer.beta2 -= 0.001; });
   named("clip_coefficient", [](Config& c) { c.optimizer.clip_grad_norm = 1e-3; });
   check_named(compare_with_file([](Config& c) { c.optimizer.eps = 1e-5; }), "update of", "");
+  check_named(compare_with_file([](Config& c) { c.optimizer.ema_decay = 0.6; },
+                                with(small_gpt, {"optimizer.ema_decay=0.5"})),
+              "average of", "");
 }
 
 TEST_CASE("a sum that is a little wrong is named", "[threads]") {
