@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "base/at.h"
 #include "config/schema/optimizers.h"
@@ -84,16 +86,21 @@ class UpdateCheck {
   }
 
  private:
-  /// The element of a whole parameter, before the step.
-  own::Element before(const std::string& name, std::size_t whole) const {
-    std::array<double, 3> values{};
-    const int kept =
-        updated_states(own::choice_of(name, config_.optimizer).type, config_.optimizer);
-    for (int kind = 0; kind <= kept; ++kind) {
-      const std::vector<float>& recorded = at(states_.kinds, kind).at(name);
-      if (!recorded.empty()) at(values, kind) = double{recorded[whole]};
+  /// A whole parameter before the step, and the values that its update reads: empty where its
+  /// optimizer keeps none.
+  using Recorded = std::array<std::span<const float>, 3>;
+  Recorded recorded(const std::string& name, const own::Choice& choice) const {
+    Recorded values;
+    for (int kind = 0; kind <= updated_states(choice.type, config_.optimizer); ++kind) {
+      at(values, kind) = at(states_.kinds, kind).at(name);
     }
-    return {values[0], values[1], values[2]};
+    return values;
+  }
+  static own::Element element(const Recorded& values, std::size_t whole) {
+    const auto value = [&](int kind) {
+      return at(values, kind).empty() ? 0 : double{at(values, kind)[whole]};
+    };
+    return {value(0), value(1), value(2)};
   }
 
   /// The average after the step, of the parameters that were found then: these are compared by
@@ -122,9 +129,10 @@ class UpdateCheck {
     for (const ParamSpec& spec : store_->table()) {
       if (spec.name == name) direction.shape = spec.global_shape;
     }
+    const Recorded before = recorded(name, choice);
     for (std::size_t i = 0; i < gradients->second.size(); ++i) {
       direction.values.push_back(
-          update_.of(before(name, i), double{gradients->second[i]}, choice).second);
+          update_.of(element(before, i), double{gradients->second[i]}, choice).second);
     }
     return direction;
   }
@@ -146,13 +154,14 @@ class UpdateCheck {
     const auto moved = step_.bias_steps.find(spec.name);
     const own::Choice choice = own::choice_of(spec.name, config_.optimizer);
     const std::vector<float>& gradients = step_.gradients.at(spec.name);
+    const Recorded before = recorded(spec.name, choice);
     const auto count = static_cast<double>(gradients.size());
     const Values steps = is_muon ? muon_steps(spec.name, choice) : Values{};
     for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, part)) {
       for (std::int64_t i = 0; i < piece.length; ++i) {
         const auto whole = static_cast<std::size_t>(piece.global + i);
         const auto here = static_cast<std::size_t>(piece.local + i);
-        const own::Element first = before(spec.name, whole);
+        const own::Element first = element(before, whole);
         const own::Element after = update_.of(first, double{gradients[whole]}, choice);
         updated.before[0][here] = first.value;
         updated.before[1][here] = first.first;
@@ -161,7 +170,7 @@ class UpdateCheck {
         if (after.loose > 0) updated.loose[here] = after.loose;
         updated.after[1][here] = after.first;
         updated.after[2][here] = after.second;
-        if (update_.finite()) {
+        if (update_.finite() && !scores_.empty()) {
           const double place = (static_cast<double>(whole) + 0.5) / count;
           updated.after[0][here] *=
               own::clip_factor(spec.name, place, config_.optimizer, model_, scores_);
