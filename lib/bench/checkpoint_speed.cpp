@@ -14,7 +14,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
 #include "engine/engine.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"
 #include "run/preflight/machine.h"
 #include "run/records/process_memory.h"

@@ -7,7 +7,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_reader.h"
 #include "config/schema/optimizers.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 #include "weights/hugging_face_weights.h"
 
 namespace trainctl {

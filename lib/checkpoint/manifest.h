@@ -13,7 +13,7 @@
 #include "base/dtype.h"
 #include "data/data_position.h"
 #include "engine/train_state.h"
-#include "plan/tables/box.h"
+#include "plan/tables/shard.h"
 #include "plan/tables/site.h"
 
 namespace trainctl {

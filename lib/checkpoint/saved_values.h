@@ -7,7 +7,7 @@
 
 #include "config/schema/config.h"
 #include "engine/parameters/param_store.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 
 namespace trainctl {
 

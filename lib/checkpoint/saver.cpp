@@ -27,7 +27,7 @@
 #include "device/patience.h"
 #include "device/working_thread.h"
 #include "formats/strategy/file.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 
 namespace trainctl {
 

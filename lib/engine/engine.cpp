@@ -16,7 +16,7 @@
 #include "ops/router.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

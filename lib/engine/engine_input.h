@@ -8,7 +8,7 @@
 #include "engine/hooks.h"
 #include "engine/trace.h"
 #include "plan/plan.h"
-#include "plan/rules/loss_scaling.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 

@@ -1,8 +1,8 @@
-// The tensors of declared rows (plan/model/rows.h).
+// The tensors of declared rows (plan/model/declaration.h).
 #pragma once
 
 #include "device/tensor.h"
-#include "plan/model/rows.h"
+#include "plan/model/declaration.h"
 
 namespace trainctl {
 

@@ -14,12 +14,11 @@
 #include "nn/exchange/reshard.h"
 #include "nn/exchange/shared_keys.h"
 #include "nn/weight.h"
-#include "plan/model/declared_rows.h"
+#include "plan/model/activations.h"
 #include "plan/schedule/action.h"
 #include "plan/tables/model.h"
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/stage_map.h"
-#include "plan/tables/unit_range.h"
 
 namespace trainctl {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/group_operation.h"
-#include "plan/tables/traffic.h"
-#include "plan/tables/unit_range.h"
+#include "plan/tables/mesh.h"
+#include "plan/tables/stage_map.h"
 
 namespace trainctl {
 

@@ -14,21 +14,21 @@
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/costs.h"
+#include "plan/gradients/buckets.h"
 #include "plan/gradients/gathers.h"
-#include "plan/gradients/gradient_rule.h"
 #include "plan/gradients/matrix_work.h"
 #include "plan/gradients/optimizer_shard.h"
 #include "plan/model/activations.h"
-#include "plan/model/share.h"
+#include "plan/model/form.h"
 #include "plan/schedule/activation_slots.h"
 #include "plan/schedule/schedule.h"
+#include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
 #include "plan/tables/params.h"
 #include "plan/tables/recompute_form.h"
 #include "plan/tables/site.h"
 #include "plan/tables/stage_map.h"
-#include "plan/tables/token_layout.h"
 
 namespace trainctl {
 
@@ -169,5 +169,13 @@ ChunkRows rows_in_view(const Plan& plan, const StagePlan& rows, int stage, int v
 
 /// How `unit` keeps the micro-batches of a view.
 BlockForm form_in_view(const StagePlan& stage, int view, int unit);
+
+/// How the ranks tell each other the largest score of each head of attention
+/// (optimizer.qk_clip_threshold): each sends a row of heads for every layer of its stage, and as
+/// many rows as the stage with most layers has. The layers of the model, in the order of their
+/// rows.
+std::vector<std::int64_t> scored_layers(const Plan& plan, const StagePlan& stage);
+/// Numbers of 4 bytes that each rank sends of these scores.
+std::int64_t scores_of_rank(const Plan& plan);
 
 }  // namespace trainctl

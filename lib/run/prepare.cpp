@@ -16,8 +16,7 @@
 #include "plan/prepare/make_plan.h"
 #include "plan/prepare/search_by_seconds.h"
 #include "plan/prices/machine.h"
-#include "plan/remedies/joint_layout.h"
-#include "plan/remedies/proven_values.h"
+#include "plan/remedies/remedies.h"
 #include "plan/rules/check.h"
 #include "run/data/corpus.h"
 

@@ -13,7 +13,7 @@
 
 #include "config/schema/config.h"
 #include "plan/plan.h"
-#include "plan/rules/loss_scaling.h"
+#include "plan/rules/resolve.h"
 #include "verify/data.h"
 #include "verify/data_order.h"
 #include "verify/day.h"

@@ -14,7 +14,7 @@
 #include "config/schema/optimizers.h"
 #include "engine/engine.h"
 #include "plan/cost/estimate.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"
 #include "plan/tables/shard.h"
 #include "run/data/training_data.h"

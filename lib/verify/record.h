@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/parameters/param_store.h"
-#include "plan/rules/loss_scaling.h"
+#include "plan/rules/resolve.h"
 #include "verify/message_rounding.h"
 #include "verify/own/router.h"
 #include "verify/own/step_numbers.h"

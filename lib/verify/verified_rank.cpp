@@ -6,7 +6,7 @@
 #include "base/at.h"
 #include "config/schema/optimizers.h"
 #include "device/host_values.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"
 #include "verify/alone.h"
 #include "verify/data.h"

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <map>
 
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 #include "verify/alone.h"
 #include "verify/day.h"
 #include "verify/free_run.h"

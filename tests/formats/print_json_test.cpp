@@ -12,7 +12,7 @@
 #include "formats/print/print.h"
 #include "plan/sample.h"
 #include "plan/search/search.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 using namespace trainctl;
 using Json = nlohmann::json;

@@ -1,5 +1,5 @@
 // Boxes: cutting a stretch of a share, intersections, and where their elements lie.
-#include "plan/tables/box.h"
+#include "plan/tables/shard.h"
 
 #include "base/philox.h"
 #include "catch.h"

@@ -2,7 +2,7 @@
 #include "plan/gradients/gathers.h"
 
 #include "catch.h"
-#include "plan/ownership/row_exchange.h"
+#include "plan/ownership/ownership.h"
 
 using namespace trainctl;
 

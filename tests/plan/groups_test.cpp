@@ -1,4 +1,4 @@
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 #include <algorithm>
 #include <array>

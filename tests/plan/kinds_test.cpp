@@ -7,7 +7,7 @@
 #include "plan/cost/estimate.h"
 #include "plan/cost/kind_costs.h"
 #include "plan/model/form.h"
-#include "plan/rules/balance.h"
+#include "plan/rules/place_layers.h"
 #include "plan/tables/params.h"
 #include "sample.h"
 

@@ -1,6 +1,5 @@
 #include "plan/gradients/optimizer_shard.h"
 #include "plan/gradients/buckets.h"
-#include "plan/gradients/slices.h"
 
 #include "catch.h"
 #include "sample.h"

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "catch.h"
-#include "plan/ownership/saved_parts.h"
 #include "sample.h"
 #include "thorough.h"
 

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "catch.h"
-#include "plan/tables/optimizer_groups.h"
 #include "sample.h"
 
 using namespace trainctl;

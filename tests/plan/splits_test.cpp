@@ -1,5 +1,5 @@
 // A split for each operator: what the words say, and what follows for parameters, rows and traffic.
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 
 #include <map>
 

@@ -5,7 +5,6 @@
 
 #include "catch.h"
 #include "plan/rules/check.h"
-#include "plan/rules/stage_text.h"
 #include "sample.h"
 
 using namespace trainctl;

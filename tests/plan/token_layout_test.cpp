@@ -1,6 +1,6 @@
 // How evenly context-parallel ranks share the work of causal attention: pairs of a query and a key
 // that it sees, counted.
-#include "plan/tables/token_layout.h"
+#include "plan/tables/layout.h"
 
 #include <algorithm>
 #include <numeric>

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "config/schema/words.h"
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 #include "sample_faults.h"
 #include "sample_verify.h"
 #include "thorough.h"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "plan/tables/token_layout.h"
+#include "plan/tables/layout.h"
 
 namespace trainctl {
 

@@ -1,6 +1,6 @@
 #include "engine/groups/expert_ranks.h"
 
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -7,7 +7,7 @@
 #include "data/batch.h"
 #include "device/slab.h"
 #include "nn/exchange/pass.h"
-#include "plan/tables/token_layout.h"
+#include "plan/tables/layout.h"
 
 namespace trainctl {
 

@@ -12,7 +12,7 @@
 #include "ops/context.h"
 #include "ops/square_sum.h"
 #include "ops/step_verdict.h"
-#include "plan/rules/loss_scaling.h"
+#include "plan/rules/resolve.h"
 
 namespace trainctl {
 

@@ -6,7 +6,7 @@
 #include "ops/add.h"
 #include "ops/kernels.h"
 #include "plan/gradients/buckets.h"
-#include "plan/ownership/row_exchange.h"
+#include "plan/ownership/ownership.h"
 
 namespace trainctl {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/nccl/device_world.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -10,7 +10,7 @@
 #include "ops/copy_rows.h"
 #include "ops/matmul.h"
 #include "ops/scaled_sum.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -9,7 +9,7 @@
 #include "device/host_values.h"
 #include "ops/cast.h"
 #include "ops/normal_fill.h"
-#include "plan/gradients/resident.h"
+#include "plan/gradients/gathers.h"
 #include "plan/rules/resolve.h"
 #include "plan/tables/shard.h"
 

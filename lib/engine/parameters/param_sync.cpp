@@ -5,7 +5,7 @@
 
 #include "base/at.h"
 #include "comm/await.h"
-#include "plan/ownership/row_exchange.h"
+#include "plan/ownership/ownership.h"
 
 namespace trainctl {
 

@@ -8,7 +8,6 @@
 #include "base/ordered_key.h"
 #include "engine/parameters/exchange.h"
 #include "engine/parameters/optimizer.h"
-#include "plan/ownership/head_scores.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {

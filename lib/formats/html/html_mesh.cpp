@@ -4,7 +4,7 @@
 #include "formats/html/html_parts.h"
 #include "formats/json_text.h"
 #include "formats/print/text.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -2,7 +2,7 @@
 #include "config/report/render_json.h"
 #include "formats/json/json_parts.h"
 #include "formats/print/text.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -55,7 +55,7 @@ struct PageHead {
 /// One self-contained page: no network, styles, drawings and script inside.
 std::string print_html(const PrintInput& input, const PageHead& head);
 
-/// Only the groups of one kind of plan/tables/groups.h, or of "hierarchical_cp". Throws
+/// Only the groups of one kind of plan/tables/mesh.h, or of "hierarchical_cp". Throws
 /// Error{usage} for an unknown kind, or if there are no hierarchical sizes.
 std::string print_groups_table(const PrintInput& input, const std::string& kind);
 std::string print_groups_json(const PrintInput& input, const std::string& kind);

@@ -6,7 +6,7 @@
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
 #include "plan/cost/kind_costs.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -9,7 +9,7 @@
 
 #include "base/units.h"
 #include "formats/print/print.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -10,7 +10,7 @@
 #include "base/at.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 

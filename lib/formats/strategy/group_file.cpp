@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "formats/strategy/file.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -9,7 +9,7 @@
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/step_state.h"
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 
@@ -18,7 +18,7 @@ struct BatchTensors {
   Tensor tokens, labels, position;  // [T] i32
   Tensor global_token;              // [T] i64
   Tensor loss_weight;               // [T] fp32
-  // Of attention's queries, which may be more tokens (plan/tables/token_layout.h).
+  // Of attention's queries, which may be more tokens (plan/tables/layout.h).
   Tensor first_position;  // i32: the first that each sees; empty: attention crosses documents
   Tensor query_token;     // i64: the global token; in the batch's order
   Tensor real_query{};    // u8: 0 for padding, whose scores do not count; empty: all count

@@ -1,8 +1,8 @@
 // The communicating layer: changes the layout of a tensor over one mesh axis. The collectives
 // follow from plan/tables/layout.h: transition(from, to) in the forward pass, transition(dual(to),
 // dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing.
-// The declarations of layers (plan/model/exchange.h) say what there is, also to the plan. Between
-// tokens and all tokens it can run on a stream of its own, beside products
+// The declarations of layers (plan/model/declaration.h) say what there is, also to the plan.
+// Between tokens and all tokens it can run on a stream of its own, beside products
 // (docs/tensor-overlap.md).
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "comm/group.h"
 #include "nn/exchange/pass.h"
 #include "nn/exchange/row_chunks.h"
-#include "plan/model/exchange.h"
+#include "plan/model/declaration.h"
 
 namespace trainctl {
 

@@ -9,7 +9,7 @@
 #include "nn/exchange/pass.h"
 #include "nn/exchange/reshard.h"
 #include "ops/attention.h"
-#include "plan/tables/token_layout.h"
+#include "plan/tables/layout.h"
 
 namespace trainctl {
 

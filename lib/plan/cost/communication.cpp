@@ -6,7 +6,7 @@
 #include "base/at.h"
 #include "plan/cost/estimate.h"
 #include "plan/model/ends.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "plan/model/exchange.h"
+#include "plan/model/declaration.h"
 #include "plan/plan.h"
 #include "plan/rules/resolve.h"
 

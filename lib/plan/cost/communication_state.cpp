@@ -3,11 +3,10 @@
 #include "base/at.h"
 #include "plan/cost/communication.h"
 #include "plan/gradients/buckets.h"
-#include "plan/gradients/resident.h"
-#include "plan/ownership/head_scores.h"
+#include "plan/gradients/gathers.h"
 #include "plan/ownership/matrix_exchange.h"
-#include "plan/ownership/row_exchange.h"
-#include "plan/tables/groups.h"
+#include "plan/ownership/ownership.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

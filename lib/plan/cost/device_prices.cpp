@@ -14,7 +14,7 @@
 #include "plan/cost/recompute_cost.h"
 #include "plan/cost/tensor_overlap.h"
 #include "plan/ownership/matrix_exchange.h"
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

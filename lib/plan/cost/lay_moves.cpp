@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
-#include "plan/gradients/resident.h"
+#include "plan/gradients/gathers.h"
 
 namespace trainctl {
 

@@ -9,8 +9,7 @@
 #include "plan/cost/estimate.h"
 #include "plan/ownership/matrix_exchange.h"
 #include "plan/ownership/parameter_places.h"
-#include "plan/ownership/row_exchange.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 
 namespace trainctl {
 

@@ -1,12 +1,25 @@
-// The rules that decide which gradients are reduced together, independent of the buffer layout.
+// How gradients travel, and the rules that decide which of them are reduced together, independent
+// of the buffer layout.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "base/dtype.h"
+#include "config/schema/choices.h"
 #include "plan/tables/params.h"
 
 namespace trainctl {
+
+/// Of what gradients are the gradient once they are summed, and how they travel.
+struct GradientRule {
+  BucketRule buckets = BucketRule::size;
+  DType dtype = DType::f32;  // in which they are sent; layers make them in fp32
+  DType kept = DType::f32;   // in which those of several micro-batches are added up
+  // Over the mean loss's: replicas without gradients_mean, times tp without loss_repeated_mean.
+  std::int64_t factor = 1;
+  bool fused = true;  // products add to weight gradients themselves (gradient_accumulation_fusion)
+};
 
 /// The rule's bucket size in elements where none is given: 4,000,000 for size; Megatron's
 /// max(40,000,000, 1,000,000 x replicas), replicas being dp x cp, for expert buffers as well.

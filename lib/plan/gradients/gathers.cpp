@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "base/at.h"
+#include "base/round_up.h"
 #include "plan/gradients/buckets.h"
 
 namespace trainctl {
@@ -121,6 +123,30 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
   made.add_freed();
   made.add_from_host(on_host);
   return made.take();
+}
+
+namespace {
+
+constexpr std::int64_t resident_unit = 64;  // bytes, at whose multiples each begins
+
+}  // namespace
+
+ResidentLayout lay_residents(const std::vector<int>& parameters,
+                             const std::vector<ParamSpec>& table, const FlatLayout& flat,
+                             const Bucket* bucket, DType compute) {
+  ResidentLayout layout;
+  if (bucket != nullptr) layout.bytes = round_up(bucket->length * size_of(compute), resident_unit);
+  for (const int index : parameters) {
+    const ParamSpec& row = at(table, index);
+    const DType type = read_type(row, compute);
+    if (bucket != nullptr && type == compute) {
+      layout.begin.push_back((at(flat.offset, index) - bucket->offset) * size_of(type));
+    } else {
+      layout.begin.push_back(layout.bytes);
+      layout.bytes += round_up(row.shape.numel() * size_of(type), resident_unit);
+    }
+  }
+  return layout;
 }
 
 }  // namespace trainctl

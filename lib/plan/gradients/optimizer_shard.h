@@ -48,4 +48,10 @@ std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh);
 std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
                                             const std::vector<ParamSpec>& parameters);
 
+/// Sets `elements` of the shards of kind bucket, which shard_optimizer leaves at 0: the largest
+/// part of the parameter in one slice of its bucket. A slice may begin anywhere in a parameter, so
+/// this may be more than its elements divided by the ranks.
+void measure_slices(std::vector<OptimizerShard>& shards, const std::vector<ParamSpec>& parameters,
+                    const FlatLayout& flat);
+
 }  // namespace trainctl

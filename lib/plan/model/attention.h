@@ -1,10 +1,8 @@
 // Attention with its projections: what it keeps, multiplies and exchanges.
 #pragma once
 
-#include "plan/model/exchange.h"
+#include "plan/model/declaration.h"
 #include "plan/model/form.h"
-#include "plan/model/product.h"
-#include "plan/model/rows.h"
 
 namespace trainctl {
 

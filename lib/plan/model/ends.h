@@ -1,8 +1,7 @@
 // The embedding and the head: what they keep and exchange.
 #pragma once
 
-#include "plan/model/exchange.h"
-#include "plan/model/rows.h"
+#include "plan/model/declaration.h"
 
 namespace trainctl {
 

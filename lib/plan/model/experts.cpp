@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include "plan/tables/groups.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 

@@ -1,5 +1,12 @@
 #include "plan/model/form.h"
 
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/expert_places.h"
+#include "base/round_up.h"
+#include "base/token_layout.h"
+
 namespace trainctl {
 
 LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
@@ -43,6 +50,140 @@ int first_block_with(const ModelShape& model, bool experts) {
 std::int64_t dense_layers_first(const ModelShape& model) {
   const int first = first_block_with(model, true);
   return first > 0 ? first - 1 : model.layers;
+}
+
+namespace {
+
+/// Absurd sizes must not overflow; checks find them.
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  double result = 1;
+  for (const std::int64_t factor : factors) result *= static_cast<double>(factor);
+  return static_cast<std::int64_t>(std::min(result, 0x1p60));
+}
+
+StreamShape stream_shape(std::int64_t sequence, const MeshShare& share) {
+  const std::int64_t tokens = share.micro_batch_size * sequence / share.mesh.cp;
+  return {tokens, share.sequence_parallel ? tokens / share.mesh.tp : tokens};
+}
+
+/// Of this rank, of the tokens of a micro-batch and of the features of an operator.
+std::int64_t rows_of(SplitBy split, const StreamShape& stream, const Mesh& mesh) {
+  return split == SplitBy::tokens ? stream.tokens / mesh.tp : stream.tokens;
+}
+std::int64_t parts_of(SplitBy split, const Mesh& mesh) {
+  return split == SplitBy::features ? mesh.tp : 1;
+}
+
+/// What the router may send at most. A token chooses different experts, so each expert gets it
+/// once; in rounds it may choose one again that it has. What several ranks gather is cut into parts
+/// of the longest one's length, chunk by chunk, each of which may have a row more from every rank
+/// for every expert.
+void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& rule,
+                 LocalShape& local) {
+  const ExpertsForm routed = form.has_experts() ? form.experts() : ExpertsForm{};
+  local.experts = routed.experts / mesh.ep;
+  local.routed_tokens = rule.by_stream ? local.stream_rows : local.tokens;
+  local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
+  local.met_tokens = local.sent_tokens * rule.parts;
+  local.routing_ranks = rule.by_stream ? mesh.cp * mesh.tp : mesh.cp;
+  // Of `tokens` of this rank, with sequences of some length, in groups that have `size` tokens of
+  // the longest ones.
+  const auto groups = [&](std::int64_t size, std::int64_t tokens, std::int64_t length) {
+    const std::int64_t group = group_at_length(size, form.longest, length);
+    return std::max<std::int64_t>(1, mesh.cp * tokens / std::max<std::int64_t>(1, group));
+  };
+  local.routing_groups = groups(routed.routing_group, local.tokens, form.keys);
+  local.counted_rows = product({local.routing_groups, routed.counts_of_group()});
+  local.capacity = moe_capacity(form);
+  const auto most = [&](std::int64_t experts, std::int64_t ranks, std::int64_t length) {
+    const auto there = [&](std::int64_t tokens) {
+      return length == form.keys ? tokens : tokens * length / form.keys;
+    };
+    const std::int64_t choices = routed.rounds ? routed.topk : std::min(routed.topk, experts);
+    const std::int64_t rows = product({ranks, there(local.sent_tokens), choices});
+    if (local.capacity == 0) return rows;
+    LayerForm other = form;
+    other.keys = length;
+    return std::min(
+        rows, product({experts, ranks, groups(routed.capacity_group, there(local.tokens), length),
+                       moe_capacity(other)}));
+  };
+  local.routed_rows = most(routed.experts, 1, form.keys);
+  // Others may send longer sequences.
+  local.expert_rows = most(local.experts, mesh.ep * rule.parts, form.longest);
+  local.received_rows = most(local.experts, mesh.ep, form.longest);
+  const std::int64_t more =
+      rule.chunks > 1 && rule.parts > 1 ? product({rule.chunks, mesh.ep, local.experts}) : 0;
+  local.gathered_rows = product({rule.parts, local.received_rows + more});
+  local.expert_ffn = routed.expert_ffn / mesh.etp;
+  local.shared_ffn = routed.shared_ffn / mesh.tp;
+}
+
+}  // namespace
+
+EndShape end_shape(const ModelShape& model, const MeshShare& share, SplitBy head) {
+  EndShape local{stream_shape(model.seq_length, share)};
+  local.vocabulary = model.padded_vocab / parts_of(head, share.mesh);
+  local.head_rows = rows_of(head, local, share.mesh);
+  return local;
+}
+
+LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit split,
+                       const ExchangeRule& exchange) {
+  const Mesh& mesh = share.mesh;
+  LocalShape local{stream_shape(form.keys, share)};
+  const AttentionForm& attention = form.attention;
+  local.attention_rows = rows_of(split.attention, local, mesh);
+  local.heads = attention.heads / parts_of(split.attention, mesh);
+  local.kv_heads = std::max<std::int64_t>(1, attention.kv_heads / parts_of(split.attention, mesh));
+  local.q = local.heads * attention.head_dim;
+  local.kv = local.kv_heads * attention.head_dim;
+  local.head_ranks = split.attention == SplitBy::tokens ? mesh.tp : 1;
+  local.mlp_rows = rows_of(split.feed_forward, local, mesh);
+  if (!form.has_experts()) local.ffn = form.mlp().ffn / parts_of(split.feed_forward, mesh);
+  add_routing(form, mesh, exchange, local);
+  return local;
+}
+
+std::int64_t moe_capacity(const LayerForm& form) {
+  if (!form.has_experts() || form.experts().capacity_factor <= 0) return 0;
+  const ExpertsForm& routed = form.experts();
+  return expert_places(routed.capacity_factor, routed.topk,
+                       std::max<std::int64_t>(1, routed.experts),
+                       group_at_length(routed.capacity_group, form.longest, form.keys));
+}
+
+std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType compute,
+                         const HeadChunkRule& rule) {
+  if (model.whole_logits) return local.head_rows;
+  return head_chunk(local.vocabulary, local.head_rows, compute, rule);
+}
+
+namespace {
+
+/// Fewest chunks on a CPU.
+std::int64_t chunks_by_bytes(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
+  constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
+  constexpr std::int64_t fewest_tokens = 64;
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, vocabulary * size_of(compute));
+  const std::int64_t fitting = std::max(fewest_tokens, most_bytes / row_bytes);
+  const std::int64_t quarters = tokens > 4 * fewest_tokens ? 4 : tokens > fewest_tokens ? 2 : 1;
+  return std::max(quarters, divide_up(tokens, fitting));
+}
+
+}  // namespace
+
+std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
+                        const HeadChunkRule& rule) {
+  constexpr std::int64_t on_device = 8192;
+  constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
+  const bool by_bytes = rule.most == 0 && rule.device == DeviceKind::cpu;
+  const std::int64_t most = by_bytes ? tokens : rule.most > 0 ? rule.most : on_device;
+  const std::int64_t chunks =
+      by_bytes ? chunks_by_bytes(vocabulary, tokens, compute) : divide_up(tokens, most);
+  // Chunks of nearly equal size: the last one would otherwise be small and slow.
+  const std::int64_t even = round_up(divide_up(tokens, chunks), multiple);
+  return std::min({tokens, most, even});
 }
 
 }  // namespace trainctl

@@ -2,10 +2,8 @@
 // exchange.
 #pragma once
 
-#include "plan/model/exchange.h"
+#include "plan/model/declaration.h"
 #include "plan/model/form.h"
-#include "plan/model/product.h"
-#include "plan/model/rows.h"
 
 namespace trainctl {
 

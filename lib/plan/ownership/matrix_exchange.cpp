@@ -9,7 +9,7 @@
 
 #include "base/at.h"
 #include "base/round_up.h"
-#include "plan/tables/box.h"
+#include "plan/tables/shard.h"
 
 namespace trainctl {
 

@@ -6,7 +6,11 @@
 #include <tuple>
 #include <utility>
 
-#include "plan/tables/groups.h"
+#include "base/at.h"
+#include "plan/gradients/buckets.h"
+#include "plan/gradients/gathers.h"
+#include "plan/rules/resolve.h"
+#include "plan/tables/mesh.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {
@@ -250,6 +254,204 @@ const std::vector<int>& DataRanks::of(const ParamSpec& parameter) {
 
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank) {
   return Table(plan, rank).make();
+}
+
+namespace {
+
+/// The most elements of one call that takes several parameters.
+template <class Elements>
+std::int64_t most_packed(const std::vector<RowExchange>& exchanges, Elements elements_of) {
+  std::int64_t most = 0;
+  for (const RowExchange& exchange : exchanges) {
+    if (exchange.parameters.size() < 2) continue;
+    std::int64_t all = 0;
+    for (const int index : exchange.parameters) all += elements_of(static_cast<std::size_t>(index));
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
+                                       const std::vector<int>& parameters, bool fused) {
+  std::vector<RowExchange> exchanges;
+  for (const int index : parameters) {
+    const int route = table.parameters[static_cast<std::size_t>(index)].route;
+    if (route < 0) continue;
+    const auto same = std::find_if(exchanges.begin(), exchanges.end(),
+                                   [&](const RowExchange& one) { return one.route == route; });
+    if (fused && same != exchanges.end()) {
+      same->parameters.push_back(index);
+    } else {
+      exchanges.push_back({route, {index}});
+    }
+  }
+  return exchanges;
+}
+
+std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
+                              const OwnershipTable& table) {
+  const bool fused = fuses_rows(plan.gradient.buckets);
+  std::int64_t most =
+      packed_elements(stage.parameters, stage.flat, plan.gradient.dtype != DType::f32);
+  for (const Bucket& bucket : stage.flat.buckets) {
+    const auto scattered = [&](std::size_t index) {
+      return table.parameters[index].scattered.length();
+    };
+    most = std::max(most, most_packed(row_exchanges(table, bucket.parameters, fused), scattered));
+  }
+  return most;
+}
+
+std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
+                                     const OwnershipTable& table, const GatherBlock& block) {
+  std::vector<RowExchange> exchanges;
+  for (const bool computed : {true, false}) {
+    std::vector<int> parameters;
+    for (const int index : block.parameters) {
+      const DType type = read_type(at(stage.parameters, index), plan.compute);
+      if ((type == plan.compute) == computed) parameters.push_back(index);
+    }
+    for (RowExchange& one : row_exchanges(table, parameters, fuses_rows(plan.gradient.buckets))) {
+      exchanges.push_back(std::move(one));
+    }
+  }
+  return exchanges;
+}
+
+std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
+                                     const GatherBlock& block, std::int64_t ranks,
+                                     std::int64_t rank) {
+  std::vector<ApartPiece> pieces;
+  const Bucket& bucket = at(stage.flat.buckets, block.bucket);
+  const std::int64_t length = bucket.length / ranks;
+  const std::int64_t begin = bucket.offset + rank * length;
+  for (const int index : block.parameters) {
+    const ParamSpec& row = at(stage.parameters, index);
+    if (read_type(row, compute) == compute) continue;
+    const std::int64_t from = begin - at(stage.flat.offset, index);
+    const Slice part{std::max<std::int64_t>(from, 0), std::min(from + length, row.shape.numel())};
+    if (part.begin < part.end) pieces.push_back({index, part});
+  }
+  return pieces;
+}
+
+std::int64_t most_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
+                        std::int64_t ranks) {
+  std::int64_t most = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    std::int64_t elements = 0;
+    for (const ApartPiece& piece : pieces_apart(compute, stage, block, ranks, rank)) {
+      elements += piece.part.length();
+    }
+    most = std::max(most, elements);
+  }
+  return most;
+}
+
+std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,
+                               const OwnershipTable& table) {
+  std::int64_t most = 0;
+  for (const GatherBlock& block : stage.gathers) {
+    const auto bytes = [&](std::size_t index) {
+      const ParamSpec& row = stage.parameters[index];
+      return row.shape.numel() * size_of(read_type(row, plan.compute));
+    };
+    most = std::max(most, most_packed(row_gathers(plan, stage, table, block), bytes));
+    if (block.bucket < 0) continue;
+    const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
+    most =
+        std::max(most, ranks * most_apart(plan.compute, stage, block, ranks) * size_of(DType::f32));
+  }
+  return most;
+}
+
+namespace {
+
+// Smaller parameters are written by one replica: a file with fewer pieces is worth more than an
+// even share of them.
+constexpr std::int64_t least_divided_elements = 16384;
+
+/// Ranks that update the same elements, and this rank's place among them.
+struct Copies {
+  std::int64_t count = 1;
+  std::int64_t place = 0;
+};
+
+/// The part of `owned` that this one of its copies writes.
+Slice part_of(const Slice& owned, Copies copies, const ParamSpec& parameter, int index) {
+  const std::int64_t row = parameter.shape.numel() / parameter.shape[0];
+  const std::int64_t rows = owned.length() / row;
+  const bool whole_rows = owned.begin % row == 0 && owned.length() % row == 0;
+  if (!whole_rows || owned.length() < least_divided_elements || rows < copies.count) {
+    return index % copies.count == copies.place ? owned : Slice{};
+  }
+  return {owned.begin + rows * copies.place / copies.count * row,
+          owned.begin + rows * (copies.place + 1) / copies.count * row};
+}
+
+Copies copies_of(const Ownership& own, const OwnershipTable& table, const OptimizerShard& shard,
+                 const ParamSpec& parameter, DataRanks& data, std::int64_t rank) {
+  if (own.route >= 0) {
+    const ShardRoute& route = at(table.routes, own.route);
+    return {route.copies, route.copy};
+  }
+  if (shard.kind != ShardKind::whole) return {};
+  const std::vector<int>& ranks = data.of(parameter);
+  return {std::ssize(ranks), std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()};
+}
+
+}  // namespace
+
+Shape saved_shape(const ParamSpec& parameter, const ModelShape& model) {
+  Shape shape = parameter.global_shape;
+  const bool padded =
+      parameter.kind == ParamKind::token_embedding || parameter.kind == ParamKind::head;
+  if (padded) shape[0] = model.vocab;
+  return shape;
+}
+
+std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                   std::int64_t rank) {
+  const StagePlan& stage = plan.stage_of(rank);
+  DataRanks data(plan.mesh, rank);
+  std::vector<SavedPart> parts;
+  for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
+    const ParamSpec& parameter = at(stage.parameters, i);
+    const Ownership& own = at(table.parameters, i);
+    // Of tensor-parallel ranks with the same share, those that a route does not count are copies.
+    if (own.route < 0 && !counts_over_tensor_ranks(parameter, plan.mesh, rank)) continue;
+    if (own.owned.length() == 0 || parameter.second_home) continue;
+    const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, data, rank);
+    const Slice part = part_of(own.owned, copies, parameter, i);
+    const Box real = whole_box(saved_shape(parameter, plan.model));
+    for (BoxPart& box : cut_into_boxes(shard_box(parameter, plan.mesh, rank), part)) {
+      box.box = intersection(box.box, real);
+      if (box.box.numel() > 0) parts.push_back({i, box});
+    }
+  }
+  return parts;
+}
+
+std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
+                         const OptimizerConfig& optimizer) {
+  std::int64_t bytes = 0;
+  for (const SavedPart& one : parts) {
+    bytes += one.part.box.numel() * saved_value_bytes(at(table, one.parameter), optimizer);
+  }
+  return bytes;
+}
+
+std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer) {
+  std::int64_t bytes = 0;
+  for (const StagePlan& stage : plan.stages) {
+    for (const ParamSpec& row : stage.parameters) {
+      if (row.second_home) continue;
+      bytes += row.global_shape.numel() * saved_value_bytes(row, optimizer);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace trainctl

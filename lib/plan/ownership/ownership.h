@@ -1,6 +1,6 @@
-// Which rank sums, updates and passes on which elements of each parameter, from one rank's view of
-// its stage's optimizer shards: the one table that gradient sums, norm, optimizer, gathers and
-// comparison read.
+// Which rank sums, updates, passes on and saves which elements of each parameter, from one rank's
+// view of its stage's optimizer shards: the one table that gradient sums, norm, optimizer, gathers,
+// checkpoints and comparison read.
 #pragma once
 
 #include <array>
@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "config/schema/config.h"
 #include "plan/plan.h"
+#include "plan/tables/shard.h"
 
 namespace trainctl {
 
@@ -61,5 +63,73 @@ class DataRanks {
 
 /// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);
+
+/// Parameters split by rows whose slices travel in one call.
+struct RowExchange {
+  int route = 0;  // index into OwnershipTable::routes
+  std::vector<int> parameters;
+};
+
+/// Whether the bucket rule fuses calls. Otherwise each parameter travels on its own, directly from
+/// its memory.
+inline bool fuses_rows(BucketRule rule) {
+  return rule == BucketRule::comm_fusion || rule == BucketRule::layers;
+}
+
+/// The parameters that are split by rows: each on its own or, if `fused`, those of one route
+/// together.
+std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
+                                       const std::vector<int>& parameters, bool fused);
+
+/// The same for a gather, in which only weights of one type travel together.
+std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
+                                     const OwnershipTable& table, const GatherBlock& block);
+
+/// Of a bucket that is split into equal slices: what rank number `rank` of those that share it owns
+/// of the parameters whose type is not the one that most layers compute in.
+struct ApartPiece {
+  int parameter = 0;
+  Slice part;
+};
+std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
+                                     const GatherBlock& block, std::int64_t ranks,
+                                     std::int64_t rank);
+/// The most elements of these that any rank owns: each rank sends as many.
+std::int64_t most_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
+                        std::int64_t ranks);
+
+/// The sizes of two buffers: that in which a stage's gradients are packed, one sum at a time, in
+/// elements, and that into which parameters are gathered together, in bytes.
+std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
+                              const OwnershipTable& table);
+std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,
+                               const OwnershipTable& table);
+
+/// The shape of a parameter without the padding rows of the vocabulary: these depend on the number
+/// of tensor-parallel ranks and are in no file.
+Shape saved_shape(const ParamSpec& parameter, const ModelShape& model);
+
+/// Whether checkpoints between two steps are written from a copy, for which memory is planned.
+inline bool saves_in_background(const CheckpointConfig& saves) {
+  return saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0);
+}
+
+struct SavedPart {
+  int parameter = 0;  // of the rank's stage
+  BoxPart part;       // of the rank's share of it
+};
+
+/// The parts that a rank writes to a checkpoint; all ranks together write each element of the model
+/// once. They are parts that this rank updates, so their masters and optimizer values are up to
+/// date here. Where replicas hold the same values, they divide the rows, or take small parameters
+/// in turn. `plan` as for make_ownership, `table` of the same rank.
+std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                   std::int64_t rank);
+
+/// The bytes of all parts, of the stage's table.
+std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
+                         const OptimizerConfig& optimizer);
+/// Those of the whole model.
+std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer);
 
 }  // namespace trainctl

@@ -5,8 +5,8 @@
 
 #include "base/at.h"
 #include "base/round_up.h"
-#include "plan/gradients/resident.h"
-#include "plan/ownership/row_exchange.h"
+#include "plan/gradients/gathers.h"
+#include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"
 
 namespace trainctl {

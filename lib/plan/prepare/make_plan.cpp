@@ -12,7 +12,7 @@
 #include "plan/cost/lay_moves.h"
 #include "plan/cost/step_time.h"
 #include "plan/generators/generators.h"
-#include "plan/gradients/slices.h"
+#include "plan/gradients/optimizer_shard.h"
 #include "plan/prepare/draft_plan.h"
 #include "plan/prepare/hash.h"
 #include "plan/prepare/pick_forms.h"

@@ -6,7 +6,6 @@
 
 #include "plan/prices/machine.h"
 #include "plan/tables/mesh.h"
-#include "plan/tables/traffic.h"
 
 namespace trainctl {
 

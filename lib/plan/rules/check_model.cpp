@@ -1,6 +1,9 @@
+// The forms of positions, of attention, of feed-forward layers and of the model's ends.
+
 #include <algorithm>
 #include <cctype>
 
+#include "config/schema/words.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
@@ -237,6 +240,219 @@ void check_model(const ModelConfig& model, Check& check) {
                   "set perform_initialization to true, or give model.from");
   }
   check_magnitude(model, check);
+}
+
+namespace {
+
+constexpr std::int64_t most_tokens = std::int64_t{1} << 24;
+
+std::string rope_path(const char* key) { return std::string("model.rope_scaling.") + key; }
+
+void refuse_rope(const ModelConfig& model, Check& check) {
+  const auto refuse = [&](const char* key, const std::string& given) {
+    check.error("rope-family", std::string("model.") + key,
+                given + " is given, but the gpt2 family has learned positions, not rotary ones",
+                std::string("set family to llama, or remove ") + key);
+  };
+  const ModelConfig usual;
+  if (model.rotary_base != usual.rotary_base) {
+    refuse("rotary_base", named("rotary_base", number(model.rotary_base)));
+  }
+  if (model.rotary_percent != usual.rotary_percent) {
+    refuse("rotary_percent", named("rotary_percent", number(model.rotary_percent)));
+  }
+  if (model.rotary_interleaved) refuse("rotary_interleaved", named("rotary_interleaved", "true"));
+  if (model.use_rope.value_or(false)) refuse("use_rope", named("use_rope", std::string("true")));
+  const RopeScalingConfig& scaling = model.rope_scaling;
+  if (scaling.factor != 1.0) refuse("rope_scaling", named("factor", number(scaling.factor)));
+  if (scaling.type.value_or(RopeType::none) != RopeType::none) {
+    refuse("rope_scaling", named("type", std::string(word_of(*scaling.type))));
+  }
+}
+
+void ignore_rope(const ModelConfig& model, Check& check) {
+  const char* idle = "use_rope is false";
+  const ModelConfig usual;
+  check.no_effect("model.rotary_base", model.rotary_base != usual.rotary_base, idle);
+  check.no_effect("model.rotary_percent", model.rotary_percent != usual.rotary_percent, idle);
+  check.no_effect("model.rotary_interleaved", model.rotary_interleaved, idle);
+  check.no_effect("model.rope_scaling", model.rope_scaling != RopeScalingConfig{}, idle);
+}
+
+/// Which types read a key of rope_scaling, and whether it is not at its default.
+struct RopeKey {
+  const char* key;
+  bool differs;
+  std::initializer_list<RopeType> readers;
+};
+
+void check_rope_readers(const RopeScalingConfig& scaling, RopeType type, Check& check) {
+  using enum RopeType;
+  const RopeScalingConfig usual;
+  const std::initializer_list<RopeKey> keys{
+      {"factor", scaling.factor != usual.factor, {linear, llama3, yarn}},
+      {"low_freq_factor", scaling.low_freq_factor != usual.low_freq_factor, {llama3}},
+      {"high_freq_factor", scaling.high_freq_factor != usual.high_freq_factor, {llama3}},
+      {"original_max_position_embeddings",
+       scaling.original_max_position_embeddings != usual.original_max_position_embeddings,
+       {llama3, yarn, longrope}},
+      {"attention_factor",
+       scaling.attention_factor.has_value(),
+       {linear, llama3, yarn, longrope, alpha}},
+      {"beta_fast", scaling.beta_fast != usual.beta_fast, {yarn}},
+      {"beta_slow", scaling.beta_slow != usual.beta_slow, {yarn}},
+      {"mscale", scaling.mscale != usual.mscale, {yarn}},
+      {"mscale_all_dim", scaling.mscale_all_dim != usual.mscale_all_dim, {yarn}},
+      {"truncate", scaling.truncate != usual.truncate, {yarn}},
+      {"alpha", scaling.alpha != usual.alpha, {alpha}},
+      {"short_factor", scaling.short_factor.has_value(), {longrope}},
+      {"long_factor", scaling.long_factor.has_value(), {longrope}}};
+  const std::string reason = scaling.type ? "rope_scaling.type is " + std::string(word_of(type))
+                                          : "rope_scaling.factor is 1";
+  for (const RopeKey& one : keys) {
+    const bool read = std::ranges::find(one.readers, type) != one.readers.end();
+    if (!read) check.no_effect(rope_path(one.key), one.differs, reason);
+  }
+}
+
+/// The lists of longrope, one number for each pair.
+void check_pair_factors(const RopeScalingConfig& scaling, std::int64_t pairs, Check& check) {
+  const auto has_pairs = [&](const char* key, const std::optional<NumberList>& list) {
+    const std::int64_t given = list ? std::ssize(*list) : 0;
+    if (given == pairs || !check.clean({rope_path(key)})) return;
+    check.error("rope-pair-factors", rope_path(key),
+                std::string(key) + " has " + std::to_string(given) +
+                    " numbers, but type longrope needs one for each of the " +
+                    std::to_string(pairs) + " pairs that RoPE turns in a head",
+                "give " + std::string(key) + " " + std::to_string(pairs) + " numbers");
+  };
+  has_pairs("short_factor", scaling.short_factor);
+  has_pairs("long_factor", scaling.long_factor);
+}
+
+/// `pairs`: that RoPE turns in a head, where it is known.
+void check_rope_scaling(const RopeScalingConfig& scaling, RopeType type, std::int64_t pairs,
+                        Check& check) {
+  const auto above_zero = [&](const char* key, double value) {
+    check.rule(rope_path(key), value > 0, value, "above 0");
+  };
+  check.rule(rope_path("factor"), scaling.factor >= 1, scaling.factor, "at least 1");
+  check.range(rope_path("original_max_position_embeddings"),
+              scaling.original_max_position_embeddings, 1, most_tokens);
+  above_zero("low_freq_factor", scaling.low_freq_factor);
+  above_zero("attention_factor", scaling.attention_factor.value_or(1));
+  above_zero("beta_fast", scaling.beta_fast);
+  above_zero("beta_slow", scaling.beta_slow);
+  above_zero("alpha", scaling.alpha);
+  const auto rising = [&](const char* low, double least, const char* high, double most,
+                          const char* usual) {
+    if (!check.clean({rope_path(low), rope_path(high)}) || least < most) return;
+    check.error("rope-scaling", rope_path(high),
+                named(low, number(least)) + " must be below " + named(high, number(most)), usual);
+  };
+  rising("low_freq_factor", scaling.low_freq_factor, "high_freq_factor", scaling.high_freq_factor,
+         "Llama 3 uses 1.0 and 4.0");
+  rising("beta_slow", scaling.beta_slow, "beta_fast", scaling.beta_fast, "YaRN uses 1.0 and 32.0");
+  if (type == RopeType::longrope && pairs > 0) check_pair_factors(scaling, pairs, check);
+  check_rope_readers(scaling, type, check);
+}
+
+void check_rope(const ModelConfig& model, Check& check) {
+  const ModelShape shape = model_shape(model);
+  if (shape.position_kind == PositionKind::learned) return refuse_rope(model, check);
+  if (!model.use_rope.value_or(true)) return ignore_rope(model, check);
+  check.rule("model.rotary_base", model.rotary_base > 1, model.rotary_base, "above 1");
+  const double percent = model.rotary_percent;
+  check.rule("model.rotary_percent", percent > 0 && percent <= 1, percent, "above 0 and at most 1");
+  const bool sizes = check.clean({"model.rotary_percent", "model.hidden_size", "model.kv_channels",
+                                  "model.num_attention_heads"});
+  const RopeForm rope = shape.ropes.empty() ? RopeForm{} : shape.ropes.front();
+  const std::int64_t size = rope.size;
+  if (sizes && percent < 1 && (size < 2 || size % 2 != 0)) {
+    check.error("rotary-size", "model.rotary_percent",
+                "RoPE would turn " + std::to_string(size) + " of " +
+                    std::to_string(shape.head_dim) + " features of each head (" +
+                    named("rotary_percent", number(percent)) +
+                    "), but it turns pairs: the number must be even and at least 2",
+                "set rotary_percent to 1, or kv_channels to a multiple of 4");
+  }
+  const bool known = sizes && check.clean({"model.rotary_percent"});
+  check_rope_scaling(model.rope_scaling, rope.type, known ? size / 2 : -1, check);
+}
+
+void check_attention_form(const ModelConfig& model, Check& check) {
+  const auto above_zero = [&](const char* path, std::optional<double> value) {
+    check.rule(path, value.value_or(1) > 0, value.value_or(1), "above 0");
+  };
+  above_zero("model.softmax_scale", model.softmax_scale);
+  above_zero("model.attn_logit_softcapping", model.attn_logit_softcapping);
+  above_zero("model.final_logit_softcapping", model.final_logit_softcapping);
+  const char* window = "model.sliding_window";
+  const char* chunk = "model.attention_chunk_size";
+  check.range(window, model.sliding_window.value_or(1), 1, most_tokens);
+  check.range(chunk, model.attention_chunk_size.value_or(1), 1, most_tokens);
+  if (!model.sliding_window || !model.attention_chunk_size || !check.clean({window, chunk})) return;
+  check.error("window-and-chunk", chunk,
+              named("attention_chunk_size", *model.attention_chunk_size) + " and " +
+                  named("sliding_window", *model.sliding_window) +
+                  " are both given: a query sees a window or its chunk",
+              "remove one of them");
+}
+
+void check_temperature(const ModelConfig& model, Check& check) {
+  const TemperatureConfig& given = model.attention_temperature;
+  const std::string path = "model.attention_temperature.";
+  check.rule(path + "beta", given.beta >= 0, given.beta, "at least 0");
+  check.rule(path + "floor", given.floor >= 1, given.floor, "at least 1");
+  check.rule(path + "add", given.add >= 0 && given.add <= 1, given.add, "in [0, 1]");
+  if (given.beta > 0) return;
+  const TemperatureConfig usual;
+  const char* reason = "attention_temperature.beta is 0";
+  check.no_effect(path + "floor", given.floor != usual.floor, reason);
+  check.no_effect(path + "add", given.add != usual.add, reason);
+}
+
+void check_norms(const ModelConfig& model, Check& check) {
+  const char* reason = "qk_layernorm is false";
+  const bool some = std::ranges::any_of(
+      model.layers, [](const LayerEntry& entry) { return entry.qk_layernorm.value_or(false); });
+  if (model.qk_layernorm || some) return;
+  check.no_effect("model.qk_layernorm_form", model.qk_layernorm_form != QkNormForm::head, reason);
+  check.no_effect("model.qk_layernorm_after_rope", model.qk_layernorm_after_rope.has_value(),
+                  reason);
+}
+
+void check_feed_forward_form(const ModelConfig& model, Check& check) {
+  const double limit = model.activation_func_clamp_value.value_or(1);
+  const double offset = model.glu_linear_offset;
+  check.rule("model.activation_func_clamp_value", limit > 0, limit, "above 0");
+  check.rule("model.glu_linear_offset", offset >= -1000 && offset <= 1000, offset,
+             "in [-1000, 1000]");
+  if (model_shape(model).gated_mlp) return;
+  const char* reason = "gated_linear_unit is false";
+  check.no_effect("model.glu_linear_offset", offset != 0, reason);
+  check.no_effect("model.activation_func_clamp_value",
+                  model.activation_func_clamp_value.has_value(), reason);
+}
+
+void check_multipliers(const ModelConfig& model, Check& check) {
+  const auto above_zero = [&](const char* path, double value) {
+    check.rule(path, value > 0, value, "above 0");
+  };
+  above_zero("model.embedding_multiplier", model.embedding_multiplier);
+  above_zero("model.residual_multiplier", model.residual_multiplier);
+  above_zero("model.logit_scale", model.logit_scale);
+}
+
+}  // namespace
+
+void check_forms(const ModelConfig& model, Check& check) {
+  check_rope(model, check);
+  check_attention_form(model, check);
+  check_temperature(model, check);
+  check_norms(model, check);
+  check_feed_forward_form(model, check);
+  check_multipliers(model, check);
 }
 
 }  // namespace trainctl

@@ -4,7 +4,7 @@
 #include "config/schema/list_values.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
-#include "plan/tables/token_layout.h"
+#include "plan/tables/layout.h"
 
 namespace trainctl {
 

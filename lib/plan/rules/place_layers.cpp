@@ -1,16 +1,164 @@
 #include "plan/rules/place_layers.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "plan/model/block.h"
-#include "plan/rules/balance.h"
 #include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
-#include "plan/rules/stage_text.h"
 
 namespace trainctl {
+
+namespace {
+
+constexpr std::size_t most_letters = 1'000'000;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text) {}
+
+  StageLayout read() {
+    const std::string letters = sequence(0);
+    if (error_.empty() && at_ < text_.size()) fail("unmatched ')'");
+    StageLayout layout;
+    layout.error = error_;
+    if (!error_.empty()) return layout;
+    layout.stages.emplace_back();
+    for (const char letter : letters) {
+      if (letter == '|') {
+        layout.stages.emplace_back();
+      } else {
+        layout.stages.back() += letter;
+      }
+    }
+    return layout;
+  }
+
+ private:
+  void fail(const std::string& what) {
+    if (error_.empty()) error_ = what + " at character " + std::to_string(at_ + 1);
+  }
+  void skip_cosmetics() {
+    while (at_ < text_.size() && (text_[at_] == ',' || text_[at_] == ' ')) ++at_;
+  }
+
+  /// Up to the end or, inside parentheses, to the one that closes them.
+  std::string sequence(int depth) {
+    std::string letters;
+    for (skip_cosmetics(); at_ < text_.size() && error_.empty(); skip_cosmetics()) {
+      if (text_[at_] == ')') break;
+      const std::string item = text_[at_] == '(' ? parenthesis(depth) : letter();
+      const std::size_t count = error_.empty() ? repetition() : 0;
+      if (letters.size() + item.size() * count > most_letters) {
+        fail("more than 1,000,000 letters");
+        break;
+      }
+      for (std::size_t i = 0; i < count; ++i) letters += item;
+    }
+    return letters;
+  }
+
+  std::string parenthesis(int depth) {
+    if (depth >= 64) {
+      fail("more than 64 nested parentheses");
+      return {};
+    }
+    ++at_;
+    std::string inside = sequence(depth + 1);
+    if (!error_.empty()) return {};
+    if (at_ == text_.size()) {
+      fail("missing ')'");
+      return {};
+    }
+    ++at_;
+    return inside;
+  }
+
+  std::string letter() {
+    const char c = text_[at_];
+    if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
+      const bool shown = c > ' ' && c < 127;
+      fail(std::string("expected E, t, m, L, |, *n, ( or ), found '") + (shown ? c : '?') + "'");
+      return {};
+    }
+    ++at_;
+    return std::string(1, c);
+  }
+
+  /// "*3" after a letter or a parenthesis; 1 without one.
+  std::size_t repetition() {
+    skip_cosmetics();
+    if (at_ >= text_.size() || text_[at_] != '*') return 1;
+    ++at_;
+    skip_cosmetics();
+    std::size_t count = 0;
+    const std::size_t begin = at_;
+    for (; at_ < text_.size() && is_digit(text_[at_]) && count <= most_letters; ++at_) {
+      count = count * 10 + static_cast<std::size_t>(text_[at_] - '0');
+    }
+    if (at_ == begin) fail("expected a number after '*'");
+    if (error_.empty() && count == 0) fail("'*0' must be at least '*1'");
+    if (count > most_letters) fail("more than 1,000,000 letters");
+    return count;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::string error_;
+};
+
+}  // namespace
+
+StageLayout parse_stage_layout(std::string_view text) { return Reader(text).read(); }
+
+namespace {
+
+/// Each part takes layers while they cost at most `most` and enough are left for those behind it.
+/// Empty: they cost more.
+std::vector<std::int64_t> deal(const BalanceInput& input, double most) {
+  const auto layers = std::ssize(input.costs);
+  std::vector<std::int64_t> counts;
+  std::int64_t next = 0;
+  for (std::int64_t part = 0; part < input.parts; ++part) {
+    const std::int64_t behind = input.parts - 1 - part;
+    double cost = behind == 0 ? input.last : 0;
+    std::int64_t count = 0;
+    while (next < layers) {
+      const bool must = count == 0 && layers - next > behind;
+      const bool may = layers - next > behind || layers < input.parts;
+      const double more = cost + input.costs[static_cast<std::size_t>(next)];
+      if (must && more > most) return {};
+      if (!may || more > most) break;
+      cost = more;
+      ++count;
+      ++next;
+    }
+    if (cost > most) return {};
+    counts.push_back(count);
+  }
+  return next == layers ? counts : std::vector<std::int64_t>{};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> balanced_counts(const BalanceInput& input) {
+  double enough = 2 * std::accumulate(input.costs.begin(), input.costs.end(), input.last);
+  double least = 0;
+  std::vector<std::int64_t> best = deal(input, enough);
+  constexpr int halvings = 100;  // more than a double has bits
+  for (int i = 0; i < halvings; ++i) {
+    const double middle = least + (enough - least) / 2;
+    std::vector<std::int64_t> counts = deal(input, middle);
+    (counts.empty() ? least : enough) = middle;
+    if (!counts.empty()) best = std::move(counts);
+  }
+  return best;
+}
 
 namespace {
 

@@ -9,11 +9,11 @@
 #include "base/dtype.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
-#include "plan/splits/splits.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/params.h"
 #include "plan/tables/site.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 
@@ -118,5 +118,24 @@ bool wants_graphs(const ParallelConfig& parallel, const Mesh& mesh);
 std::string why_no_graphs(const Config& config, const Site& site, const Mesh& mesh);
 /// Model chunks per stage: virtual_pipeline_stages, or the number that pipeline.layout implies.
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode);
+
+/// The factor on the loss that keeps small gradients within the range of fp16, and how it changes
+/// from step to step. A constant scale has growth and backoff 1; without loss scaling the scale is
+/// the constant 1.
+struct LossScaling {
+  bool on = false;
+  double initial = 1;
+  double least = 1;
+  double growth = 1;
+  double backoff = 1;
+  std::int64_t window = 1;
+  std::int64_t hysteresis = 1;
+
+  bool dynamic() const { return backoff < 1; }
+  bool operator==(const LossScaling&) const = default;
+};
+
+/// The loss scaling that the configuration asks for, with all defaults filled in.
+LossScaling resolve_loss_scaling(const Config& config);
 
 }  // namespace trainctl

@@ -1,14 +1,316 @@
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "plan/schedule/prove_copies.h"
-#include "plan/schedule/prove_legs.h"
-#include "plan/schedule/prove_moves.h"
+#include "base/at.h"
+#include "plan/schedule/action.h"
+#include "plan/schedule/schedule.h"
 #include "plan/schedule/simulate.h"
 
 namespace trainctl {
+
+// The part of a schedule's proof about passes that run in legs (Action::leg). A rank has one place
+// for what a pass has on its way in each direction: F in one, R and B in the other.
+
+class LegProof {
+ public:
+  using Fail = std::function<void(const std::string&)>;
+  explicit LegProof(Fail fail) : fail_(std::move(fail)) {}
+
+  /// Takes a row F, R or B. Whether its pass is complete with it.
+  bool completes(const Action& row);
+  void finish() const;  // after the last row
+
+ private:
+  struct Open {
+    bool any = false;
+    Action last;  // its last leg
+  };
+
+  Fail fail_;
+  Open open_[2];  // F; R or B
+};
+
+bool LegProof::completes(const Action& row) {
+  Open& open = open_[row.kind == ActionKind::forward ? 0 : 1];
+  if (row.leg == Leg::whole || row.leg == Leg::out) {
+    if (open.any) fail_("begins before the next leg of " + to_string(open.last));
+  } else {
+    Action before = row;
+    before.leg = row.leg == Leg::work ? Leg::out : Leg::work;
+    if (!open.any || !(open.last == before)) fail_("must come after " + to_string(before));
+  }
+  if (row.leg != Leg::whole && row.end != row.begin + 1) fail_("a leg is of one unit");
+  open = {row.sends_rows(), row};
+  return !open.any;
+}
+
+void LegProof::finish() const {
+  for (const Open& open : open_) {
+    if (open.any) fail_("the next leg of " + to_string(open.last) + " never comes");
+  }
+}
+
+// The part of the proof of one rank's rows that is about memory which is shared: parameters are
+// there when they are read, and gradients are not added to where others are or are being summed.
+
+class MoveProof {
+ public:
+  using Fail = std::function<void(const std::string& what)>;  // about the current row
+
+  /// Keeps references to the tables.
+  MoveProof(const std::vector<BucketSum>& buckets, const std::vector<ReadBlock>& blocks, Fail fail);
+  /// The next row, whose bucket or block exists.
+  void check(const Action& row);
+  /// At the step.
+  void finish();
+
+ private:
+  void gather(const Action& row);
+  void wait_gather(const Action& row);
+  void free(const Action& row);
+  void check_read(const Action& row);
+  void add_gradients(const Action& row);
+  void reduce(const Action& row);
+  void wait_reduce(const Action& row);
+  void check_visit(const Action& row, int visit);
+
+  const std::vector<BucketSum>& buckets_;
+  const std::vector<ReadBlock>& blocks_;
+  Fail fail_;
+  std::vector<int> gathered_;  // per block: how often
+  std::vector<int> arrived_;   // how many of these were waited for
+  std::vector<int> freed_;     // and how many are over
+  std::vector<int> reduced_;   // per bucket: how often
+  std::vector<int> block_in_;  // per slot of parameters: the block that is there
+  std::vector<int> made_in_;   // per slot of gradients: the bucket whose gradients are made there
+  std::vector<int> sum_in_;    // and the one whose sum is under way there
+};
+
+namespace {
+
+constexpr int none = -1;
+
+void make_room(std::vector<int>& slots, int slot) {
+  if (slot >= std::ssize(slots)) slots.resize(static_cast<std::size_t>(slot) + 1, none);
+}
+
+}  // namespace
+
+MoveProof::MoveProof(const std::vector<BucketSum>& buckets, const std::vector<ReadBlock>& blocks,
+                     Fail fail)
+    : buckets_(buckets),
+      blocks_(blocks),
+      fail_(std::move(fail)),
+      gathered_(blocks.size(), 0),
+      arrived_(blocks.size(), 0),
+      freed_(blocks.size(), 0),
+      reduced_(buckets.size(), 0) {
+  for (const ReadBlock& block : blocks) make_room(block_in_, block.slot);
+  for (const BucketSum& sum : buckets) {
+    make_room(made_in_, sum.slot);
+    make_room(sum_in_, sum.slot);
+  }
+}
+
+void MoveProof::check(const Action& row) {
+  if (is_pass(row.kind)) {
+    check_read(row);
+    add_gradients(row);
+  }
+  switch (row.kind) {
+    case ActionKind::gather: return gather(row);
+    case ActionKind::wait_gather: return wait_gather(row);
+    case ActionKind::free: return free(row);
+    case ActionKind::reduce: return reduce(row);
+    case ActionKind::wait_reduce: return wait_reduce(row);
+    default: return;
+  }
+}
+
+void MoveProof::check_visit(const Action& row, int visit) {
+  if (row.visit != visit) fail_("should be visit " + std::to_string(visit));
+}
+
+/// A block is gathered, then waited for; one that is freed may then be gathered once more.
+void MoveProof::gather(const Action& row) {
+  int& gathered = at(gathered_, row.bucket);
+  if (gathered > at(freed_, row.bucket)) fail_("has been gathered before");
+  check_visit(row, gathered++);
+  const int slot = at(blocks_, row.bucket).slot;
+  if (slot == none) return;
+  int& held = at(block_in_, slot);
+  if (held != none) fail_("its slot holds block " + std::to_string(held));
+  held = row.bucket;
+}
+
+void MoveProof::wait_gather(const Action& row) {
+  const int gathered = at(gathered_, row.bucket);
+  if (gathered == at(freed_, row.bucket)) return fail_("is not being gathered");
+  at(arrived_, row.bucket) = gathered;
+  check_visit(row, gathered - 1);
+}
+
+void MoveProof::free(const Action& row) {
+  const ReadBlock& block = at(blocks_, row.bucket);
+  const int gathered = at(gathered_, row.bucket);
+  if (!block.freed) fail_("the block stays for the whole step");
+  if (gathered == at(freed_, row.bucket)) return fail_("has not been gathered");
+  if (at(arrived_, row.bucket) < gathered) fail_("is still being gathered");
+  at(freed_, row.bucket) = gathered;
+  check_visit(row, gathered - 1);
+  if (block.slot != none) at(block_in_, block.slot) = none;
+}
+
+void MoveProof::check_read(const Action& row) {
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    if (arrived_[block] > freed_[block] || !blocks_[block].read_by(row)) continue;
+    const bool over = freed_[block] > 0 && freed_[block] == gathered_[block];
+    fail_(over ? "reads parameters of block " + std::to_string(block) + ", which is freed"
+               : "reads parameters before wait_gather " + std::to_string(block));
+  }
+}
+
+/// Gradients that are summed repeatedly are made in slots.
+void MoveProof::add_gradients(const Action& row) {
+  if (made_in_.empty()) return;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    const BucketSum& sum = buckets_[bucket];
+    if (sum.slot == none || !sum.adds(row)) continue;
+    const int summed = at(sum_in_, sum.slot);
+    if (summed != none) {
+      fail_("adds to gradients where the sum of bucket " + std::to_string(summed) +
+            " is under way");
+    }
+    int& made = at(made_in_, sum.slot);
+    if (made != none && made != static_cast<int>(bucket)) {
+      fail_("adds to gradients where those of bucket " + std::to_string(made) + " are");
+    }
+    made = static_cast<int>(bucket);
+  }
+}
+
+void MoveProof::reduce(const Action& row) {
+  check_visit(row, at(reduced_, row.bucket)++);
+  const int slot = at(buckets_, row.bucket).slot;
+  if (slot == none) return;
+  if (at(made_in_, slot) != row.bucket) fail_("sums a slot that holds no gradients of the bucket");
+  at(made_in_, slot) = none;
+  at(sum_in_, slot) = row.bucket;
+}
+
+void MoveProof::wait_reduce(const Action& row) {
+  if (at(buckets_, row.bucket).reduced) check_visit(row, at(reduced_, row.bucket) - 1);
+  const int slot = at(buckets_, row.bucket).slot;
+  if (slot != none && at(sum_in_, slot) == row.bucket) at(sum_in_, slot) = none;
+}
+
+void MoveProof::finish() {
+  for (const int bucket : made_in_) {
+    if (bucket == none) continue;
+    fail_("the last gradients of bucket " + std::to_string(bucket) + " are never reduced");
+  }
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    const std::string name = "gather " + std::to_string(block);
+    if (gathered_[block] == 0 && !blocks_[block].freed) {
+      fail_(name + " is missing");
+    } else if (arrived_[block] < gathered_[block]) {
+      fail_("nobody waited for " + name);
+    } else if (blocks_[block].freed && freed_[block] < gathered_[block]) {
+      fail_("block " + std::to_string(block) + " is never freed");
+    }
+  }
+}
+
+// The part of the proof of one rank's rows that is about copies to the host: what a layer keeps
+// there is copied once it is made, and is back before it is read.
+
+class CopyProof {
+ public:
+  using Fail = std::function<void(const std::string& what)>;  // about the current row
+
+  /// Keeps a reference to `input`.
+  CopyProof(const ScheduleInput& input, Fail fail);
+  /// The next row, whose chunk, micro-batch and units are the rank's.
+  void check(const Action& row);
+  /// At the step.
+  void finish();
+
+ private:
+  /// Where a unit's values of one micro-batch are.
+  enum class Where : std::uint8_t { nowhere, made, leaving, away, coming, back };
+  Where& where(int unit, int microbatch);
+  void pass(const Action& row, int unit);
+  void move(const Action& row, Where from, Where to, const char* otherwise);
+
+  const ScheduleInput& input_;
+  Fail fail_;
+  int first_ = 0;  // unit of the rank
+  std::vector<Where> where_;
+};
+
+CopyProof::CopyProof(const ScheduleInput& input, Fail fail)
+    : input_(input), fail_(std::move(fail)) {
+  int end = 0;
+  first_ = input.units.empty() ? 0 : input.units.front().begin;
+  for (const UnitRange& range : input.units) {
+    first_ = std::min(first_, range.begin);
+    end = std::max(end, range.end);
+  }
+  where_.assign(static_cast<std::size_t>(std::max(0, end - first_) * input.microbatches),
+                Where::nowhere);
+}
+
+CopyProof::Where& CopyProof::where(int unit, int microbatch) {
+  return at(where_, (unit - first_) * input_.microbatches + microbatch);
+}
+
+void CopyProof::check(const Action& row) {
+  if (is_pass(row.kind)) {
+    for (int unit = row.begin; unit < row.end; ++unit) {
+      if (input_.forms.on_host(unit)) pass(row, unit);
+    }
+  }
+  if (is_host_copy(row.kind) && !input_.forms.on_host(row.begin)) {
+    return fail_("unit " + std::to_string(row.begin) + " is not kept on the host");
+  }
+  switch (row.kind) {
+    case ActionKind::offload:
+      return move(row, Where::made, Where::leaving, "must come once, after F");
+    case ActionKind::wait_offload:
+      return move(row, Where::leaving, Where::away, "no copy to the host is under way");
+    case ActionKind::reload: return move(row, Where::away, Where::coming, "it is not on the host");
+    case ActionKind::wait_reload:
+      return move(row, Where::coming, Where::back, "no copy from the host is under way");
+    default: return;
+  }
+}
+
+void CopyProof::pass(const Action& row, int unit) {
+  Where& now = where(unit, row.microbatch);
+  if (row.kind == ActionKind::forward) {
+    if (runs(row.leg, Leg::home)) now = Where::made;
+  } else if (now != Where::back) {
+    fail_("reads what unit " + std::to_string(unit) + " keeps on the host before wait_reload");
+  }
+}
+
+void CopyProof::move(const Action& row, Where from, Where to, const char* otherwise) {
+  Where& now = where(row.begin, row.microbatch);
+  if (now != from) fail_(otherwise);
+  now = to;
+}
+
+void CopyProof::finish() {
+  const auto under_way = [](Where place) {
+    return place == Where::leaving || place == Where::coming;
+  };
+  if (std::any_of(where_.begin(), where_.end(), under_way)) fail_("nobody waited for a host copy");
+}
 
 namespace {
 

@@ -12,10 +12,9 @@
 #include "config/schema/choices.h"
 #include "config/schema/schedules.h"
 #include "plan/schedule/action.h"
-#include "plan/tables/messages.h"
+#include "plan/tables/stage_map.h"
 #include "plan/tables/params.h"
 #include "plan/tables/recompute_form.h"
-#include "plan/tables/stage_map.h"
 
 namespace trainctl {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {

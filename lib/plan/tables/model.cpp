@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "plan/splits/per_layer.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 

@@ -1,11 +1,12 @@
 // The parameter table: one row per parameter, from which initialisation, allocation, gradient
 // reduction, norm, checkpoint and the memory estimate are all read. Order is model order
-// (embedding, layers, head).
+// (embedding, layers, head). An entry of optimizer.groups may change how a parameter is updated.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -14,7 +15,7 @@
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
-#include "plan/tables/unit_range.h"
+#include "plan/tables/stage_map.h"
 
 namespace trainctl {
 
@@ -156,5 +157,22 @@ struct BucketInput {
 /// parameter. layers: gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts
 /// are padded to 64 and lengths to 64 x replicas except for megatron. Details: flat_layout.h.
 FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
+
+/// Whether the whole name fits the pattern: `*` stands for any characters or none, `?` for one.
+bool matches(std::string_view pattern, std::string_view name);
+
+/// The first entry that takes the parameter; -1: none does. The bias by which experts are chosen
+/// has a rule of its own, so no entry takes it.
+int group_of(const ParamSpec& parameter, const OptimizerGroups& groups);
+
+/// Whether Muon updates a parameter of this kind where the optimizer is muon: the matrices of
+/// attention and feed-forward layers.
+bool is_muon_matrix(const ParamSpec& parameter);
+/// Whether an entry may give it to Muon: also a router, the gate of shared experts and learned
+/// positions, but no table of the vocabulary and no vector.
+bool may_have_muon(const ParamSpec& parameter);
+
+/// Sets group, update, factors and decay of a parameter whose `decay` is what holds without groups.
+void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter);
 
 }  // namespace trainctl

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/splits/per_layer.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/tables/box.h"
+#include "base/at.h"
 
 namespace trainctl {
 
@@ -35,6 +35,109 @@ bool counts_over_tensor_ranks(const ParamSpec& parameter, const Mesh& mesh, std:
   const std::int64_t place = mesh.coordinate(rank, axis);
   const bool cut = parameter.split_dim[static_cast<std::size_t>(axis)] >= 0;
   return cut ? place % parameter.tp_copies == 0 : place == 0;
+}
+
+namespace {
+
+/// Elements of one index of dim `dim`.
+std::int64_t stride_of(const Shape& extent, int dim) {
+  std::int64_t stride = 1;
+  for (int inner = dim + 1; inner < extent.rank(); ++inner) stride *= extent[inner];
+  return stride;
+}
+
+/// Cuts [begin, end) of `box` from dim `dim` on; the dims before it have extent 1.
+void cut(const Box& box, int dim, std::int64_t first, Slice part, std::vector<BoxPart>& out) {
+  if (part.begin == part.end) return;
+  const std::int64_t stride = stride_of(box.extent, dim);
+  const auto add_rows = [&](std::int64_t row, std::int64_t rows) {
+    Box piece = box;
+    at(piece.begin, dim) += row;
+    piece.extent[dim] = rows;
+    return piece;
+  };
+  const std::int64_t head = part.begin / stride;
+  const std::int64_t tail = part.end / stride;
+  const std::int64_t into = part.begin % stride;
+  const std::int64_t past = part.end % stride;
+  if (head == tail) {  // within one row
+    return cut(add_rows(head, 1), dim + 1, first + head * stride, {into, past}, out);
+  }
+  if (into > 0) cut(add_rows(head, 1), dim + 1, first + head * stride, {into, stride}, out);
+  const std::int64_t full = head + (into > 0 ? 1 : 0);
+  if (full < tail) out.push_back({first + full * stride, add_rows(full, tail - full)});
+  if (past > 0) cut(add_rows(tail, 1), dim + 1, first + tail * stride, {0, past}, out);
+}
+
+}  // namespace
+
+std::string Box::to_string() const {
+  std::string text = "[";
+  for (int dim = 0; dim < extent.rank(); ++dim) {
+    if (dim > 0) text += ", ";
+    text += std::to_string(at(begin, dim)) + ":" + std::to_string(end(dim));
+  }
+  return text + "]";
+}
+
+Box shard_box(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
+  Box box{{}, parameter.shape};
+  for (const Axis axis : all_axes) {
+    const int dim = at(parameter.split_dim, static_cast<int>(axis));
+    if (dim < 0) continue;
+    std::int64_t place = mesh.coordinate(rank, axis);
+    if (axis == Axis::tp) place /= parameter.tp_copies;
+    at(box.begin, dim) = place * parameter.shape[dim];
+  }
+  return box;
+}
+
+Box intersection(const Box& a, const Box& b) {
+  Box both = a;
+  for (int dim = 0; dim < a.extent.rank(); ++dim) {
+    at(both.begin, dim) = std::max(at(a.begin, dim), at(b.begin, dim));
+    const std::int64_t end = std::min(a.end(dim), b.end(dim));
+    both.extent[dim] = std::max<std::int64_t>(0, end - at(both.begin, dim));
+  }
+  return both;
+}
+
+std::vector<BoxPart> cut_into_boxes(const Box& share, Slice part) {
+  std::vector<BoxPart> parts;
+  if (share.extent.rank() == 0) return {{0, share}};
+  cut(share, 0, 0, part, parts);
+  return parts;
+}
+
+std::vector<BoxRun> runs_between(const Box& part, const Box& source, const Box& target) {
+  const int rank = part.extent.rank();
+  if (part.numel() == 0) return {};
+  if (rank == 0) return {{0, 0, 1}};
+  // Dims behind `last` are whole in all three, so one index of `last` is one contiguous run.
+  int last = rank - 1;
+  const auto is_whole = [&](int dim) {
+    return part.extent[dim] == source.extent[dim] && part.extent[dim] == target.extent[dim];
+  };
+  while (last > 0 && is_whole(last)) --last;
+  const std::int64_t length = part.extent[last] * stride_of(part.extent, last);
+  const std::int64_t count = part.numel() / length;
+  std::vector<BoxRun> runs;
+  runs.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t index = 0; index < count; ++index) {
+    BoxRun run{0, 0, length};
+    std::int64_t rest = index;
+    for (int dim = last; dim >= 0; --dim) {
+      std::int64_t place = at(part.begin, dim);
+      if (dim < last) {
+        place += rest % part.extent[dim];
+        rest /= part.extent[dim];
+      }
+      run.from += (place - at(source.begin, dim)) * stride_of(source.extent, dim);
+      run.to += (place - at(target.begin, dim)) * stride_of(target.extent, dim);
+    }
+    runs.push_back(run);
+  }
+  return runs;
 }
 
 }  // namespace trainctl

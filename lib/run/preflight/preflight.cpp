@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "device/cuda_device.h"
-#include "plan/ownership/saved_parts.h"
+#include "plan/ownership/ownership.h"
 #include "run/preflight/data_check.h"
 #include "run/preflight/machine.h"
 

@@ -1,7 +1,7 @@
 #include "verify/switches/layout_splits.h"
 
 #include "config/schema/words.h"
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 

@@ -1,4 +1,4 @@
-#include "plan/splits/splits.h"
+#include "plan/tables/splits.h"
 
 #include <algorithm>
 

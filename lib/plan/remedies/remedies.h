@@ -1,5 +1,5 @@
-// When parallel sizes and batch break rules, sizes that keep all rules together: a fix of one rule
-// alone may break another.
+// What the help of a broken rule suggests: values that have been tried, and sizes with which all
+// rules hold, since a fix of one rule alone may break another.
 #pragma once
 
 #include "config/report/diagnostics.h"
@@ -7,6 +7,12 @@
 #include "plan/tables/site.h"
 
 namespace trainctl {
+
+/// Of the values that the errors suggest ("set num_layers to 4 or 6", "start 8 ranks") keeps those
+/// with which the error goes away and no other comes. Words and values that belong together stay
+/// as they are.
+void keep_proven_values(const Config& config, const SourceMap& sources, const Site& site,
+                        Diagnostics& diagnostics);
 
 /// Adds to the help of the first error about sizes of the layout or the batch the nearest sizes
 /// that satisfy every rule, if there are some: as few changed keys as possible, then close to the

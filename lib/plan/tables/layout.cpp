@@ -1,4 +1,4 @@
-#include "plan/tables/token_layout.h"
+#include "plan/tables/layout.h"
 
 #include <algorithm>
 
@@ -43,14 +43,6 @@ ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
 
 TokenLayout token_layout(std::int64_t ranks, std::int64_t seq_length) {
   return {.seq_length = seq_length, .ranks = ranks, .zigzag = ranks > 1};
-}
-
-GroupKind heads_kind(const ContextSplit& split) {
-  return group_over({Axis::cp}, split.ring > 1 ? GroupPart::heads : GroupPart::whole);
-}
-
-GroupKind ring_kind(const ContextSplit& split) {
-  return group_over({Axis::cp}, split.heads > 1 ? GroupPart::ring : GroupPart::whole);
 }
 
 }  // namespace trainctl

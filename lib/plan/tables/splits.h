@@ -1,0 +1,126 @@
+// Texts with a value for each layer ("full*2, none*3": "*n" repeats one), and how the ranks of a
+// tensor-parallel group share each operator of the model (docs/operator-splits.md). The layouts of
+// tensors that follow from a split are in plan/tables/layout.h.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/schema/choices.h"
+
+namespace trainctl {
+
+inline std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// The text before the first `mark`; `rest` is what follows it.
+inline std::string_view cut(std::string_view text, char mark, std::string_view& rest) {
+  const std::size_t at = text.find(mark);
+  rest = at == std::string_view::npos ? std::string_view{} : text.substr(at + 1);
+  return trimmed(text.substr(0, at));
+}
+
+template <class Value>
+struct PerLayer {
+  std::vector<Value> values;
+  std::string error;  // why the text cannot be read; empty if it can
+};
+
+/// parse(text) gives std::optional<Value>. At most `most` values; errors call them `plural`.
+template <class Value, class Parse>
+PerLayer<Value> parse_repeated(std::string_view text, std::int64_t most, const char* plural,
+                               const Parse& parse) {
+  PerLayer<Value> read;
+  std::string_view rest = text;
+  do {
+    const std::string_view entry = cut(rest, ',', rest);
+    std::string_view times;
+    const auto value = parse(cut(entry, '*', times));
+    std::int64_t count = 1;
+    if (entry.find('*') != std::string_view::npos) {
+      times = trimmed(times);
+      const char* end = times.data() + times.size();
+      const auto [stop, status] = std::from_chars(times.data(), end, count);
+      if (status != std::errc() || stop != end) count = 0;
+    }
+    if (!value || count < 1) {
+      read.error = "cannot read '" + std::string(entry) + "'";
+      return read;
+    }
+    if (count > most - std::ssize(read.values)) {
+      read.error = "it has more than " + std::to_string(most) + " " + plural;
+      return read;
+    }
+    read.values.insert(read.values.end(), static_cast<std::size_t>(count), *value);
+  } while (!rest.empty());
+  return read;
+}
+
+/// The same; the values must be as many as `layers`.
+template <class Value, class Parse>
+PerLayer<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
+                                const Parse& parse) {
+  PerLayer<Value> read = parse_repeated<Value>(text, layers, plural, parse);
+  if (read.error.empty() && std::ssize(read.values) < layers) {
+    read.error = "it has " + std::to_string(read.values.size()) + " " + plural;
+  }
+  return read;
+}
+
+// By features each rank has a part of the weights and makes it for all tokens; by tokens it has all
+// weights and makes all features of its share of the tokens; whole, it makes everything.
+inline constexpr SplitBy all_splits[] = {SplitBy::features, SplitBy::tokens, SplitBy::whole};
+
+/// nullopt: another word.
+std::optional<SplitBy> parse_split(std::string_view word);
+/// One word for all `layers` layers, or one for each: "features*2, tokens*3".
+PerLayer<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers);
+
+/// The shortest text for the same, of at least one layer.
+std::string layer_splits_text(const std::vector<SplitBy>& splits);
+
+/// Of one block. `feed_forward` is of a plain MLP; experts have axes of their own.
+struct BlockSplit {
+  SplitBy attention = SplitBy::features, feed_forward = SplitBy::features;
+  friend bool operator==(const BlockSplit&, const BlockSplit&) = default;
+};
+
+struct OperatorSplits {
+  // Of the token table and of the logits. With one rank in the group nothing is split.
+  SplitBy embedding = SplitBy::whole, head = SplitBy::whole;
+  // What moves between tokens and heads goes by all-to-all, not by gathers of which each rank takes
+  // its part.
+  bool moves_at_once = false;
+  std::vector<BlockSplit> blocks{};  // by layer of the model; empty: all by features
+
+  /// Of a unit of the model (plan/tables/unit_range.h); embedding and head have none.
+  BlockSplit of_unit(int unit) const {
+    const bool block = unit > 0 && unit <= static_cast<std::int64_t>(blocks.size());
+    return block ? blocks[static_cast<std::size_t>(unit) - 1] : BlockSplit{};
+  }
+  /// As parse_layer_splits reads them.
+  std::string attention_text() const;
+  std::string feed_forward_text() const;
+  /// Whether some operator has this split.
+  bool any(SplitBy split) const {
+    return embedding == split || head == split || any_attention(split) || any_feed_forward(split);
+  }
+  bool any_attention(SplitBy split) const;
+  bool any_feed_forward(SplitBy split) const;
+  friend bool operator==(const OperatorSplits&, const OperatorSplits&) = default;
+};
+
+/// The same split of the table and of the logits, and blocks by features.
+inline OperatorSplits with_vocabulary(SplitBy split) { return {.embedding = split, .head = split}; }
+
+/// What generates text a few tokens at a time: tokens are not split.
+OperatorSplits for_decoding(OperatorSplits splits);
+
+}  // namespace trainctl
