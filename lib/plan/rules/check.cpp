@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/text.h"
 #include "config/support/standing.h"
 #include "plan/rules/place_layers.h"
 
@@ -18,7 +19,7 @@ std::string one_of(const std::vector<std::int64_t>& values) {
   std::string text;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (i > 0) text += i + 1 == values.size() ? " or " : ", ";
-    text += std::to_string(values[i]);
+    text += formatted("{}", values[i]);
   }
   return text;
 }
@@ -53,7 +54,7 @@ bool Check::given(const std::string& path) const {
 }
 
 std::string Check::place_of(const std::string& path) const {
-  return given(path) ? " (" + sources_.find(path).position() + ")" : "";
+  return given(path) ? formatted(" ({})", sources_.find(path).position()) : "";
 }
 
 void Check::error(const char* code, const std::string& path, const std::string& message,
@@ -69,14 +70,12 @@ void Check::warning(const char* code, const std::string& path, const std::string
 void Check::range(const std::string& path, std::int64_t value, std::int64_t least,
                   std::int64_t most) {
   if ((value >= least && value <= most) || !clean({path})) return;
-  error("out-of-range", path,
-        "must be from " + std::to_string(least) + " to " + std::to_string(most) + ", found " +
-            std::to_string(value));
+  error("out-of-range", path, formatted("must be from {} to {}, found {}", least, most, value));
 }
 
 void Check::rule(const std::string& path, bool holds, double value, const char* rule) {
   if (holds || !clean({path})) return;
-  error("out-of-range", path, "must be " + std::string(rule) + ", found " + number(value));
+  error("out-of-range", path, formatted("must be {}, found {}", rule, number(value)));
 }
 
 void Check::no_effect(const std::string& path, bool differs, const std::string& reason) {
@@ -115,15 +114,15 @@ std::string multiples_near(std::int64_t n, std::int64_t near) {
 }
 
 std::string named(const std::string& key, std::int64_t value) {
-  return named(key, std::to_string(value));
+  return named(key, formatted("{}", value));
 }
 
 std::string named(const std::string& key, const std::string& value) {
-  return key + " (" + value + ")";
+  return formatted("{} ({})", key, value);
 }
 
 std::string indivisible(const std::string& whole, const std::string& parts) {
-  return whole + " must be divisible by " + parts;
+  return formatted("{} must be divisible by {}", whole, parts);
 }
 
 std::string alternatives(const std::vector<std::string>& legal) {
@@ -147,7 +146,7 @@ std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
 }
 
 std::string counted(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+  return formatted("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 Facts::Facts(const Config& all, const Site& around) : config(all), site(around) {

@@ -1,8 +1,9 @@
-// Devices.
+// Devices: the one that a run takes, cuDNN's attention, and the figures of section cluster.
 
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "config/devices/known_files.h"
 #include "config/devices/read_figures.h"
@@ -41,10 +42,10 @@ std::string why_not_cudnn(const Facts& facts) {
   if (resolve_device(config.parallel, facts.site) != DeviceKind::cuda) return "device is not cuda";
   if (compute == ComputeType::fp32) return "precision.compute is fp32";
   if (extents.head_dim != 64 && extents.head_dim != 128) {
-    return "heads have " + std::to_string(extents.head_dim) + " features, not 64 or 128";
+    return formatted("heads have {} features, not 64 or 128", extents.head_dim);
   }
   if (extents.length % 128 != 0) {
-    return "seq_length (" + std::to_string(extents.length) + ") is not a multiple of 128";
+    return formatted("seq_length ({}) is not a multiple of 128", extents.length);
   }
   if (facts.model.attention_dropout > 0) return "attention_dropout is above 0";
   if (facts.model.attention_cap > 0) return "attn_logit_softcapping caps scores";
@@ -61,8 +62,8 @@ std::string why_not_cudnn(const Facts& facts) {
   }
   const std::int64_t bytes = attention_parts(extents).bytes;
   if (bytes > most_attention_bytes) {
-    return "it would need " + std::to_string(bytes >> 20) + " MiB beside its operands, more than " +
-           std::to_string(most_attention_bytes >> 20);
+    return formatted("it would need {} MiB beside its operands, more than {}", bytes >> 20,
+                     most_attention_bytes >> 20);
   }
   return "";
 }
@@ -200,8 +201,8 @@ void check_rates(const ClusterConfig& cluster, Check& check) {
   if (first.empty() || !clean) return;
   if (cluster.device) {
     return check.error("cluster-device", "cluster." + first,
-                       "cluster.device" + check.place_of("cluster.device") +
-                           " and the rates of a rank exclude each other",
+                       formatted("cluster.device{} and the rates of a rank exclude each other",
+                                 check.place_of("cluster.device")),
                        "remove cluster.device, or the four rates");
   }
   if (missing.empty()) return;
@@ -219,8 +220,8 @@ void tell_mistake(const char* path, const Diagnostics& mistakes, Check& check) {
   const std::size_t more = mistakes.list().size() - 1;
   const std::string key = first.path.empty() ? "" : first.path + ": ";
   check.error("device-file", path,
-              first.place.to_string() + ": " + key + first.message +
-                  (more > 0 ? " (and " + std::to_string(more) + " more)" : ""),
+              formatted("{}: {}{}{}", first.place.to_string(), key, first.message,
+                        more > 0 ? formatted(" (and {} more)", more) : ""),
               first.help);
 }
 
@@ -228,9 +229,10 @@ void tell_unknown(const char* path, const std::string& name, std::span<const Kno
                   Check& check) {
   const std::vector<std::string> names = names_of(files);
   const std::string near = nearest(name, names);
-  check.error("device-file", path,
-              "\"" + name + "\" is neither a known name nor a file that can be read",
-              near.empty() ? "known are " + alternatives(names) : "did you mean " + near + "?");
+  check.error(
+      "device-file", path,
+      formatted("\"{}\" is neither a known name nor a file that can be read", name),
+      near.empty() ? "known are " + alternatives(names) : formatted("did you mean {}?", near));
 }
 
 /// Products of the run's type may be guessed; its kernel of attention must be there.
@@ -241,21 +243,22 @@ void check_figures(const Facts& facts, const DeviceFigures& device, const Softwa
   const std::string type = fp32 ? "fp32" : "bf16";
   const auto products = device.products.find(type);
   if (products != device.products.end() && products->second.guessed) {
-    check.warning("device-guess", path,
-                  device.name + " has no figures of products in " + type +
-                      ": they are guessed at " + printed("%.4g", products->second.peak * 1e-12) +
-                      " TFLOP/s, those in " + (fp32 ? "bf16" : "fp32") +
-                      (device.cuda ? (fp32 ? " / 16" : " x 16") : ""),
-                  "`trainctl bench device` measures them, or set precision.compute to " +
-                      std::string(fp32 ? "bf16" : "fp32"));
+    check.warning(
+        "device-guess", path,
+        formatted(
+            "{} has no figures of products in {}: they are guessed at {} TFLOP/s, those in {}{}",
+            device.name, type, printed("%.4g", products->second.peak * 1e-12),
+            fp32 ? "bf16" : "fp32", device.cuda ? (fp32 ? " / 16" : " x 16") : ""),
+        "`trainctl bench device` measures them, or set precision.compute to " +
+            std::string(fp32 ? "bf16" : "fp32"));
   }
   const std::string& kernel = software.attention;
   if (kernel == "scores" || device.attention.contains(kernel)) return;
   std::vector<std::string> kernels{"scores"};
   for (const auto& [name, figures] : device.attention) kernels.push_back(name);
   check.error("device-file", "cluster.software",
-              software.name + " has the attention kernel \"" + kernel + "\", of which " +
-                  device.name + " has no figures",
+              formatted("{} has the attention kernel \"{}\", of which {} has no figures",
+                        software.name, kernel, device.name),
               "it has " + alternatives(kernels));
 }
 
@@ -277,18 +280,16 @@ void check_levels(const Facts& facts, Check& check) {
     if (level.ranks == 0) return;
     if (level.ranks % below != 0 || level.ranks == below) {
       return check.error("cluster-levels", path,
-                         name + " joins " + std::to_string(level.ranks) +
-                             " ranks, which must be a multiple of the " + std::to_string(below) +
-                             " below it",
-                         "use for example " + std::to_string(2 * below));
+                         formatted("{} joins {} ranks, which must be a multiple of the {} below it",
+                                   name, level.ranks, below),
+                         formatted("use for example {}", 2 * below));
     }
     below = level.ranks;
   }
   const std::int64_t world = facts.site.world_size;
   if (!levels.empty() && below < world) {
     check.error("cluster-levels", path,
-                "the last level joins " + std::to_string(below) + " ranks, but there are " +
-                    std::to_string(world),
+                formatted("the last level joins {} ranks, but there are {}", below, world),
                 "leave its ranks out, so that it joins all");
   }
 }

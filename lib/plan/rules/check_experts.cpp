@@ -1,5 +1,6 @@
 // Mixture of experts: how experts are divided among ranks, and the limits of the router.
 #include "base/round_up.h"
+#include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/model/form.h"
 #include "plan/rules/check.h"
@@ -15,21 +16,22 @@ void check_partition(const Facts& facts, Check& check) {
   const std::int64_t ranks = facts.mesh.ep;
   if (ranks == 1) return;
   if (!facts.has_experts()) {
-    check.error("experts-needed", path,
-                named("expert_parallel", ranks) + " needs experts, but moe.num_experts is 1",
-                "set moe.num_experts to " + std::to_string(ranks) + " or " +
-                    std::to_string(2 * ranks) + ", or expert_parallel to 1");
+    check.error(
+        "experts-needed", path,
+        named("expert_parallel", ranks) + " needs experts, but moe.num_experts is 1",
+        formatted("set moe.num_experts to {} or {}, or expert_parallel to 1", ranks, 2 * ranks));
   } else if (experts % ranks != 0) {
     check.error("experts-divide", path,
                 indivisible(named("moe.num_experts", experts), named("expert_parallel", ranks)),
-                "set expert_parallel to " + divisors_near(experts, ranks) +
-                    ", or moe.num_experts to " + multiples_near(ranks, experts));
+                formatted("set expert_parallel to {}, or moe.num_experts to {}",
+                          divisors_near(experts, ranks), multiples_near(ranks, experts)));
   } else if (resolve_compute(facts.config.precision) == ComputeType::fp16 &&
              check.clean({"precision.compute"})) {
-    check.error("expert-fp16", "precision.compute",
-                "compute must not be fp16 with " + named("expert_parallel", ranks) +
-                    ": gradients of rarely chosen experts underflow",
-                "set compute to bf16 or fp32");
+    check.error(
+        "expert-fp16", "precision.compute",
+        formatted("compute must not be fp16 with {}: gradients of rarely chosen experts underflow",
+                  named("expert_parallel", ranks)),
+        "set compute to bf16 or fp32");
   }
 }
 
@@ -37,7 +39,7 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
   if (!facts.has_experts() || !facts.mesh_is_clean(check) || facts.mesh.etp == 1) return;
   const char* path = facts.parallel().expert_tensor_parallel ? "parallel.expert_tensor_parallel"
                                                              : "parallel.tensor_parallel";
-  const std::string tensor = std::to_string(facts.mesh.etp);
+  const std::string tensor = formatted("{}", facts.mesh.etp);
   const std::int64_t width = facts.config.moe.ffn_hidden_size.value_or(shape.kinds.front().ffn);
   if (width % facts.mesh.etp == 0 ||
       !check.clean({"moe.ffn_hidden_size", "model.ffn_hidden_size", "model.hidden_size"})) {
@@ -46,18 +48,18 @@ void check_expert_tensor(const Facts& facts, const ModelShape& shape, Check& che
   check.error(
       "expert-ffn-divide", path,
       indivisible(named("moe.ffn_hidden_size", width), named("expert_tensor_parallel", tensor)),
-      "set expert_tensor_parallel to " + divisors_near(width, facts.mesh.etp) +
-          ", or moe.ffn_hidden_size to " + multiples_near(facts.mesh.etp, width));
+      formatted("set expert_tensor_parallel to {}, or moe.ffn_hidden_size to {}",
+                divisors_near(width, facts.mesh.etp), multiples_near(facts.mesh.etp, width)));
 }
 
 void check_router(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   if (moe.router_topk > moe.num_experts && check.clean({"moe.router_topk", "moe.num_experts"})) {
-    check.error("router-topk", "moe.router_topk",
-                named("router_topk", moe.router_topk) + " must be at most " +
-                    named("num_experts", moe.num_experts),
-                "set router_topk to " + std::string(moe.num_experts > 1 ? "1 or " : "") +
-                    std::to_string(moe.num_experts));
+    check.error(
+        "router-topk", "moe.router_topk",
+        formatted("{} must be at most {}", named("router_topk", moe.router_topk),
+                  named("num_experts", moe.num_experts)),
+        formatted("set router_topk to {}{}", moe.num_experts > 1 ? "1 or " : "", moe.num_experts));
   }
 }
 
@@ -87,10 +89,10 @@ void check_expert_groups(const Facts& facts, Check& check) {
         "set router_num_groups to " + divisors_near(moe.num_experts, groups));
   }
   if (topk > groups) {
-    return check.error(
-        "router-groups", chosen,
-        named("router_group_topk", topk) + " must be at most " + named("router_num_groups", groups),
-        "set router_group_topk to " + std::to_string(groups));
+    return check.error("router-groups", chosen,
+                       formatted("{} must be at most {}", named("router_group_topk", topk),
+                                 named("router_num_groups", groups)),
+                       formatted("set router_group_topk to {}", groups));
   }
   if (groups == 1) return;
   if (moe.router_topk % topk != 0) {
@@ -101,10 +103,11 @@ void check_expert_groups(const Facts& facts, Check& check) {
   }
   const std::int64_t most = product_of({topk, moe.num_experts / groups});
   if (moe.router_topk <= most) return;
-  check.error("router-groups", chosen,
-              named("router_group_topk", topk) + " groups have " + std::to_string(most) +
-                  " experts, fewer than " + named("router_topk", moe.router_topk),
-              "set router_group_topk to " + std::to_string(groups));
+  check.error(
+      "router-groups", chosen,
+      formatted("{} groups have {} experts, fewer than {}", named("router_group_topk", topk), most,
+                named("router_topk", moe.router_topk)),
+      formatted("set router_group_topk to {}", groups));
 }
 
 void check_shared_experts(const Facts& facts, Check& check) {
@@ -112,19 +115,20 @@ void check_shared_experts(const Facts& facts, Check& check) {
   const std::int64_t width = facts.model.shared_ffn;
   const std::string biases = facts.config.model.add_mlp_bias ? "add_mlp_bias" : "add_bias_linear";
   if (width > 0 && facts.model.mlp_bias && check.clean({path, "model." + biases, "model.family"})) {
-    check.error("expert-bias", path,
-                named("shared_expert_intermediate_size", width) +
-                    " must not be given when linear layers have biases (" + biases +
-                    " is true): shared experts have none",
-                "set model." + biases + " to false, or leave shared_expert_intermediate_size out");
+    check.error(
+        "expert-bias", path,
+        formatted("{} must not be given when linear layers have biases ({} is true): shared "
+                  "experts have none",
+                  named("shared_expert_intermediate_size", width), biases),
+        formatted("set model.{} to false, or leave shared_expert_intermediate_size out", biases));
   }
   if (width == 0 || !facts.mesh_is_clean(check) || !check.clean({path})) return;
   if (width % facts.mesh.tp == 0) return;
   check.error("shared-expert-divide", path,
               indivisible(named("shared_expert_intermediate_size", width),
                           named("tensor_parallel", facts.mesh.tp)),
-              "set shared_expert_intermediate_size to " + multiples_near(facts.mesh.tp, width) +
-                  ", or tensor_parallel to " + divisors_near(width, facts.mesh.tp));
+              formatted("set shared_expert_intermediate_size to {}, or tensor_parallel to {}",
+                        multiples_near(facts.mesh.tp, width), divisors_near(width, facts.mesh.tp)));
 }
 
 /// Keys that other keys switch off.
@@ -167,12 +171,12 @@ void check_group_size(const Facts& facts, Check& check) {
   if (!check.clean({group, "parallel.parallel_mode", "parallel.search_mode"})) return;
   if (needed && !moe.expert_group_size) {
     const std::int64_t tokens = facts.batch.micro_batch_size * facts.config.model.seq_length;
-    check.error("expert-group-size", group,
-                "auto_parallel with search_mode " +
-                    std::string(word_of(facts.parallel().search_mode)) +
-                    " needs expert_group_size, the number of tokens in each data-parallel group",
-                "set expert_group_size to " + std::to_string(tokens) +
-                    ", or search_mode to sharding_propagation");
+    check.error(
+        "expert-group-size", group,
+        formatted("auto_parallel with search_mode {} needs expert_group_size, the number of tokens "
+                  "in each data-parallel group",
+                  word_of(facts.parallel().search_mode)),
+        formatted("set expert_group_size to {}, or search_mode to sharding_propagation", tokens));
   }
 }
 
@@ -188,9 +192,8 @@ void check_group_divides(const Facts& facts, const std::string& key, std::int64_
   const std::int64_t tokens = product_of({facts.batch.micro_batch_size, facts.model.seq_length});
   if (group < 1 || tokens < 1 || tokens % group == 0) return;
   check.error("expert-group-divide", path,
-              indivisible("the tokens of a micro-batch (" + std::to_string(tokens) + ")",
-                          named(key, group)),
-              "set " + key + " to " + divisors_near(tokens, group));
+              indivisible(formatted("the tokens of a micro-batch ({})", tokens), named(key, group)),
+              formatted("set {} to {}", key, divisors_near(tokens, group)));
 }
 
 void check_group_sizes(const Facts& facts, Check& check) {
@@ -222,9 +225,9 @@ void check_rounds(const Facts& facts, Check& check) {
   if (!by_round) {
     const std::string word(word_of(moe.router_load_balancing_type));
     refuse("router_choice",
-           "router_choice rounds goes only with router_load_balancing_type round_aux_loss, which "
-           "is " +
-               word + check.place_of("moe.router_load_balancing_type"),
+           formatted("router_choice rounds goes only with router_load_balancing_type "
+                     "round_aux_loss, which is {}{}",
+                     word, check.place_of("moe.router_load_balancing_type")),
            "set router_load_balancing_type to round_aux_loss, or router_choice to topk");
   } else if (facts.model.sigmoid_scores || facts.model.expert_groups > 1) {
     refuse("router_choice",
@@ -251,8 +254,8 @@ void check_learning(const Facts& facts, Check& check) {
       (moe.router_weights ? "router_weights " + std::string(word_of(model.weights))
                           : std::string("router_pre_softmax false")) +
       " with router_topk 1 gives every weight the value 1, so the router ";
-  const std::string help = "set " + key + (moe.router_weights ? " to all" : " to true") +
-                           ", or router_topk to 2 or more";
+  const std::string help = formatted("set {}{}, or router_topk to 2 or more", key,
+                                     moe.router_weights ? " to all" : " to true");
   if (model.balance_factor == 0 && model.z_factor == 0) {
     check.error("router-softmax", "moe." + key, what + "would not learn", help);
   } else {
@@ -270,20 +273,19 @@ void check_expert_kinds(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   const auto& entries = facts.config.model.layers;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const std::string path = "model.layers." + std::to_string(i) + ".experts";
+    const std::string path = formatted("model.layers.{}.experts", i);
     if (!facts.has_experts() && entries[i].experts.value_or(false)) {
       check.error("layer-kinds", path,
-                  "layers " + entries[i].name + " have experts, but " +
-                      named("moe.num_experts", moe.num_experts),
+                  formatted("layers {} have experts, but {}", entries[i].name,
+                            named("moe.num_experts", moe.num_experts)),
                   "set moe.num_experts to at least 2, or experts to false");
     }
     if (!entries[i].experts || (moe.first_dense_layers == 0 && moe.layer_frequency == 1)) continue;
     const bool first = moe.first_dense_layers != 0;
     check.error("layer-kinds", path,
-                "experts and moe." +
-                    (first ? named("first_dense_layers", moe.first_dense_layers)
-                           : named("layer_frequency", moe.layer_frequency)) +
-                    " both say which layers have experts",
+                formatted("experts and moe.{} both say which layers have experts",
+                          first ? named("first_dense_layers", moe.first_dense_layers)
+                                : named("layer_frequency", moe.layer_frequency)),
                 "remove one of them");
   }
 }
@@ -302,10 +304,10 @@ void check_expert_layers(const Facts& facts, Check& check) {
   const std::int64_t every = moe.layer_frequency;
   const std::int64_t first = round_up(moe.first_dense_layers, every);
   check.error("expert-layers", "moe.first_dense_layers",
-              "no layer has experts: the first would be layer " + std::to_string(first) +
-                  " (counted from 0, after " + named("first_dense_layers", moe.first_dense_layers) +
-                  ", a multiple of " + named("layer_frequency", every) + "), but " +
-                  named("num_layers", model.layers),
+              formatted("no layer has experts: the first would be layer {} (counted from 0, after "
+                        "{}, a multiple of {}), but {}",
+                        first, named("first_dense_layers", moe.first_dense_layers),
+                        named("layer_frequency", every), named("num_layers", model.layers)),
               "set first_dense_layers to 0, or moe.num_experts to 1");
 }
 

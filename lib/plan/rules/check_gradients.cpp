@@ -1,5 +1,7 @@
-// Optimizer state sharded among the replicas.
+// Gradients and optimizer state: state sharded among the replicas, fused collectives, and work that
+// overlaps other work.
 
+#include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
@@ -19,8 +21,8 @@ void check_shard_size(const Facts& facts, Check& check) {
   const std::int64_t most = facts.site.world_size / stages;
   if (size < 1 || size > most) {
     const std::string limit =
-        stages > 1 ? "the world size (" + std::to_string(facts.site.world_size) + ") / " +
-                         named("pipeline_stages", stages) + " = " + std::to_string(most)
+        stages > 1 ? formatted("the world size ({}) / {} = {}", facts.site.world_size,
+                               named("pipeline_stages", stages), most)
                    : named("the world size", most);
     check.error("weight-shard-size", size_path,
                 named("weight_shard_size", size) +
@@ -30,12 +32,12 @@ void check_shard_size(const Facts& facts, Check& check) {
   } else if (size == 1) {
     check.no_effect(size_path, true, "with groups of one rank nothing is sharded");
   } else if (facts.replicas() % size != 0) {
-    check.warning("weight-shard-divides", size_path,
-                  "has no effect: " +
-                      indivisible(named("the number of replicas", facts.replicas()),
-                                  named("weight_shard_size", size)) +
-                      ", so each parameter is sharded among all its replicas",
-                  "set weight_shard_size to " + divisors_near(facts.replicas(), size));
+    check.warning(
+        "weight-shard-divides", size_path,
+        formatted("has no effect: {}, so each parameter is sharded among all its replicas",
+                  indivisible(named("the number of replicas", facts.replicas()),
+                              named("weight_shard_size", size))),
+        "set weight_shard_size to " + divisors_near(facts.replicas(), size));
   }
 }
 
@@ -62,11 +64,12 @@ void check_level(const Facts& facts, Check& check) {
   const bool divides = level != OptimizerLevel::level1;
   const std::string word(word_of(level));
   if (check.given(gradients_path) && optimizer.optimizer_level && shard != divides) {
-    check.error("optimizer-level", level_path,
-                "optimizer_level (" + word + ") " + (divides ? "divides" : "does not divide") +
-                    " gradients, but gradient_accumulation_shard is " + (shard ? "true" : "false"),
-                "leave gradient_accumulation_shard out, or set it to " +
-                    std::string(divides ? "true" : "false"));
+    check.error(
+        "optimizer-level", level_path,
+        formatted("optimizer_level ({}) {} gradients, but gradient_accumulation_shard is {}", word,
+                  divides ? "divides" : "does not divide", shard ? "true" : "false"),
+        "leave gradient_accumulation_shard out, or set it to " +
+            std::string(divides ? "true" : "false"));
   }
   const bool dealt = facts.mode == ParallelMode::data_parallel &&
                      resolve_bucket_rule(facts.parallel()) != BucketRule::megatron;
@@ -97,9 +100,9 @@ void check_gradient_sums(const Facts& facts, Check& check) {
   const std::int64_t microbatches = resolve_batch(config.train, facts.mesh).microbatches;
   if (microbatches == 1) return;
   check.warning("gradient-sums", path,
-                "main_grads_dtype (bf16) adds gradients up after their sums over ranks: " +
-                    number(facts.replicas()) + " replicas send them for each micro-batch, " +
-                    number(microbatches) + " times in a step",
+                formatted("main_grads_dtype (bf16) adds gradients up after their sums over ranks: "
+                          "{} replicas send them for each micro-batch, {} times in a step",
+                          number(facts.replicas()), number(microbatches)),
                 "enable the parallel optimizer with optimizer_level level2, which divides that "
                 "work, or set main_grads_dtype to fp32");
 }
@@ -127,7 +130,7 @@ void check_optimizer_shard(const Facts& facts, Check& check) {
 namespace {
 
 std::string shown(const FusionValue& value) {
-  if (value.size) return std::to_string(*value.size);
+  if (value.size) return formatted("{}", *value.size);
   return value.index ? "a list" : "null";
 }
 
@@ -161,14 +164,14 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
                        : *fusion.mode == FusionMode::size    ? "for example config: 64"
                                                              : "for example config: [20, 35]";
     check.error("fusion-config", path + ".config",
-                "with mode " + std::string(word_of(*fusion.mode)) + ", config must be " + expected +
-                    ", found " + shown(value),
+                formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
+                          expected, shown(value)),
                 help);
     return;
   }
   if (value.size && *value.size < 1) {
     check.error("out-of-range", path + ".config",
-                "must be at least 1, found " + std::to_string(*value.size));
+                formatted("must be at least 1, found {}", *value.size));
   }
   if (!value.index) return;
   const IntList& index = *value.index;
@@ -287,9 +290,8 @@ void check_tensor_overlap(const Facts& facts, Check& check) {
                 "tp_comm_overlap overlaps the gathers and scatters of sequence_parallel, which is "
                 "false" +
                     check.place_of("parallel.sequence_parallel"),
-                std::string("set sequence_parallel to true") +
-                    (facts.mesh.tp > 1 ? "" : " and tensor_parallel to 2 or more") +
-                    ", or tp_comm_overlap.enable to false");
+                formatted("set sequence_parallel to true{}, or tp_comm_overlap.enable to false",
+                          facts.mesh.tp > 1 ? "" : " and tensor_parallel to 2 or more"));
   } else if (facts.mesh_is_clean(check)) {
     const OperatorSplits& splits = facts.operators;
     check.no_effect(
@@ -311,7 +313,7 @@ void check_late_weights(const Facts& facts, Check& check) {
                         : "a gradient is sent only between pipeline stages");
   } else if (schedule.places_weights) {
     check.no_effect(path, true,
-                    "scheduler " + std::string(schedule.word) + " places weight gradients itself");
+                    formatted("scheduler {} places weight gradients itself", schedule.word));
   }
 }
 
@@ -329,13 +331,11 @@ void check_expert_overlap(const Facts& facts, Check& check) {
   } else if (facts.mesh.ep == 1) {
     check.no_effect(path, true, "expert_parallel is 1, so no tokens are exchanged");
   } else if (facts.mesh.pp > 1 && schedule.value != PipelineScheduler::one_f_one_b) {
-    check.error(
-        "expert-overlap", path,
-        "overlap_expert_parallel_comm runs the forward of a micro-batch beside the backward "
-        "of another, which scheduler " +
-            std::string(schedule.word) + check.place_of("parallel.pipeline.scheduler") +
-            " does not put side by side",
-        "set scheduler to 1f1b, or overlap_expert_parallel_comm to false");
+    check.error("expert-overlap", path,
+                formatted("overlap_expert_parallel_comm runs the forward of a micro-batch beside "
+                          "the backward of another, which scheduler {}{} does not put side by side",
+                          schedule.word, check.place_of("parallel.pipeline.scheduler")),
+                "set scheduler to 1f1b, or overlap_expert_parallel_comm to false");
   } else if (facts.batch.microbatches == 1 && facts.batch.ramp.size() <= 1) {
     check.no_effect(path, true, "a step has one micro-batch, and no other runs beside it");
   }
@@ -364,12 +364,10 @@ void check_exchange_chunks(const Facts& facts, Check& check) {
     return;
   }
   check.error("expert-chunks", path,
-              named("comp_comm_parallel_degree", degree) +
-                  " must be at most the tokens of a micro-batch that a rank sends (" +
-                  std::to_string(tokens) +
-                  "): a rank cannot cut what it sends to an expert into "
-                  "more chunks",
-              "set comp_comm_parallel_degree to 2, or to at most " + std::to_string(tokens));
+              formatted("{} must be at most the tokens of a micro-batch that a rank sends ({}): a "
+                        "rank cannot cut what it sends to an expert into more chunks",
+                        named("comp_comm_parallel_degree", degree), tokens),
+              formatted("set comp_comm_parallel_degree to 2, or to at most {}", tokens));
 }
 
 /// Tensor-parallel ranks that have the same tokens send a slice of them each.
@@ -383,12 +381,12 @@ void check_token_slices(const Facts& facts, Check& check) {
   const bool cut = !cuts_experts_alike(facts.mesh);
   check.error(
       "expert-slices", cut ? "parallel.expert_tensor_parallel" : "moe.group_wise_a2a",
-      indivisible("the tokens of a micro-batch on a rank (" + std::to_string(tokens) + ")",
+      indivisible(formatted("the tokens of a micro-batch on a rank ({})", tokens),
                   named("tensor_parallel", ranks)) +
           ": each rank sends an equal slice of them to experts",
-      std::string("set micro_batch_size to ") +
-          multiples_near(ranks, facts.batch.micro_batch_size) + ", or " +
-          (cut ? "expert_tensor_parallel to " + std::to_string(ranks) : "group_wise_a2a to false"));
+      formatted(
+          "set micro_batch_size to {}, or {}", multiples_near(ranks, facts.batch.micro_batch_size),
+          cut ? formatted("expert_tensor_parallel to {}", ranks) : "group_wise_a2a to false"));
 }
 
 /// The exchange of rows with the ranks of their experts.
@@ -398,9 +396,10 @@ void check_exchange(const Facts& facts, Check& check) {
   const Mesh& mesh = facts.mesh;
   const ExchangeRule rule = resolve_exchange(facts.config, mesh);
   if (mesh.tp == 1 || mesh.ep == 1) {
-    check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
-                    "it needs tensor_parallel and expert_parallel above 1; they are " +
-                        std::to_string(mesh.tp) + " and " + std::to_string(mesh.ep));
+    check.no_effect(
+        "moe.group_wise_a2a", moe.group_wise_a2a,
+        formatted("it needs tensor_parallel and expert_parallel above 1; they are {} and {}",
+                  mesh.tp, mesh.ep));
   } else if (!cuts_experts_alike(mesh)) {
     check.no_effect("moe.group_wise_a2a", moe.group_wise_a2a,
                     "experts are not cut over the ranks that cut dense layers, so that each rank "
@@ -417,11 +416,12 @@ void check_exchange(const Facts& facts, Check& check) {
     check_exchange_chunks(facts, check);
   }
   if (mesh.tp > 1 && mesh.ep > 1 && !facts.parallel().sequence_parallel) {
-    check.warning("moe-sequence-parallel", "parallel.expert_parallel",
-                  "without sequence_parallel, all tensor-parallel ranks route the same tokens (" +
-                      named("expert_parallel", mesh.ep) + ", " + named("tensor_parallel", mesh.tp) +
-                      ")",
-                  "set sequence_parallel to true");
+    check.warning(
+        "moe-sequence-parallel", "parallel.expert_parallel",
+        formatted(
+            "without sequence_parallel, all tensor-parallel ranks route the same tokens ({}, {})",
+            named("expert_parallel", mesh.ep), named("tensor_parallel", mesh.tp)),
+        "set sequence_parallel to true");
   }
 }
 

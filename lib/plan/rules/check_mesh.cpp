@@ -1,10 +1,12 @@
-// What the parallel mode ignores (as in the documentation of MindSpore's
-// set_auto_parallel_context), the strategy search, and the split of the input.
+// Parallel degrees against the world size, the order in which ranks are numbered, keys that the
+// parallel mode ignores (as in the documentation of MindSpore's set_auto_parallel_context), the
+// strategy search, and the split of the input.
 
 #include <algorithm>
 #include <limits>
 #include <vector>
 
+#include "base/text.h"
 #include "config/schema/most_ranks.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
@@ -103,8 +105,8 @@ void check_search(const Facts& facts, Check& check) {
       parallel.search_mode == SearchMode::dynamic_programming && parallel.pipeline_stages > 1 &&
       check.clean({"parallel.search_mode", "parallel.pipeline_stages"})) {
     check.error("search-pipeline", "parallel.search_mode",
-                "dynamic_programming needs " + named("pipeline_stages", parallel.pipeline_stages) +
-                    " to be 1",
+                formatted("dynamic_programming needs {} to be 1",
+                          named("pipeline_stages", parallel.pipeline_stages)),
                 "set search_mode to recursive_programming or sharding_propagation, or "
                 "pipeline_stages to 1");
   }
@@ -113,8 +115,8 @@ void check_search(const Facts& facts, Check& check) {
 std::string shown(const IntList& split) {
   std::string text;
   for (const std::int64_t slices : split)
-    text += (text.empty() ? "" : ", ") + std::to_string(slices);
-  return "[" + text + "]";
+    text += formatted("{}{}", text.empty() ? "" : ", ", slices);
+  return formatted("[{}]", text);
 }
 
 /// For each input: the batch in data_parallel parts, at most one dimension split.
@@ -125,9 +127,9 @@ void check_inputs(const Facts& facts, Check& check) {
   const std::int64_t ranks = facts.site.world_size / facts.mesh.pp;
   std::size_t number = 0;
   for (const IntList& split : facts.parallel().dataset_strategy.splits) {
-    const std::string input = "input " + std::to_string(number++) + " " + shown(split) + ": ";
-    const std::string help = "write [" + std::to_string(data) +
-                             ", 1], or set dataset_strategy to data_parallel or full_batch";
+    const std::string input = formatted("input {} {}: ", number++, shown(split));
+    const std::string help =
+        formatted("write [{}, 1], or set dataset_strategy to data_parallel or full_batch", data);
     const auto dims =
         std::count_if(split.begin(), split.end(), [](std::int64_t slices) { return slices != 1; });
     std::int64_t product = 1;
@@ -136,17 +138,16 @@ void check_inputs(const Facts& facts, Check& check) {
     }
     if (split.empty() || dims > 1) {
       check.error("dataset-strategy", path,
-                  input + "at most one dimension may be split, found " + std::to_string(dims),
-                  help);
+                  formatted("{}at most one dimension may be split, found {}", input, dims), help);
     } else if (split.front() != data) {
       check.error("dataset-strategy", path,
-                  input + "the batch must be split into " + named("data_parallel", data) +
-                      " parts, found " + std::to_string(split.front()),
+                  formatted("{}the batch must be split into {} parts, found {}", input,
+                            named("data_parallel", data), split.front()),
                   help);
     } else if (ranks % product != 0) {
       check.error("dataset-strategy", path,
-                  input + "the " + counted(ranks, "rank") +
-                      " of a stage must be divisible by the " + std::to_string(product) + " parts",
+                  formatted("{}the {} of a stage must be divisible by the {} parts", input,
+                            counted(ranks, "rank"), product),
                   help);
     } else if (product != data) {
       check.error("dataset-strategy", path, input + "only the batch can be split", help);
@@ -222,8 +223,8 @@ std::vector<Size> dense_sizes(const Facts& facts) {
 
 /// " = 12"; a product above any possible number of ranks is not written out.
 std::string equals(std::int64_t product) {
-  return product <= most_ranks ? " = " + std::to_string(product)
-                               : " (more than " + std::to_string(most_ranks) + ")";
+  return product <= most_ranks ? formatted(" = {}", product)
+                               : formatted(" (more than {})", most_ranks);
 }
 
 std::string world_of(std::int64_t world) { return named("the world size", world); }
@@ -258,11 +259,12 @@ void report_indivisible(const std::vector<Size>& sizes, std::int64_t world, Chec
     }
     std::int64_t product = 1;
     for (const Size& one : sizes) product = product_of({product, one.value});
-    check.error(
-        "world-size", size.path, indivisible(world_of(world), factors_of(sizes) + equals(product)),
-        "set " + std::string(size.key) + " to " + divisors_near(left, size.value) +
-            (product <= most_ranks ? ", or start " + multiples_near(product, world) + " ranks"
-                                   : ""));
+    check.error("world-size", size.path,
+                indivisible(world_of(world), factors_of(sizes) + equals(product)),
+                formatted("set {} to {}{}", size.key, divisors_near(left, size.value),
+                          product <= most_ranks
+                              ? formatted(", or start {} ranks", multiples_near(product, world))
+                              : ""));
     return;
   }
 }
@@ -280,17 +282,17 @@ void check_split_world(const Facts& facts, std::int64_t world, Check& check) {
   if (product == world) return;
   std::vector<std::string> legal;
   if (world % split == 0) {
-    legal.push_back("set data_parallel to " + std::to_string(world / split) + " or leave it out");
+    legal.push_back(formatted("set data_parallel to {} or leave it out", world / split));
   }
   for (const Size& size : sizes) {
     const std::int64_t rest = product / size.value;
     if (size.value == 1 || product == most_product || world % rest != 0) continue;
-    legal.push_back("set " + std::string(size.key) + " to " + std::to_string(world / rest));
+    legal.push_back(formatted("set {} to {}", size.key, world / rest));
   }
   if (product <= most_ranks) legal.push_back("start " + counted(product, "rank"));
   check.error("world-size", "parallel.data_parallel",
-              world_of(world) + " must equal " + factors_of(sizes) + " x " +
-                  named("data_parallel", data) + equals(product),
+              formatted("{} must equal {} x {}{}", world_of(world), factors_of(sizes),
+                        named("data_parallel", data), equals(product)),
               alternatives(legal));
 }
 
@@ -298,24 +300,27 @@ void check_world(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   const std::int64_t world = facts.site.world_size;
   if (parallel.device_num && *parallel.device_num != world) {
-    check.error("device-num", "parallel.device_num",
-                named("device_num", *parallel.device_num) + " must equal " + world_of(world),
-                "set device_num to " + std::to_string(world) + " or leave it out, or start " +
-                    counted(*parallel.device_num, "rank"));
+    check.error(
+        "device-num", "parallel.device_num",
+        formatted("{} must equal {}", named("device_num", *parallel.device_num), world_of(world)),
+        formatted("set device_num to {} or leave it out, or start {}", world,
+                  counted(*parallel.device_num, "rank")));
   }
   if (parallel.parallel_mode == ParallelMode::stand_alone && world != 1) {
-    check.error("stand-alone", "parallel.parallel_mode",
-                "parallel_mode stand_alone needs one rank, but " + world_of(world) + " is larger",
-                "set parallel_mode to data_parallel, or start one rank");
+    check.error(
+        "stand-alone", "parallel.parallel_mode",
+        formatted("parallel_mode stand_alone needs one rank, but {} is larger", world_of(world)),
+        "set parallel_mode to data_parallel, or start one rank");
     return;
   }
   if (facts.splits) {
     check_split_world(facts, world, check);
   } else if (parallel.data_parallel && *parallel.data_parallel != world) {
     check.error("world-size", "parallel.data_parallel",
-                named("data_parallel", *parallel.data_parallel) + " must equal " + world_of(world),
-                "set data_parallel to " + std::to_string(world) + " or leave it out, or start " +
-                    counted(*parallel.data_parallel, "rank"));
+                formatted("{} must equal {}", named("data_parallel", *parallel.data_parallel),
+                          world_of(world)),
+                formatted("set data_parallel to {} or leave it out, or start {}", world,
+                          counted(*parallel.data_parallel, "rank")));
   }
 }
 
@@ -337,12 +342,13 @@ void check_expert_world(const Facts& facts, Check& check) {
   check.error(
       "expert-world-size",
       by_tensor ? "parallel.expert_tensor_parallel" : "parallel.expert_parallel",
-      indivisible(world_of(world), named("expert_tensor_parallel", tensor) + " x " +
-                                       named("expert_parallel", parallel.expert_parallel) + " x " +
-                                       named("pipeline_stages", parallel.pipeline_stages) +
-                                       equals(product)),
-      help +
-          (product <= most_ranks ? ", or start " + multiples_near(product, world) + " ranks" : ""));
+      indivisible(world_of(world),
+                  formatted("{} x {} x {}{}", named("expert_tensor_parallel", tensor),
+                            named("expert_parallel", parallel.expert_parallel),
+                            named("pipeline_stages", parallel.pipeline_stages), equals(product))),
+      help + (product <= most_ranks
+                  ? formatted(", or start {} ranks", multiples_near(product, world))
+                  : ""));
 }
 
 std::vector<std::string> words_of_order(const std::string& order) {
@@ -364,13 +370,14 @@ bool check_order_words(const std::string& order, Check& check) {
   std::vector<std::string> seen;
   for (const std::string& word : words_of_order(order)) {
     if (std::find(known.begin(), known.end(), word) == known.end()) {
-      check.error("rank-order", "parallel.rank_order",
-                  "unknown axis \"" + word + "\" in " + order + "; available: tp, cp, ep, dp, pp",
-                  help);
+      check.error(
+          "rank-order", "parallel.rank_order",
+          formatted("unknown axis \"{}\" in {}; available: tp, cp, ep, dp, pp", word, order), help);
       return false;
     }
     if (std::find(seen.begin(), seen.end(), word) != seen.end()) {
-      check.error("rank-order", "parallel.rank_order", word + " occurs twice in " + order, help);
+      check.error("rank-order", "parallel.rank_order",
+                  formatted("{} occurs twice in {}", word, order), help);
       return false;
     }
     seen.push_back(word);
@@ -392,8 +399,9 @@ bool check_order_missing(const Facts& facts, Check& check) {
     const std::string name(name_of(axis));
     check.error(
         "rank-order-missing", "parallel.rank_order",
-        facts.parallel().rank_order + " must name " + name + ", which has " + counted(size, "rank"),
-        "set rank_order to " + facts.parallel().rank_order + "-" + name + " or tp-cp-ep-dp-pp");
+        formatted("{} must name {}, which has {}", facts.parallel().rank_order, name,
+                  counted(size, "rank")),
+        formatted("set rank_order to {}-{} or tp-cp-ep-dp-pp", facts.parallel().rank_order, name));
     return false;
   }
   return true;
@@ -423,15 +431,18 @@ void check_order(const Facts& facts, Check& check) {
   const bool ends_in_pp = words_of_order(order).back() == "pp";
   const std::string help = "set rank_order to tp-cp-ep-dp-pp";
   if (!ends_in_pp && mesh.edp != mesh.dp) {
-    check.error("rank-order-pipeline", "parallel.rank_order",
-                order + " must end in pp, because experts have " + std::to_string(mesh.edp) +
-                    " data-parallel ranks and dense layers " + std::to_string(mesh.dp),
-                help + ", or to another order that ends in pp");
+    check.error(
+        "rank-order-pipeline", "parallel.rank_order",
+        formatted(
+            "{} must end in pp, because experts have {} data-parallel ranks and dense layers {}",
+            order, mesh.edp, mesh.dp),
+        help + ", or to another order that ends in pp");
   } else if (dense != expert) {
-    check.error("rank-order-pipeline", "parallel.rank_order",
-                order + " puts pipeline neighbours " + std::to_string(dense) +
-                    " ranks apart for dense layers, but " + std::to_string(expert) + " for experts",
-                help);
+    check.error(
+        "rank-order-pipeline", "parallel.rank_order",
+        formatted("{} puts pipeline neighbours {} ranks apart for dense layers, but {} for experts",
+                  order, dense, expert),
+        help);
   }
 }
 
@@ -446,10 +457,11 @@ void check_mesh(const Facts& facts, Check& check) {
   const std::int64_t world = facts.site.world_size;
   if (check.clean({"parallel.global_rank", "parallel.device_num"}) &&
       (parallel.global_rank < 0 || parallel.global_rank >= world)) {
-    check.error("global-rank", "parallel.global_rank",
-                named("global_rank", parallel.global_rank) + " must be from 0 to " +
-                    std::to_string(world - 1) + " with " + counted(world, "rank"),
-                "leave global_rank out: the launcher numbers the ranks");
+    check.error(
+        "global-rank", "parallel.global_rank",
+        formatted("{} must be from 0 to {} with {}", named("global_rank", parallel.global_rank),
+                  world - 1, counted(world, "rank")),
+        "leave global_rank out: the launcher numbers the ranks");
   }
 }
 

@@ -1,8 +1,10 @@
-// The forms of positions, of attention, of feed-forward layers and of the model's ends.
+// Sizes of the model and kinds of its layers; then the forms of positions, of attention, of
+// feed-forward layers and of the model's ends.
 
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 
@@ -47,23 +49,23 @@ void check_heads(const ModelConfig& model, Check& check) {
   if (!model.kv_channels && hidden % heads != 0) {
     check.error("heads-divide", "model.num_attention_heads",
                 indivisible(named("hidden_size", hidden), named("num_attention_heads", heads)),
-                "set num_attention_heads to " + divisors_near(hidden, heads) + ", hidden_size to " +
-                    multiples_near(heads, hidden) + ", or give the head size as kv_channels");
+                formatted("set num_attention_heads to {}, hidden_size to {}, or give the head size "
+                          "as kv_channels",
+                          divisors_near(hidden, heads), multiples_near(heads, hidden)));
     return;
   }
   const std::int64_t size = model.kv_channels.value_or(hidden / heads);
   const std::string path = model.kv_channels ? "model.kv_channels" : "model.num_attention_heads";
-  const std::string shown = model.kv_channels
-                                ? named("kv_channels", size)
-                                : "the head size (hidden_size " + std::to_string(hidden) +
-                                      " / num_attention_heads " + std::to_string(heads) + " = " +
-                                      std::to_string(size) + ")";
+  const std::string shown =
+      model.kv_channels ? named("kv_channels", size)
+                        : formatted("the head size (hidden_size {} / num_attention_heads {} = {})",
+                                    hidden, heads, size);
   const std::string help = "set kv_channels to 32, 64 or 128";
   if (size < 1) check.error("out-of-range", path, shown + " must be at least 1", help);
   if (size > most_head_size) {
     check.error("head-size-limit", path,
-                shown + " must be at most " + std::to_string(most_head_size) +
-                    ", the limit of the attention kernels",
+                formatted("{} must be at most {}, the limit of the attention kernels", shown,
+                          most_head_size),
                 help);
   }
   if (size >= 1 && size % 2 != 0) {
@@ -93,10 +95,10 @@ void check_positions(const ModelConfig& model, Check& check) {
   const std::int64_t positions = *model.max_position_embeddings;
   if (model.seq_length <= positions) return;
   check.error("positions-cover", "model.seq_length",
-              named("seq_length", model.seq_length) + " must be at most " +
-                  named("max_position_embeddings", positions),
-              "set seq_length to at most " + std::to_string(positions) +
-                  ", or max_position_embeddings to at least " + std::to_string(model.seq_length));
+              formatted("{} must be at most {}", named("seq_length", model.seq_length),
+                        named("max_position_embeddings", positions)),
+              formatted("set seq_length to at most {}, or max_position_embeddings to at least {}",
+                        positions, model.seq_length));
 }
 
 void check_family(const ModelConfig& model, Check& check) {
@@ -127,10 +129,10 @@ void check_magnitude(const ModelConfig& model, Check& check) {
       rows * hidden + static_cast<double>(model.num_layers) * hidden * (4 * q + 3 * ffn);
   constexpr double most = 1e15;
   if (count <= most) return;
-  check.error(
-      "model-too-large", "model",
-      "the model has about " + number(count) + " parameters, but the limit is " + number(most),
-      "reduce num_layers, hidden_size or ffn_hidden_size");
+  check.error("model-too-large", "model",
+              formatted("the model has about {} parameters, but the limit is {}", number(count),
+                        number(most)),
+              "reduce num_layers, hidden_size or ffn_hidden_size");
 }
 
 /// What kinds of layers may differ in, of a model all of whose layers are alike.
@@ -144,8 +146,7 @@ void check_kind(const ModelConfig& model, Check& check) {
 /// "model.rope_scaling.factor" as the entry says it; the whole list where it does not.
 std::string path_in_entry(const std::string& path, std::size_t entry, const Check& check) {
   const std::string_view section = "model.";
-  const std::string own =
-      "model.layers." + std::to_string(entry) + "." + path.substr(section.size());
+  const std::string own = formatted("model.layers.{}.{}", entry, path.substr(section.size()));
   return check.given(own) ? own : "model.layers";
 }
 
@@ -168,7 +169,7 @@ void check_entries(const ModelConfig& model, Check& check) {
     for (const Diagnostic& one : errors_of_kind(config_of(model, entry))) {
       if (std::ranges::find(of_all, one.message, &Diagnostic::message) != of_all.end()) continue;
       check.error(one.code.c_str(), path_in_entry(one.path, i, check),
-                  "in layers " + entry.name + ", " + one.message, one.help);
+                  formatted("in layers {}, {}", entry.name, one.message), one.help);
     }
   }
 }
@@ -176,16 +177,17 @@ void check_entries(const ModelConfig& model, Check& check) {
 void check_names(const ModelConfig& model, Check& check) {
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const std::string& name = model.layers[i].name;
-    const std::string path = "model.layers." + std::to_string(i) + ".name";
+    const std::string path = formatted("model.layers.{}.name", i);
     const bool plain =
         std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     if (!plain) {
-      check.error("layer-kinds", path, "a name has letters, digits and _, found \"" + name + "\"",
+      check.error("layer-kinds", path,
+                  formatted("a name has letters, digits and _, found \"{}\"", name),
                   "write a name like local or full_1");
     }
     const auto same = std::ranges::find(model.layers, name, &LayerEntry::name);
     if (same == model.layers.begin() + static_cast<std::ptrdiff_t>(i)) continue;
-    check.error("layer-kinds", path, "two kinds of layers are named \"" + name + "\"",
+    check.error("layer-kinds", path, formatted("two kinds of layers are named \"{}\"", name),
                 "give each kind once and its order as layer_pattern, or give them different names");
   }
 }
@@ -200,13 +202,13 @@ void check_pattern(const ModelConfig& model, const LayerOrder& order, Check& che
     check.error("layer-pattern", path, "layer_pattern is given, but layers names no kinds",
                 "give the kinds as layers: [{name: local}, {name: global}]");
   } else if (!order.error.empty()) {
-    check.error("layer-pattern", path, order.error + " in \"" + *model.layer_pattern + "\"",
-                "write names of layers (" + names + "), as in \"" + model.layers.front().name +
-                    "*2, " + model.layers.back().name + "\"");
+    check.error("layer-pattern", path, formatted("{} in \"{}\"", order.error, *model.layer_pattern),
+                formatted("write names of layers ({}), as in \"{}*2, {}\"", names,
+                          model.layers.front().name, model.layers.back().name));
   }
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     if (model.layers[i].count == 1) continue;
-    check.error("layer-pattern", "model.layers." + std::to_string(i) + ".count",
+    check.error("layer-pattern", formatted("model.layers.{}.count", i),
                 named("count", model.layers[i].count) +
                     " and layer_pattern both say how many layers follow each other",
                 "remove count, or layer_pattern");
@@ -221,8 +223,9 @@ void check_layers(const ModelConfig& model, Check& check) {
   check_entries(model, check);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const bool used = std::ranges::find(order.entries, i) != order.entries.end();
-    check.no_effect("model.layers." + std::to_string(i) + ".name", !used,
-                    "none of the " + counted(model.num_layers, "layer") + " is of this kind");
+    check.no_effect(
+        formatted("model.layers.{}.name", i), !used,
+        formatted("none of the {} is of this kind", counted(model.num_layers, "layer")));
   }
 }
 
@@ -321,10 +324,10 @@ void check_pair_factors(const RopeScalingConfig& scaling, std::int64_t pairs, Ch
     const std::int64_t given = list ? std::ssize(*list) : 0;
     if (given == pairs || !check.clean({rope_path(key)})) return;
     check.error("rope-pair-factors", rope_path(key),
-                std::string(key) + " has " + std::to_string(given) +
-                    " numbers, but type longrope needs one for each of the " +
-                    std::to_string(pairs) + " pairs that RoPE turns in a head",
-                "give " + std::string(key) + " " + std::to_string(pairs) + " numbers");
+                formatted("{} has {} numbers, but type longrope needs one for each of the {} pairs "
+                          "that RoPE turns in a head",
+                          key, given, pairs),
+                formatted("give {} {} numbers", key, pairs));
   };
   has_pairs("short_factor", scaling.short_factor);
   has_pairs("long_factor", scaling.long_factor);
@@ -347,8 +350,10 @@ void check_rope_scaling(const RopeScalingConfig& scaling, RopeType type, std::in
   const auto rising = [&](const char* low, double least, const char* high, double most,
                           const char* usual) {
     if (!check.clean({rope_path(low), rope_path(high)}) || least < most) return;
-    check.error("rope-scaling", rope_path(high),
-                named(low, number(least)) + " must be below " + named(high, number(most)), usual);
+    check.error(
+        "rope-scaling", rope_path(high),
+        formatted("{} must be below {}", named(low, number(least)), named(high, number(most))),
+        usual);
   };
   rising("low_freq_factor", scaling.low_freq_factor, "high_freq_factor", scaling.high_freq_factor,
          "Llama 3 uses 1.0 and 4.0");
@@ -370,10 +375,9 @@ void check_rope(const ModelConfig& model, Check& check) {
   const std::int64_t size = rope.size;
   if (sizes && percent < 1 && (size < 2 || size % 2 != 0)) {
     check.error("rotary-size", "model.rotary_percent",
-                "RoPE would turn " + std::to_string(size) + " of " +
-                    std::to_string(shape.head_dim) + " features of each head (" +
-                    named("rotary_percent", number(percent)) +
-                    "), but it turns pairs: the number must be even and at least 2",
+                formatted("RoPE would turn {} of {} features of each head ({}), but it turns "
+                          "pairs: the number must be even and at least 2",
+                          size, shape.head_dim, named("rotary_percent", number(percent))),
                 "set rotary_percent to 1, or kv_channels to a multiple of 4");
   }
   const bool known = sizes && check.clean({"model.rotary_percent"});
@@ -393,9 +397,9 @@ void check_attention_form(const ModelConfig& model, Check& check) {
   check.range(chunk, model.attention_chunk_size.value_or(1), 1, most_tokens);
   if (!model.sliding_window || !model.attention_chunk_size || !check.clean({window, chunk})) return;
   check.error("window-and-chunk", chunk,
-              named("attention_chunk_size", *model.attention_chunk_size) + " and " +
-                  named("sliding_window", *model.sliding_window) +
-                  " are both given: a query sees a window or its chunk",
+              formatted("{} and {} are both given: a query sees a window or its chunk",
+                        named("attention_chunk_size", *model.attention_chunk_size),
+                        named("sliding_window", *model.sliding_window)),
               "remove one of them");
 }
 

@@ -1,8 +1,10 @@
-// How the global batch divides into replicas and micro-batches, threads per host, and magnitudes.
+// How the global batch divides into replicas and micro-batches, threads per host, and magnitudes;
+// then the pipeline schedule and its messages.
 
 #include <algorithm>
 
 #include "base/round_up.h"
+#include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 
@@ -26,7 +28,7 @@ void check_ranges(const Config& config, Check& check) {
   const std::string& device = config.parallel.device;
   if (device != "auto" && device != "cpu" && device != "cuda" && check.clean({"parallel.device"})) {
     check.error("device", "parallel.device",
-                "device must be auto, cpu or cuda, found \"" + device + "\"",
+                formatted("device must be auto, cpu or cuda, found \"{}\"", device),
                 "set device to auto, cpu or cuda");
   }
 }
@@ -40,25 +42,25 @@ bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   if (product == global) return true;
   std::vector<std::string> legal;
   if (global % product_of({micro, data}) == 0) {
-    legal.push_back("set micro_batch_num to " + std::to_string(global / (micro * data)));
+    legal.push_back(formatted("set micro_batch_num to {}", global / (micro * data)));
   }
   if (global % product_of({count, data}) == 0) {
-    legal.push_back("set micro_batch_size to " + std::to_string(global / (count * data)));
+    legal.push_back(formatted("set micro_batch_size to {}", global / (count * data)));
   }
   if (product <= most_sequences) {
-    legal.push_back("set global_batch_size to " + std::to_string(product));
+    legal.push_back(formatted("set global_batch_size to {}", product));
   }
   check.error("micro-batch-product", "train.micro_batch_num",
-              named("global_batch_size", global) + " must equal " +
-                  named("micro_batch_size", micro) + " x " + named("micro_batch_num", count) +
-                  " x " + named("data_parallel", data) + " = " + std::to_string(product),
+              formatted("{} must equal {} x {} x {} = {}", named("global_batch_size", global),
+                        named("micro_batch_size", micro), named("micro_batch_num", count),
+                        named("data_parallel", data), product),
               alternatives(legal));
   return false;
 }
 
 std::string unit_text(const Facts& facts) {
-  return named("micro_batch_size", facts.batch.micro_batch_size) + " x " +
-         named("data_parallel", facts.mesh.dp);
+  return formatted("{} x {}", named("micro_batch_size", facts.batch.micro_batch_size),
+                   named("data_parallel", facts.mesh.dp));
 }
 
 /// A batch that is rounded down must leave each replica a micro-batch.
@@ -67,11 +69,12 @@ bool check_least_batch(const Facts& facts, Check& check) {
   const std::int64_t least = facts.batch.ramp.front().batch;
   if (least >= unit) return true;
   const bool full = least == facts.config.train.global_batch_size;
-  check.error("batch-too-small", full ? "train.global_batch_size" : "train.rampup_batch_size",
-              "a batch of " + std::to_string(least) + " is less than " + unit_text(facts) + " = " +
-                  std::to_string(unit) + ", so nothing is left to round it down to",
-              std::string("set ") + (full ? "global_batch_size" : "the start of the ramp") +
-                  " to " + std::to_string(unit) + " or more, or use smaller micro-batches");
+  check.error(
+      "batch-too-small", full ? "train.global_batch_size" : "train.rampup_batch_size",
+      formatted("a batch of {} is less than {} = {}, so nothing is left to round it down to", least,
+                unit_text(facts), unit),
+      formatted("set {} to {} or more, or use smaller micro-batches",
+                full ? "global_batch_size" : "the start of the ramp", unit));
   return false;
 }
 
@@ -85,19 +88,19 @@ void check_ramp(const Facts& facts, Check& check) {
     check.error("batch-ramp", path, problem.message, problem.help);
     return;
   }
-  check.no_effect(
-      path, facts.batch.ramp.size() == 1 && facts.site.done.steps == 0,
-      "every step has the full batch, " + std::to_string(facts.batch.ramp.back().batch));
+  check.no_effect(path, facts.batch.ramp.size() == 1 && facts.site.done.steps == 0,
+                  formatted("every step has the full batch, {}", facts.batch.ramp.back().batch));
   if (!facts.mesh_is_clean(check) || train.decrease_batch_size_if_needed) return;
   const std::int64_t unit = facts.batch.unit(facts.mesh);
   for (const RampPart& part : facts.batch.ramp) {
     if (part.batch % unit == 0) continue;
-    check.error("batch-ramp", path,
-                "the batch of step " + std::to_string(part.first_step + 1) + ", " +
-                    std::to_string(part.batch) + ", must be divisible by " + unit_text(facts) +
-                    " = " + std::to_string(unit),
-                "set start and increment to multiples of " + std::to_string(unit) +
-                    ", or decrease_batch_size_if_needed to true");
+    check.error(
+        "batch-ramp", path,
+        formatted("the batch of step {}, {}, must be divisible by {} = {}", part.first_step + 1,
+                  part.batch, unit_text(facts), unit),
+        formatted(
+            "set start and increment to multiples of {}, or decrease_batch_size_if_needed to true",
+            unit));
     return;
   }
 }
@@ -128,11 +131,12 @@ bool check_sequences(const Facts& facts, Check& check) {
     return (!both || check_product(train, data, check)) && check_least_batch(facts, check);
   }
   if (global % data != 0) {
-    check.error("batch-divides", "train.global_batch_size",
-                indivisible(sequences, named("data_parallel", data)),
-                "set global_batch_size to " + multiples_near(data, global) +
-                    (facts.splits ? ", or data_parallel to " + divisors_near(global, data)
-                                  : ", or start " + divisors_near(global, data) + " ranks"));
+    check.error(
+        "batch-divides", "train.global_batch_size",
+        indivisible(sequences, named("data_parallel", data)),
+        formatted("set global_batch_size to {}{}", multiples_near(data, global),
+                  facts.splits ? ", or data_parallel to " + divisors_near(global, data)
+                               : formatted(", or start {} ranks", divisors_near(global, data))));
     return false;
   }
   if (train.micro_batch_size && train.micro_batch_num) return check_product(train, data, check);
@@ -143,12 +147,13 @@ bool check_sequences(const Facts& facts, Check& check) {
   if (local % part == 0) return true;
   const std::string key = by_size ? "micro_batch_size" : "micro_batch_num";
   const std::int64_t product = product_of({part, data});
-  check.error("micro-batch-divides", "train." + key,
-              indivisible(sequences, named(key, part) + " x " + named("data_parallel", data)),
-              "set " + key + " to " + divisors_near(local, part) +
-                  (product <= most_sequences
-                       ? ", or global_batch_size to " + multiples_near(product, global)
-                       : ""));
+  check.error(
+      "micro-batch-divides", "train." + key,
+      indivisible(sequences, formatted("{} x {}", named(key, part), named("data_parallel", data))),
+      formatted("set {} to {}{}", key, divisors_near(local, part),
+                product <= most_sequences
+                    ? ", or global_batch_size to " + multiples_near(product, global)
+                    : ""));
   return false;
 }
 
@@ -167,18 +172,16 @@ void check_magnitude(const Facts& facts, Check& check) {
   constexpr std::int64_t most_units = 4'000'000;
   if (microbatches > most_units / (config.model.num_layers + 2)) {
     check.error("schedule-too-long", "train.micro_batch_size",
-                std::to_string(microbatches) + " micro-batches x " +
-                    std::to_string(config.model.num_layers + 2) + " units give more than " +
-                    std::to_string(most_units) + " schedule rows per step",
+                formatted("{} micro-batches x {} units give more than {} schedule rows per step",
+                          microbatches, config.model.num_layers + 2, most_units),
                 "increase micro_batch_size to have fewer micro-batches");
   }
   constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;
   const char* help = "reduce micro_batch_size to have more, smaller micro-batches";
   if (micro > most_tokens / config.model.seq_length) {
     check.error("micro-batch-too-large", "train.micro_batch_size",
-                named("micro_batch_size", micro) + " x " +
-                    named("seq_length", config.model.seq_length) + " must be at most " +
-                    std::to_string(most_tokens) + " tokens",
+                formatted("{} x {} must be at most {} tokens", named("micro_batch_size", micro),
+                          named("seq_length", config.model.seq_length), most_tokens),
                 help);
     return;
   }
@@ -191,10 +194,11 @@ void check_magnitude(const Facts& facts, Check& check) {
   const double bytes =
       4 * tokens * static_cast<double>(config.model.num_layers) * (16 * hidden + 4 * ffn + 8 * q);
   if (bytes > 1e18) {
-    check.error("micro-batch-too-large", "train.micro_batch_size",
-                "the activations of one micro-batch take about " + number(bytes) +
-                    " bytes, but the limit is 1e+18",
-                help);
+    check.error(
+        "micro-batch-too-large", "train.micro_batch_size",
+        formatted("the activations of one micro-batch take about {} bytes, but the limit is 1e+18",
+                  number(bytes)),
+        help);
   }
 }
 
@@ -205,11 +209,10 @@ void remark_threads(const Facts& facts, Check& check) {
   if (product_of({*threads, site.ranks_per_host}) <= site.cores_per_host) return;
   check.warning(
       "threads-oversubscribe", "parallel.threads_per_rank",
-      counted(site.ranks_per_host, "rank") + " x " + named("threads_per_rank", *threads) +
-          " need more than the " + counted(site.cores_per_host, "core") + " of the host",
-      "set threads_per_rank to " +
-          std::to_string(std::max<std::int64_t>(1, site.cores_per_host / site.ranks_per_host)) +
-          ", or leave it out");
+      formatted("{} x {} need more than the {} of the host", counted(site.ranks_per_host, "rank"),
+                named("threads_per_rank", *threads), counted(site.cores_per_host, "core")),
+      formatted("set threads_per_rank to {}, or leave it out",
+                std::max<std::int64_t>(1, site.cores_per_host / site.ranks_per_host)));
 }
 
 }  // namespace
@@ -224,10 +227,10 @@ void check_ramp_schedules(const Facts& facts, Check& check) {
     const std::int64_t count = part.batch / facts.batch.unit(facts.mesh);
     const std::string rule = broken_rule(facts, count);
     if (rule.empty()) continue;
-    check.error("batch-ramp", path,
-                "a batch of " + std::to_string(part.batch) + " is " + std::to_string(count) +
-                    " x " + unit_text(facts) + ": " + rule,
-                "start with a larger batch, or use smaller micro-batches");
+    check.error(
+        "batch-ramp", path,
+        formatted("a batch of {} is {} x {}: {}", part.batch, count, unit_text(facts), rule),
+        "start with a larger batch, or use smaller micro-batches");
     return;
   }
 }
@@ -257,13 +260,11 @@ std::vector<std::string> more_microbatches(const Facts& facts, std::int64_t coun
   const std::int64_t local = product_of({facts.batch.micro_batch_size, facts.batch.microbatches});
   std::vector<std::string> legal;
   if (local % count == 0 && !(train.micro_batch_num && train.micro_batch_size)) {
-    legal.push_back(train.micro_batch_num
-                        ? "set micro_batch_num to " + std::to_string(count)
-                        : "set micro_batch_size to " + std::to_string(local / count));
+    legal.push_back(train.micro_batch_num ? formatted("set micro_batch_num to {}", count)
+                                          : formatted("set micro_batch_size to {}", local / count));
   }
   const std::int64_t sequences = product_of({facts.batch.micro_batch_size, count, facts.mesh.dp});
-  legal.push_back("set global_batch_size to " + std::to_string(sequences) + " (" +
-                  std::to_string(count) + " micro-batches)");
+  legal.push_back(formatted("set global_batch_size to {} ({} micro-batches)", sequences, count));
   return legal;
 }
 
@@ -291,15 +292,14 @@ void check_chunks(const Facts& facts, Check& check) {
         named("virtual_pipeline_stages", chunks) + " needs a pipeline, but pipeline_stages is 1",
         "set pipeline_stages to 2 or more, or virtual_pipeline_stages to 1");
   } else if (facts.chunks < traits.least_chunks || facts.chunks > traits.most_chunks) {
-    check.error("scheduler-chunks", path,
-                "scheduler " + std::string(traits.word) + " needs " +
-                    counted(traits.least_chunks, "chunk") +
-                    " per stage, but virtual_pipeline_stages is " + std::to_string(facts.chunks),
-                "set virtual_pipeline_stages to " + std::to_string(traits.least_chunks) +
-                    ", or scheduler to 1f1b");
+    check.error(
+        "scheduler-chunks", path,
+        formatted("scheduler {} needs {} per stage, but virtual_pipeline_stages is {}", traits.word,
+                  counted(traits.least_chunks, "chunk"), facts.chunks),
+        formatted("set virtual_pipeline_stages to {}, or scheduler to 1f1b", traits.least_chunks));
   } else if (parallel.pipeline.interleave == false && chunks > 1) {
     check.error("interleave-chunks", "parallel.pipeline.interleave",
-                "interleave is false, but virtual_pipeline_stages is " + std::to_string(chunks),
+                formatted("interleave is false, but virtual_pipeline_stages is {}", chunks),
                 "set interleave to true or leave it out, or set virtual_pipeline_stages to 1");
   }
 }
@@ -320,24 +320,23 @@ void check_microbatch_groups(const Facts& facts, Check& check) {
   const std::string where = given ? path : chunks_path(facts);
   if (batches < stages) {
     check.error("microbatch-group", where,
-                "the interleaved schedule needs at least " + named("pipeline_stages", stages) +
-                    " micro-batches, found " + std::to_string(batches),
+                formatted("the interleaved schedule needs at least {} micro-batches, found {}",
+                          named("pipeline_stages", stages), batches),
                 alternatives(more_microbatches(facts, stages)));
   } else if (group < stages || group > batches) {
-    check.error("microbatch-group", where,
-                named("microbatch_group_size_per_vp_stage", group) + " must be from " +
-                    named("pipeline_stages", stages) + " to " +
-                    named("the number of micro-batches", batches),
-                "set microbatch_group_size_per_vp_stage to " + std::to_string(stages) +
-                    (batches > stages ? " or " + std::to_string(batches) : ""));
+    check.error(
+        "microbatch-group", where,
+        formatted("{} must be from {} to {}", named("microbatch_group_size_per_vp_stage", group),
+                  named("pipeline_stages", stages), named("the number of micro-batches", batches)),
+        formatted("set microbatch_group_size_per_vp_stage to {}{}", stages,
+                  batches > stages ? formatted(" or {}", batches) : ""));
   } else if (batches % group != 0 && batches % group < stages) {
     std::vector<std::string> legal = more_microbatches(facts, (batches / group + 1) * group);
-    legal.insert(legal.begin(),
-                 "set microbatch_group_size_per_vp_stage to " + std::to_string(batches));
+    legal.insert(legal.begin(), formatted("set microbatch_group_size_per_vp_stage to {}", batches));
     check.error("microbatch-group", where,
-                std::to_string(batches) + " micro-batches in groups of " + std::to_string(group) +
-                    " leave a last group of " + std::to_string(batches % group) +
-                    ", but it must have at least " + named("pipeline_stages", stages),
+                formatted("{} micro-batches in groups of {} leave a last group of {}, but it must "
+                          "have at least {}",
+                          batches, group, batches % group, named("pipeline_stages", stages)),
                 alternatives(legal));
   }
 }
@@ -356,21 +355,22 @@ void check_microbatches(const Facts& facts, Check& check) {
   const char* path = train.micro_batch_num ? "train.micro_batch_num" : "train.global_batch_size";
   if (batches < stages) {
     std::vector<std::string> legal = more_microbatches(facts, stages);
-    legal.push_back("set pipeline_stages to at most " + std::to_string(batches));
-    check.error(
-        "micro-batches-stages", path,
-        named("micro_batch_num", batches) + " must be at least " + named("pipeline_stages", stages),
-        alternatives(legal));
+    legal.push_back(formatted("set pipeline_stages to at most {}", batches));
+    check.error("micro-batches-stages", path,
+                formatted("{} must be at least {}", named("micro_batch_num", batches),
+                          named("pipeline_stages", stages)),
+                alternatives(legal));
   } else if (facts.compiled && facts.interleaved() &&
              (batches < 2 * stages || batches % stages != 0)) {
     std::vector<std::string> legal =
         more_microbatches(facts, std::max(2 * stages, round_up(batches, stages)));
     legal.emplace_back("set virtual_pipeline_stages to 1");
-    check.error("interleave-micro-batches", path,
-                "interleaving in this parallel_mode needs " + named("micro_batch_num", batches) +
-                    " to be a multiple of " + named("pipeline_stages", stages) + " and at least " +
-                    std::to_string(2 * stages),
-                alternatives(legal));
+    check.error(
+        "interleave-micro-batches", path,
+        formatted(
+            "interleaving in this parallel_mode needs {} to be a multiple of {} and at least {}",
+            named("micro_batch_num", batches), named("pipeline_stages", stages), 2 * stages),
+        alternatives(legal));
   }
 }
 
@@ -411,9 +411,9 @@ void check_batches(const Facts& facts, Check& check) {
   if (traits.batches || facts.mesh.pp == 1 || facts.unsplit) return;
   const auto refuse = [&](const char* path, const std::string& key) {
     check.error("scheduler-batches", path,
-                "scheduler " + std::string(traits.word) +
-                    " exchanges its messages one by one, but " + key + " is true",
-                "set " + key + " to false or leave it out, or set scheduler to 1f1b");
+                formatted("scheduler {} exchanges its messages one by one, but {} is true",
+                          traits.word, key),
+                formatted("set {} to false or leave it out, or set scheduler to 1f1b", key));
   };
   if (pipeline.use_ring_exchange_p2p) {
     refuse(ring_path, "use_ring_exchange_p2p");
@@ -482,11 +482,11 @@ void remark_ways(const Facts& facts, Check& check) {
   const auto compute = resolve_compute(facts.config.precision);
   if (pipeline.dtype && *pipeline.dtype != compute && facts.mesh.pp > 1 &&
       check.clean({"parallel.pipeline.dtype", "precision.compute"})) {
-    check.warning("pipeline-dtype", "parallel.pipeline.dtype",
-                  "messages between stages are rounded to " +
-                      std::string(word_of(*pipeline.dtype)) + ", but precision.compute is " +
-                      std::string(word_of(compute)),
-                  "set dtype to " + std::string(word_of(compute)) + " or leave it out");
+    check.warning(
+        "pipeline-dtype", "parallel.pipeline.dtype",
+        formatted("messages between stages are rounded to {}, but precision.compute is {}",
+                  word_of(*pipeline.dtype), word_of(compute)),
+        formatted("set dtype to {} or leave it out", word_of(compute)));
   }
 }
 
@@ -547,8 +547,8 @@ void check_lengths(const Facts& facts, Check& check) {
     check.error("variable-lengths", place,
                 "with variable_seq_lengths a group must have whole sequences, or divide one: " +
                     indivisible(named("seq_length", sequence), named(key, group)),
-                "set " + key + " to " + divisors_near(sequence, group) + ", or to a multiple of " +
-                    std::to_string(sequence));
+                formatted("set {} to {}, or to a multiple of {}", key,
+                          divisors_near(sequence, group), sequence));
   };
   const std::optional<std::int64_t> apart = facts.config.moe.capacity_group_size;
   check_group("expert_group_size", facts.model.routing_group);
@@ -558,9 +558,9 @@ void check_lengths(const Facts& facts, Check& check) {
 /// Keys of the pipeline section that have no effect with one stage.
 void remark_one_stage(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
-  const std::string reason =
-      facts.unsplit ? "parallel_mode " + std::string(word_of(facts.mode)) + " has no stages"
-                    : "pipeline_stages is 1";
+  const std::string reason = facts.unsplit
+                                 ? formatted("parallel_mode {} has no stages", word_of(facts.mode))
+                                 : "pipeline_stages is 1";
   const auto idle = [&](const char* key, bool differs) {
     check.no_effect("parallel.pipeline." + std::string(key), differs, reason);
   };

@@ -1,4 +1,5 @@
 // Activations that are recomputed, or offloaded to the host.
+#include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 #include "plan/tables/recompute_form.h"
@@ -22,19 +23,18 @@ void check_layers(const Facts& facts, Check& check) {
   const auto count = static_cast<std::int64_t>(layers->size());
   if (count != facts.mesh.pp) {
     check.error("recompute-layers", path,
-                "expected one number for each of " + named("pipeline_stages", facts.mesh.pp) +
-                    ", found " + std::to_string(count),
-                "give " + counted(facts.mesh.pp, "number") +
-                    ", or leave the list out to recompute all layers");
+                formatted("expected one number for each of {}, found {}",
+                          named("pipeline_stages", facts.mesh.pp), count),
+                formatted("give {}, or leave the list out to recompute all layers",
+                          counted(facts.mesh.pp, "number")));
     return;
   }
   for (const std::int64_t held : *layers) {
     if (held >= 0 && held <= facts.config.model.num_layers) continue;
     check.error("recompute-layers", path,
-                "each number must be from 0 to " +
-                    named("model.num_layers", facts.config.model.num_layers) + ", found " +
-                    std::to_string(held),
-                "set each number to at most " + std::to_string(facts.config.model.num_layers));
+                formatted("each number must be from 0 to {}, found {}",
+                          named("model.num_layers", facts.config.model.num_layers), held),
+                formatted("set each number to at most {}", facts.config.model.num_layers));
     return;
   }
 }
@@ -46,17 +46,17 @@ void check_select(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   const bool reads = recompute.select == "auto" || parse_form(recompute.select).has_value();
   if (!reads && check.clean({"recompute.select"})) {
-    check.error("recompute-select", "recompute.select", "cannot read '" + recompute.select + "'",
+    check.error("recompute-select", "recompute.select",
+                formatted("cannot read '{}'", recompute.select),
                 std::string("write auto, ") + form_words);
   }
   if (!recompute.layers || !check.clean({"recompute.layers", "model.num_layers"})) return;
   const LayerForms forms = parse_layer_forms(*recompute.layers, facts.config.model.num_layers);
   if (forms.error.empty()) return;
-  check.error(
-      "recompute-select", "recompute.layers",
-      forms.error + "; it needs a form for each of " +
-          named("model.num_layers", facts.config.model.num_layers),
-      std::string("a form is none, ") + form_words + "; *n repeats it: full*2, norms, none");
+  check.error("recompute-select", "recompute.layers",
+              formatted("{}; it needs a form for each of {}", forms.error,
+                        named("model.num_layers", facts.config.model.num_layers)),
+              formatted("a form is none, {}; *n repeats it: full*2, norms, none", form_words));
 }
 
 /// What select: auto needs, and what it decides itself.
@@ -98,9 +98,8 @@ void check_slices(const Facts& facts, Check& check) {
         facts.batch.micro_batch_size * facts.model.seq_length / facts.mesh.cp * facts.model.hidden;
     if (elements % facts.mesh.tp != 0) {
       check.error("recompute-slice", path,
-                  "the input of a layer has " + std::to_string(elements) +
-                      " values, which must be divisible by " +
-                      named("tensor_parallel", facts.mesh.tp),
+                  formatted("the input of a layer has {} values, which must be divisible by {}",
+                            elements, named("tensor_parallel", facts.mesh.tp)),
                   "set slice_activation to false");
     }
   }
@@ -119,12 +118,11 @@ void check_weights(const Facts& facts, Check& check) {
                 "fp32: the optimizer updates them on the device",
                 "set precision.compute to bf16, or offload.weights to false");
   } else if (facts.config.optimizer.main_params_dtype != ComputeType::fp32) {
-    check.error(
-        "offload-weights", path,
-        "weights can be offloaded if they are copies in 16 bits, but main_params_dtype is " +
-            std::string(word_of(facts.config.optimizer.main_params_dtype)) +
-            ": the optimizer updates them on the device",
-        "set main_params_dtype to fp32, or offload.weights to false");
+    check.error("offload-weights", path,
+                formatted("weights can be offloaded if they are copies in 16 bits, but "
+                          "main_params_dtype is {}: the optimizer updates them on the device",
+                          word_of(facts.config.optimizer.main_params_dtype)),
+                "set main_params_dtype to fp32, or offload.weights to false");
   } else if (facts.parallel().parallel_optimizer.enable) {
     check.error("offload-weights", path,
                 "weights can be offloaded if this rank updates all of them, but "
@@ -141,9 +139,10 @@ void check_offload(const Facts& facts, Check& check) {
   const std::int64_t layers = facts.config.model.num_layers;
   if (offload.num_layers < 0 || offload.num_layers >= layers) {
     check.error("offload-layers", "offload.num_layers",
-                named("offload.num_layers", offload.num_layers) + " must be from 0 to " +
-                    std::to_string(layers - 1) + ", below " + named("model.num_layers", layers),
-                "set offload.num_layers to at most " + std::to_string(layers - 1));
+                formatted("{} must be from 0 to {}, below {}",
+                          named("offload.num_layers", offload.num_layers), layers - 1,
+                          named("model.num_layers", layers)),
+                formatted("set offload.num_layers to at most {}", layers - 1));
   } else if (offload.num_layers == 0) {
     check.no_effect("offload.enable", true, "offload.num_layers is 0");
   } else if (!offload.activations && !offload.weights) {

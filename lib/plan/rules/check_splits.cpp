@@ -1,6 +1,7 @@
-// What the parallel degrees divide: heads, widths, vocabulary and sequence.
+// Sizes that the parallel degrees divide: heads, widths, vocabulary and sequence.
 #include <algorithm>
 
+#include "base/text.h"
 #include "config/schema/list_values.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
@@ -16,15 +17,16 @@ bool clean_of_tensor(const Facts& facts, Check& check) {
 
 void refuse_tensor(const char* code, const std::string& key, std::int64_t count, const Facts& facts,
                    Check& check) {
-  check.error(code, "parallel.tensor_parallel",
-              indivisible(named(key, count), named("tensor_parallel", facts.mesh.tp)),
-              "set tensor_parallel to " + divisors_near(count, facts.mesh.tp) + ", or " + key +
-                  " to " + multiples_near(facts.mesh.tp, count));
+  check.error(
+      code, "parallel.tensor_parallel",
+      indivisible(named(key, count), named("tensor_parallel", facts.mesh.tp)),
+      formatted("set tensor_parallel to {}, or {} to {}", divisors_near(count, facts.mesh.tp), key,
+                multiples_near(facts.mesh.tp, count)));
 }
 
 /// "num_query_groups of layers local": of the kinds of layers that a file names.
 std::string of_kind(const std::string& key, const LayerKind& kind) {
-  return kind.name.empty() ? key : key + " of layers " + kind.name;
+  return kind.name.empty() ? key : formatted("{} of layers {}", key, kind.name);
 }
 
 /// Numbers of query groups that fit the heads and the tensor-parallel ranks.
@@ -32,7 +34,7 @@ std::string legal_groups(std::int64_t heads, std::int64_t ranks) {
   std::vector<std::string> legal;
   for (std::int64_t groups = 1; groups <= heads && legal.size() < 4; ++groups) {
     const bool fits = groups % ranks == 0 || ranks % groups == 0;
-    if (heads % groups == 0 && fits) legal.push_back(std::to_string(groups));
+    if (heads % groups == 0 && fits) legal.push_back(formatted("{}", groups));
   }
   return alternatives(legal);
 }
@@ -51,11 +53,12 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
   for (const LayerKind& kind : shape.kinds) {
     const std::int64_t groups = kind.kv_heads;
     if (groups % tp == 0 || tp % groups == 0) continue;
-    return check.error("groups-tensor", "parallel.tensor_parallel",
-                       named(of_kind("num_query_groups", kind), groups) +
-                           " must be a multiple or a divisor of " + named("tensor_parallel", tp),
-                       "set tensor_parallel to " + divisors_near(groups, tp) +
-                           ", or num_query_groups to " + legal_groups(shape.heads, tp));
+    return check.error(
+        "groups-tensor", "parallel.tensor_parallel",
+        formatted("{} must be a multiple or a divisor of {}",
+                  named(of_kind("num_query_groups", kind), groups), named("tensor_parallel", tp)),
+        formatted("set tensor_parallel to {}, or num_query_groups to {}", divisors_near(groups, tp),
+                  legal_groups(shape.heads, tp)));
   }
 }
 
@@ -100,13 +103,12 @@ void check_vocabulary(const Facts& facts, const ModelShape& shape, Check& check)
   if (shape.padded_vocab % tp == 0) return;
   const std::int64_t pad = facts.config.model.make_vocab_size_divisible_by;
   check.error("vocab-tensor", "parallel.tensor_parallel",
-              indivisible(named("vocab_size", shape.vocab) + ", padded to " +
-                              std::to_string(shape.padded_vocab) + " (a multiple of " +
-                              std::to_string(pad) + "),",
+              indivisible(formatted("{}, padded to {} (a multiple of {}),",
+                                    named("vocab_size", shape.vocab), shape.padded_vocab, pad),
                           named("tensor_parallel", tp)),
-              "set tensor_parallel to " + divisors_near(shape.padded_vocab, tp) +
-                  ", model.make_vocab_size_divisible_by to " +
-                  std::to_string(product_of({pad, tp})) + ", or vocab_emb_dp to true");
+              formatted("set tensor_parallel to {}, model.make_vocab_size_divisible_by to {}, or "
+                        "vocab_emb_dp to true",
+                        divisors_near(shape.padded_vocab, tp), product_of({pad, tp})));
 }
 
 void check_sequence_parallel(const Facts& facts, Check& check) {
@@ -134,8 +136,8 @@ void check_layer_splits(const Facts& facts, Check& check) {
     const PerLayer<SplitBy> splits = parse_layer_splits(*text, layers);
     if (splits.error.empty()) return;
     check.error("operator-splits", path,
-                splits.error + "; it needs one for all layers or for each of " +
-                    named("model.num_layers", layers),
+                formatted("{}; it needs one for all layers or for each of {}", splits.error,
+                          named("model.num_layers", layers)),
                 "a split is features, tokens or whole; *n repeats it: features*2, tokens*2");
   };
   read(attention_key, said.attention);
@@ -151,10 +153,10 @@ void check_vocabulary_splits(const Facts& facts, Check& check) {
   const auto agree = [&](const char* path, const std::optional<SplitBy>& given, SplitBy split) {
     if (!given || !whole || *whole == (split != SplitBy::features)) return;
     check.error("operator-splits-table", path,
-                "it is " + std::string(word_of(split)) + ", but vocab_emb_dp" +
-                    check.place_of("parallel.vocab_emb_dp") + " is " +
-                    (*whole ? "true: the table is whole on every rank"
-                            : "false: ranks have parts of the table"),
+                formatted("it is {}, but vocab_emb_dp{} is {}", word_of(split),
+                          check.place_of("parallel.vocab_emb_dp"),
+                          *whole ? "true: the table is whole on every rank"
+                                 : "false: ranks have parts of the table"),
                 "leave vocab_emb_dp out");
   };
   agree(embedding_key, said.embedding, splits.embedding);
@@ -166,9 +168,9 @@ void check_vocabulary_splits(const Facts& facts, Check& check) {
   const std::string embedding(word_of(splits.embedding));
   const std::string head(word_of(splits.head));
   check.error("operator-splits-table", path,
-              "the embedding" + check.place_of(embedding_key) + " has the split " + embedding +
-                  " and the head" + check.place_of(head_key) + " the split " + head +
-                  ", but with tie_word_embeddings both read embedding.token.weight",
+              formatted("the embedding{} has the split {} and the head{} the split {}, but with "
+                        "tie_word_embeddings both read embedding.token.weight",
+                        check.place_of(embedding_key), embedding, check.place_of(head_key), head),
               "give both the same split, or set model.tie_word_embeddings to false");
 }
 
@@ -191,13 +193,14 @@ void check_attention_split(const Facts& facts, Check& check) {
   const std::int64_t tp = facts.mesh.tp;
   const ModelShape& shape = facts.model;
   if (by_tokens && facts.mesh.cp > 1 && exchanges_heads(facts)) {
-    check.error("operator-splits-context", attention_key,
-                "split by tokens, tensor-parallel ranks exchange tokens for heads, and with " +
-                    named("context_parallel", facts.mesh.cp) +
-                    check.place_of("parallel.context_parallel") +
-                    " and cp_comm_type a2a context-parallel ranks would exchange them once more",
-                "set cp_comm_type to p2p or all_gather in layers by tokens, or "
-                "operator_splits.attention to features or whole");
+    check.error(
+        "operator-splits-context", attention_key,
+        formatted("split by tokens, tensor-parallel ranks exchange tokens for heads, and with {}{} "
+                  "and cp_comm_type a2a context-parallel ranks would exchange them once more",
+                  named("context_parallel", facts.mesh.cp),
+                  check.place_of("parallel.context_parallel")),
+        "set cp_comm_type to p2p or all_gather in layers by tokens, or "
+        "operator_splits.attention to features or whole");
     return;
   }
   const LayerKind* wrong = by_tokens ? indivisible_heads(shape, tp) : nullptr;
@@ -209,9 +212,9 @@ void check_attention_split(const Facts& facts, Check& check) {
                   indivisible(heads ? named("num_attention_heads", shape.heads)
                                     : named(of_kind("num_query_groups", *wrong), wrong->kv_heads),
                               named("tensor_parallel", tp)),
-              "set operator_splits.attention to whole" + std::string(heads ? "" : " or features") +
-                  ", or tensor_parallel to " +
-                  divisors_near(heads ? shape.heads : wrong->kv_heads, tp));
+              formatted("set operator_splits.attention to whole{}, or tensor_parallel to {}",
+                        heads ? "" : " or features",
+                        divisors_near(heads ? shape.heads : wrong->kv_heads, tp)));
 }
 
 /// Without sequence parallelism the tokens of a micro-batch are cut only here.
@@ -220,12 +223,12 @@ void check_token_share(const Facts& facts, Check& check) {
   const std::int64_t tokens =
       facts.batch.micro_batch_size * facts.config.model.seq_length / facts.mesh.cp;
   if (!facts.operators.any(SplitBy::tokens) || tokens % facts.mesh.tp == 0) return;
-  check.error("operator-splits-tokens", "parallel.operator_splits",
-              indivisible("a micro-batch has " + counted(tokens, "token") + " on a rank, which",
-                          named("tensor_parallel", facts.mesh.tp) + " to be split by tokens"),
-              "set seq_length to " +
-                  multiples_near(facts.mesh.tp * facts.mesh.cp, facts.config.model.seq_length) +
-                  ", or use features or whole");
+  check.error(
+      "operator-splits-tokens", "parallel.operator_splits",
+      indivisible(formatted("a micro-batch has {} on a rank, which", counted(tokens, "token")),
+                  named("tensor_parallel", facts.mesh.tp) + " to be split by tokens"),
+      formatted("set seq_length to {}, or use features or whole",
+                multiples_near(facts.mesh.tp * facts.mesh.cp, facts.config.model.seq_length)));
 }
 
 bool has_dense_layer(const ModelShape& shape) {
@@ -244,9 +247,9 @@ void check_operator_splits(const Facts& facts, Check& check) {
     return check.no_effect(path, given,
                            facts.mesh.tp == 1
                                ? "tensor_parallel is 1, so no operator is split"
-                               : "with parallel_mode " + std::string(word_of(facts.mode)) +
-                                     " every operator is split by features; semi_auto_parallel "
-                                     "reads it");
+                               : formatted("with parallel_mode {} every operator is split by "
+                                           "features; semi_auto_parallel reads it",
+                                           word_of(facts.mode)));
   }
   check_layer_splits(facts, check);
   check_vocabulary_splits(facts, check);
@@ -262,25 +265,25 @@ void check_sequence(const Facts& facts, Check& check) {
   const std::int64_t length = facts.config.model.seq_length;
   const Mesh& mesh = facts.mesh;
   if (mesh.cp > 1 && length % product_of({2, mesh.cp}) != 0) {
-    const std::string halves =
-        length % 2 == 0 ? "context_parallel to " + divisors_near(length / 2, mesh.cp) + ", or "
-                        : "";
+    const std::string halves = length % 2 == 0 ? formatted("context_parallel to {}, or ",
+                                                           divisors_near(length / 2, mesh.cp))
+                                               : "";
     check.error(
         "sequence-context", "parallel.context_parallel",
-        indivisible(named("seq_length", length), "2 x " + named("context_parallel", mesh.cp) +
-                                                     " = " + std::to_string(2 * mesh.cp)),
-        "set " + halves + "seq_length to " + multiples_near(2 * mesh.cp, length));
+        indivisible(named("seq_length", length),
+                    formatted("2 x {} = {}", named("context_parallel", mesh.cp), 2 * mesh.cp)),
+        formatted("set {}seq_length to {}", halves, multiples_near(2 * mesh.cp, length)));
     return;
   }
   const bool tokens = facts.parallel().sequence_parallel && mesh.tp > 1;
   if (!tokens || length % product_of({mesh.tp, mesh.cp}) == 0) return;
   const std::int64_t product = mesh.tp * mesh.cp;
-  check.error(
-      "sequence-tensor", "parallel.sequence_parallel",
-      indivisible(named("seq_length", length), named("tensor_parallel", mesh.tp) + " x " +
-                                                   named("context_parallel", mesh.cp) + " = " +
-                                                   std::to_string(product)),
-      "set seq_length to " + multiples_near(product, length) + ", or sequence_parallel to false");
+  check.error("sequence-tensor", "parallel.sequence_parallel",
+              indivisible(named("seq_length", length),
+                          formatted("{} x {} = {}", named("tensor_parallel", mesh.tp),
+                                    named("context_parallel", mesh.cp), product)),
+              formatted("set seq_length to {}, or sequence_parallel to false",
+                        multiples_near(product, length)));
 }
 
 /// One word for each layer, or for all.
@@ -292,9 +295,8 @@ void check_context_layers(const Facts& facts, Check& check) {
   if (count == 1 || count == layers || !check.clean({path, "model.num_layers"})) return;
   check.error(
       "context-layers", path,
-      "the list has words for " + std::to_string(count) + " layers, but " +
-          named("num_layers", layers),
-      "give one word for all layers, or " + std::to_string(layers) + "; a2a*3 stands for three");
+      formatted("the list has words for {} layers, but {}", count, named("num_layers", layers)),
+      formatted("give one word for all layers, or {}; a2a*3 stands for three", layers));
 }
 
 void check_context_heads(const Facts& facts, const ModelShape& shape, Check& check) {
@@ -313,13 +315,13 @@ void check_context_heads(const Facts& facts, const ModelShape& shape, Check& che
   const std::string shown = shape.heads % split != 0
                                 ? named("num_attention_heads", shape.heads)
                                 : named(of_kind("num_query_groups", *wrong), wrong->kv_heads);
-  check.error(
-      "context-heads", "parallel.cp_comm_type",
-      std::string(word_of(whole ? CpCommType::a2a : CpCommType::a2a_p2p)) +
-          " exchanges heads between context-parallel ranks, so " +
-          indivisible(shown, named("tensor_parallel", facts.mesh.tp) + " x " +
-                                 std::to_string(ranks) + " ranks = " + std::to_string(split)),
-      "set cp_comm_type to p2p or all_gather");
+  check.error("context-heads", "parallel.cp_comm_type",
+              formatted("{} exchanges heads between context-parallel ranks, so {}",
+                        word_of(whole ? CpCommType::a2a : CpCommType::a2a_p2p),
+                        indivisible(shown, formatted("{} x {} ranks = {}",
+                                                     named("tensor_parallel", facts.mesh.tp), ranks,
+                                                     split))),
+              "set cp_comm_type to p2p or all_gather");
 }
 
 void check_hierarchy(const Facts& facts, Check& check) {
@@ -330,10 +332,11 @@ void check_hierarchy(const Facts& facts, Check& check) {
   const std::int64_t cp = facts.mesh.cp;
   if (!parallel.hierarchical_context_parallel_sizes) {
     if (!two_levels) return;
-    const std::string help = cp % 2 == 0
-                                 ? "set hierarchical_context_parallel_sizes to [2, " +
-                                       std::to_string(cp / 2) + "], or cp_comm_type to p2p or a2a"
-                                 : "set cp_comm_type to p2p or a2a";
+    const std::string help = cp % 2 == 0 ? formatted(
+                                               "set hierarchical_context_parallel_sizes to [2, "
+                                               "{}], or cp_comm_type to p2p or a2a",
+                                               cp / 2)
+                                         : "set cp_comm_type to p2p or a2a";
     check.error("hierarchical-missing", "parallel.cp_comm_type",
                 "a2a+p2p needs hierarchical_context_parallel_sizes, two factors of " +
                     named("context_parallel", cp),
@@ -348,17 +351,17 @@ void check_hierarchy(const Facts& facts, Check& check) {
   std::string shown;
   for (const std::int64_t size : *parallel.hierarchical_context_parallel_sizes) {
     product = product_of({product, std::max<std::int64_t>(1, size)});
-    shown += (shown.empty() ? "" : " x ") + std::to_string(size);
+    shown += formatted("{}{}", shown.empty() ? "" : " x ", size);
   }
   if (product != cp) {
-    check.error(
-        "hierarchical-product", path,
-        shown + " = " + std::to_string(product) + " must equal " + named("context_parallel", cp),
-        (cp % 2 == 0 ? "set the sizes to [2, " + std::to_string(cp / 2) + "], or " : "set ") +
-            std::string("context_parallel to ") + std::to_string(product));
+    check.error("hierarchical-product", path,
+                formatted("{} = {} must equal {}", shown, product, named("context_parallel", cp)),
+                formatted("{}context_parallel to {}",
+                          cp % 2 == 0 ? formatted("set the sizes to [2, {}], or ", cp / 2) : "set ",
+                          product));
   } else if (!two_levels) {
     check.no_effect(path, true,
-                    "cp_comm_type " + write_value(parallel.cp_comm_type) + " has one level");
+                    formatted("cp_comm_type {} has one level", write_value(parallel.cp_comm_type)));
   }
 }
 

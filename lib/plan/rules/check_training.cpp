@@ -1,4 +1,4 @@
-// What optimizer.groups may say of the parameters of a model.
+// Groups of parameters (optimizer.groups), the optimizer, learning rate, data and precision.
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "config/schema/optimizers.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
@@ -24,7 +25,7 @@ struct EmptyPattern {
 /// `entry`: from 1. `parameters`: those that entries may take.
 EmptyPattern describe_empty(const std::string& pattern, int entry,
                             const std::vector<ParamSpec>& parameters) {
-  const std::string shown = "\"" + pattern + "\" of entry " + std::to_string(entry);
+  const std::string shown = formatted("\"{}\" of entry {}", pattern, entry);
   std::set<int> earlier;
   std::vector<std::string> names;
   for (const ParamSpec& row : parameters) {
@@ -34,17 +35,17 @@ EmptyPattern describe_empty(const std::string& pattern, int entry,
   if (earlier.empty()) {
     const std::string near = nearest(pattern, names);
     return {shown + " matches no parameter",
-            near.empty() ? "names are like " + names.back() + "; `trainctl plan` lists all of them"
-                         : "did you mean " + near + "?"};
+            near.empty()
+                ? formatted("names are like {}; `trainctl plan` lists all of them", names.back())
+                : formatted("did you mean {}?", near)};
   }
   std::string list;
-  for (const int one : earlier) list += (list.empty() ? "" : ", ") + std::to_string(one);
+  for (const int one : earlier) list += formatted("{}{}", list.empty() ? "" : ", ", one);
   const bool one = earlier.size() == 1;
-  return {
-      shown + " takes no parameter: " + (one ? "entry " : "entries ") + list +
-          (one ? " comes" : " come") + " first and " + (one ? "takes" : "take") +
-          " all that it matches",
-      "put entry " + std::to_string(entry) + " before entry " + std::to_string(*earlier.begin())};
+  return {formatted("{} takes no parameter: {}{}{} first and {} all that it matches", shown,
+                    one ? "entry " : "entries ", list, one ? " comes" : " come",
+                    one ? "takes" : "take"),
+          formatted("put entry {} before entry {}", entry, *earlier.begin())};
 }
 
 void check_types(const std::vector<ParamSpec>& parameters, Check& check) {
@@ -52,11 +53,11 @@ void check_types(const std::vector<ParamSpec>& parameters, Check& check) {
     return row.group >= 0 && row.update == OptimizerType::muon && !may_have_muon(row);
   });
   if (wrong == parameters.end()) return;
-  const std::string entry = std::to_string(wrong->group + 1);
+  const std::string entry = formatted("{}", wrong->group + 1);
   check.error(
       "group-type", "optimizer.groups",
       "entry " + entry + " gives type muon to " + wrong->name + ", not a matrix between features",
-      "put an entry with type adamw for it before entry " + entry + ", or match less");
+      formatted("put an entry with type adamw for it before entry {}, or match less", entry));
 }
 
 void check_patterns(const std::vector<OptimizerGroup>& groups,
@@ -116,16 +117,15 @@ void check_blocks(double fraction, Check& check) {
   const double every = 1.0 / fraction;
   if (every < 1.5) {
     check.error("fraction-rounded", "data.validation.fraction",
-                "1 / " + named("fraction", number(fraction)) +
-                    " rounds to 1, so every block would be held out",
+                formatted("1 / {} rounds to 1, so every block would be held out",
+                          named("fraction", number(fraction))),
                 "set fraction to 0.1, 0.2 or 0.5");
   } else if (std::abs(every - std::round(every)) > 1e-9 * every) {
     check.warning("fraction-rounded", "data.validation.fraction",
-                  "1 / " + named("fraction", number(fraction)) +
-                      " is not a whole number; one block in " + number(std::round(every)) +
-                      " is held out",
-                  "set fraction to " + number(1.0 / std::floor(every)) + " or " +
-                      number(1.0 / std::ceil(every)));
+                  formatted("1 / {} is not a whole number; one block in {} is held out",
+                            named("fraction", number(fraction)), number(std::round(every))),
+                  formatted("set fraction to {} or {}", number(1.0 / std::floor(every)),
+                            number(1.0 / std::ceil(every))));
   }
 }
 
@@ -234,10 +234,11 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
       used, [](OptimizerType type) { return !row_of(type).reads("weight_decay_form"); });
   if (optimizer.weight_decay_form == WeightDecayForm::coupled && decoupled != used.end() &&
       check.clean({"optimizer.type", "optimizer.groups"})) {
-    check.error("weight-decay-form", "optimizer.weight_decay_form",
-                "weight_decay_form must not be coupled with type " +
-                    std::string(word_of(*decoupled)) + ", whose decay is decoupled",
-                "set weight_decay_form to decoupled, or type to sgd");
+    check.error(
+        "weight-decay-form", "optimizer.weight_decay_form",
+        formatted("weight_decay_form must not be coupled with type {}, whose decay is decoupled",
+                  word_of(*decoupled)),
+        "set weight_decay_form to decoupled, or type to sgd");
   }
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
   const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
@@ -249,12 +250,13 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
   if (check.clean({"optimizer.weight_decay", "optimizer.start_weight_decay",
                    "optimizer.end_weight_decay"})) {
     if (!(start >= 0 && start <= end)) {
-      check.error("weight-decay-range", path, shown_start + " must be from 0 to " + shown_end,
-                  "set end_weight_decay to " + number(std::max(start, 0.0)) + " or more");
+      check.error("weight-decay-range", path,
+                  formatted("{} must be from 0 to {}", shown_start, shown_end),
+                  formatted("set end_weight_decay to {} or more", number(std::max(start, 0.0))));
     } else if (constant && start != end && check.clean({"optimizer.weight_decay_incr_style"})) {
       check.error("weight-decay-range", path,
-                  shown_start + " must equal " + shown_end +
-                      ", because weight_decay_incr_style is constant",
+                  formatted("{} must equal {}, because weight_decay_incr_style is constant",
+                            shown_start, shown_end),
                   "set weight_decay_incr_style to linear or cosine");
     }
   }
@@ -277,15 +279,15 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
   if (check.clean({"lr_schedule.max_lr", "lr_schedule.min_lr"}) &&
       !(schedule.min_lr >= 0 && schedule.min_lr <= schedule.max_lr)) {
     check.error("lr-range", "lr_schedule.min_lr",
-                named("min_lr", number(schedule.min_lr)) + " must be from 0 to " +
-                    named("max_lr", number(schedule.max_lr)),
+                formatted("{} must be from 0 to {}", named("min_lr", number(schedule.min_lr)),
+                          named("max_lr", number(schedule.max_lr))),
                 "set min_lr to 0 or " + number(schedule.max_lr / 10));
   }
   if (check.clean({"lr_schedule.max_lr", "lr_schedule.init_lr"}) &&
       !(schedule.init_lr >= 0 && schedule.init_lr <= schedule.max_lr)) {
     check.error("lr-range", "lr_schedule.init_lr",
-                named("init_lr", number(schedule.init_lr)) + " must be from 0 to " +
-                    named("max_lr", number(schedule.max_lr)),
+                formatted("{} must be from 0 to {}", named("init_lr", number(schedule.init_lr)),
+                          named("max_lr", number(schedule.max_lr))),
                 "set init_lr to 0");
   }
   check.range("lr_schedule.warmup_steps", schedule.warmup_steps, 0, most_count);
@@ -294,36 +296,35 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
   if (!check.clean({"lr_schedule.warmup_steps", "lr_schedule.decay_steps", "train.steps"})) return;
   const std::int64_t decay = schedule.decay_steps.value_or(steps);
   const std::string decay_shown =
-      named("decay_steps",
-            std::string(schedule.decay_steps ? "" : "train.steps, ") + std::to_string(decay));
+      named("decay_steps", formatted("{}{}", schedule.decay_steps ? "" : "train.steps, ", decay));
   if (schedule.warmup_steps >= decay) {
-    check.error("warmup-below-decay", "lr_schedule.warmup_steps",
-                named("warmup_steps", schedule.warmup_steps) + " must be below " + decay_shown,
-                "set warmup_steps to " + std::to_string(decay / 10) + ", or decay_steps to " +
-                    std::to_string(schedule.warmup_steps + 1) + " or more");
+    check.error(
+        "warmup-below-decay", "lr_schedule.warmup_steps",
+        formatted("{} must be below {}", named("warmup_steps", schedule.warmup_steps), decay_shown),
+        formatted("set warmup_steps to {}, or decay_steps to {} or more", decay / 10,
+                  schedule.warmup_steps + 1));
   }
   if (schedule.style == LrStyle::wsd && check.clean({"lr_schedule.wsd_decay_steps"})) {
     if (!schedule.wsd_decay_steps) {
-      check.error(
-          "wsd-decay-steps", "lr_schedule.wsd_decay_steps",
-          "style wsd needs wsd_decay_steps, the length of its last phase",
-          "set wsd_decay_steps to " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
+      check.error("wsd-decay-steps", "lr_schedule.wsd_decay_steps",
+                  "style wsd needs wsd_decay_steps, the length of its last phase",
+                  formatted("set wsd_decay_steps to {}", std::max<std::int64_t>(1, decay / 10)));
     } else if (*schedule.wsd_decay_steps > decay) {
-      check.error(
-          "wsd-decay-steps", "lr_schedule.wsd_decay_steps",
-          named("wsd_decay_steps", *schedule.wsd_decay_steps) + " must be at most " + decay_shown,
-          "set wsd_decay_steps to " + std::to_string(std::max<std::int64_t>(1, decay / 10)));
+      check.error("wsd-decay-steps", "lr_schedule.wsd_decay_steps",
+                  formatted("{} must be at most {}",
+                            named("wsd_decay_steps", *schedule.wsd_decay_steps), decay_shown),
+                  formatted("set wsd_decay_steps to {}", std::max<std::int64_t>(1, decay / 10)));
     }
   }
   // Who shortens a run on the command line does not want another schedule.
   const bool shortened =
       check.on_command_line("train.steps") && !check.on_command_line("lr_schedule.decay_steps");
   if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps && !shortened) {
-    check.warning("decay-beyond-steps", "lr_schedule.decay_steps",
-                  named("decay_steps", decay) + " is above " + named("train.steps", steps) +
-                      ", so the run ends before the learning rate reaches min_lr",
-                  "set decay_steps to " + std::to_string(steps) +
-                      " or leave it out, or set train.steps to " + std::to_string(decay));
+    check.warning(
+        "decay-beyond-steps", "lr_schedule.decay_steps",
+        formatted("{} is above {}, so the run ends before the learning rate reaches min_lr",
+                  named("decay_steps", decay), named("train.steps", steps)),
+        formatted("set decay_steps to {} or leave it out, or set train.steps to {}", steps, decay));
   }
   remark_schedule(schedule, check);
 }
@@ -331,14 +332,15 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
 /// A path that a shell would have expanded, had it seen it: it would make a folder named "~".
 void check_home(const std::string& path, const std::string& value, Check& check) {
   if (value != "~" && !value.starts_with("~/")) return;
-  check.error("home-path", path, "\"" + value + "\" begins with ~, which only a shell expands",
+  check.error("home-path", path,
+              formatted("\"{}\" begins with ~, which only a shell expands", value),
               "write ${HOME}" + value.substr(1));
 }
 
 void check_homes(const Config& config, Check& check) {
   const auto& sources = config.data.train;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const std::string item = sources.size() > 1 ? "." + std::to_string(i) : "";
+    const std::string item = sources.size() > 1 ? formatted(".{}", i) : "";
     check_home("data.train" + item, sources[i].path, check);
   }
   check_home("data.validation.path", config.data.validation.path.value_or(""), check);
@@ -370,11 +372,11 @@ void check_data(const Config& config, Check& check) {
   }
   if (data.eod_token && check.clean({"data.eod_token", "model.vocab_size"}) &&
       (*data.eod_token < 0 || *data.eod_token >= config.model.vocab_size)) {
-    check.error("eod-token-range", "data.eod_token",
-                named("eod_token", *data.eod_token) + " must be from 0 to " +
-                    std::to_string(config.model.vocab_size - 1) + ", below " +
-                    named("vocab_size", config.model.vocab_size),
-                "set eod_token to a token of the vocabulary");
+    check.error(
+        "eod-token-range", "data.eod_token",
+        formatted("{} must be from 0 to {}, below {}", named("eod_token", *data.eod_token),
+                  config.model.vocab_size - 1, named("vocab_size", config.model.vocab_size)),
+        "set eod_token to a token of the vocabulary");
   }
   double weights = 0;
   for (const DataSource& source : data.train) weights += std::max(source.weight, 0.0);
@@ -383,6 +385,65 @@ void check_data(const Config& config, Check& check) {
                 "leave weight out to give each source a weight of 1");
   }
   check_homes(config, check);
+}
+
+namespace {
+
+void check_compute(const Config& config, Check& check) {
+  const PrecisionConfig& precision = config.precision;
+  const ComputeType products = resolve_compute(precision);
+  if (precision.compute != ComputeType::fp32 && products != precision.compute) {
+    check.error("autocast-compute", "precision.autocast_dtype",
+                formatted("{} and compute ({}) are two types for the matrix products",
+                          named("autocast_dtype", std::string(word_of(products))),
+                          word_of(precision.compute)),
+                "leave compute out, or enable_autocast");
+  }
+  if (config.hooks.grad_scale == GradScale::none && products == ComputeType::fp16) {
+    check.warning("unscaled-fp16", "hooks.grad_scale",
+                  "grad_scale is none: in fp16, gradients below 6e-8 become 0",
+                  "set grad_scale to loss_scale");
+  }
+}
+
+}  // namespace
+
+void check_precision(const Config& config, Check& check) {
+  const PrecisionConfig& precision = config.precision;
+  check_compute(config, check);
+  if (precision.loss_scale && precision.dynamic_loss_scale.value_or(false)) {
+    check.error(
+        "loss-scale-twice", "precision.loss_scale",
+        named("loss_scale", number(*precision.loss_scale)) +
+            " is a constant scale, but dynamic_loss_scale is true",
+        "leave loss_scale out and set initial_loss_scale to " + number(*precision.loss_scale));
+    return;
+  }
+  if (!resolve_loss_scaling(config).dynamic()) {
+    const PrecisionConfig usual;
+    const std::string reason = config.hooks.grad_scale == GradScale::none
+                                   ? "hooks.grad_scale is none"
+                               : precision.loss_scale ? "loss_scale is constant"
+                                                      : "dynamic_loss_scale is false";
+    const auto remark = [&](const char* key, bool differs) {
+      check.no_effect(std::string("precision.") + key, differs, reason);
+    };
+    remark("initial_loss_scale", precision.initial_loss_scale != usual.initial_loss_scale);
+    remark("min_loss_scale", precision.min_loss_scale != usual.min_loss_scale);
+    remark("loss_scale_growth", precision.loss_scale_growth != usual.loss_scale_growth);
+    remark("loss_scale_backoff", precision.loss_scale_backoff != usual.loss_scale_backoff);
+    remark("loss_scale_window", precision.loss_scale_window != usual.loss_scale_window);
+    remark("loss_scale_hysteresis", precision.loss_scale_hysteresis != usual.loss_scale_hysteresis);
+    return;
+  }
+  const bool clean = check.clean({"precision.min_loss_scale", "precision.initial_loss_scale"});
+  if (clean && precision.min_loss_scale > precision.initial_loss_scale) {
+    check.error("loss-scale-range", "precision.min_loss_scale",
+                formatted("{} must be at most {}",
+                          named("min_loss_scale", number(precision.min_loss_scale)),
+                          named("initial_loss_scale", number(precision.initial_loss_scale))),
+                "set min_loss_scale to 1");
+  }
 }
 
 }  // namespace trainctl

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
 #include "plan/model/block.h"
 #include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
@@ -41,7 +42,7 @@ class Reader {
 
  private:
   void fail(const std::string& what) {
-    if (error_.empty()) error_ = what + " at character " + std::to_string(at_ + 1);
+    if (error_.empty()) error_ = formatted("{} at character {}", what, at_ + 1);
   }
   void skip_cosmetics() {
     while (at_ < text_.size() && (text_[at_] == ',' || text_[at_] == ' ')) ++at_;
@@ -83,7 +84,7 @@ class Reader {
     const char c = text_[at_];
     if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
       const bool shown = c > ' ' && c < 127;
-      fail(std::string("expected E, t, m, L, |, *n, ( or ), found '") + (shown ? c : '?') + "'");
+      fail(formatted("expected E, t, m, L, |, *n, ( or ), found '{}'", shown ? c : '?'));
       return {};
     }
     ++at_;
@@ -192,27 +193,27 @@ Counts cut_evenly(const Cut& cut) {
   const std::int64_t first = cut.pipeline.account_for_embedding ? 1 : 0;
   const std::int64_t last = cut.pipeline.account_for_loss ? 1 : 0;
   const std::int64_t all = cut.layers + first + last;
-  std::string what = std::to_string(cut.layers) + " layers";
+  std::string what = formatted("{} layers", cut.layers);
   if (first + last > 0) {
-    what += std::string(first ? " + embedding" : "") + (last ? " + loss" : "") + " = " +
-            std::to_string(all);
+    what += formatted("{}{} = {}", first ? " + embedding" : "", last ? " + loss" : "", all);
   }
   if (all % cut.stages != 0) {
     cut.check.error("stage-layers", "parallel.pipeline_stages",
                     indivisible(what, named("pipeline_stages", cut.stages)),
-                    "set pipeline_stages to " + divisors_near(all, cut.stages) +
-                        ", or make the stages unequal with pipeline.first_stage_layers, "
-                        "last_stage_layers or layout");
+                    formatted("set pipeline_stages to {}, or make the stages unequal with "
+                              "pipeline.first_stage_layers, last_stage_layers or layout",
+                              divisors_near(all, cut.stages)));
     return std::nullopt;
   }
   const std::int64_t each = all / cut.stages;
   if (each % cut.chunks != 0) {
-    cut.check.error("chunk-layers", "parallel.virtual_pipeline_stages",
-                    indivisible("the " + std::to_string(each) + " layers per stage (" + what +
-                                    " / " + std::to_string(cut.stages) + " stages)",
-                                named("virtual_pipeline_stages", cut.chunks)),
-                    "set virtual_pipeline_stages to " + divisors_near(each, cut.chunks) +
-                        ", or make the chunks unequal with pipeline.layout");
+    cut.check.error(
+        "chunk-layers", "parallel.virtual_pipeline_stages",
+        indivisible(formatted("the {} layers per stage ({} / {} stages)", each, what, cut.stages),
+                    named("virtual_pipeline_stages", cut.chunks)),
+        formatted(
+            "set virtual_pipeline_stages to {}, or make the chunks unequal with pipeline.layout",
+            divisors_near(each, cut.chunks)));
     return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), each / cut.chunks);
@@ -226,8 +227,8 @@ bool fits_chunks(const Cut& cut, const std::string& path, const std::string& wha
   if (count % cut.chunks == 0) return true;
   cut.check.error("chunk-layers", path,
                   indivisible(what, named("virtual_pipeline_stages", cut.chunks)),
-                  "make it " + multiples_near(cut.chunks, count) +
-                      ", or set virtual_pipeline_stages to " + divisors_near(count, cut.chunks));
+                  formatted("make it {}, or set virtual_pipeline_stages to {}",
+                            multiples_near(cut.chunks, count), divisors_near(count, cut.chunks)));
   return false;
 }
 
@@ -238,10 +239,10 @@ Counts cut_by_ends(const Cut& cut) {
   const auto& last = cut.pipeline.last_stage_layers;
   const std::int64_t between = cut.stages - (first ? 1 : 0) - (last ? 1 : 0);
   const std::int64_t rest = cut.layers - first.value_or(0) - last.value_or(0);
-  std::string what = std::to_string(cut.layers) + " layers";
+  std::string what = formatted("{} layers", cut.layers);
   if (first) what += " - " + named("first_stage_layers", *first);
   if (last) what += " - " + named("last_stage_layers", *last);
-  what += " = " + std::to_string(rest);
+  what += formatted(" = {}", rest);
   const bool fits = between == 0 ? rest == 0 : rest > 0 && rest % between == 0;
   if (!fits) {
     const std::int64_t given = first ? *first : *last;
@@ -252,22 +253,20 @@ Counts cut_by_ends(const Cut& cut) {
     const std::int64_t most = between == 0 ? open : open - step;
     const std::int64_t near = std::clamp<std::int64_t>(given, 1, std::max<std::int64_t>(1, most));
     std::string help;
-    if (between == 0 && open > 0) help = std::to_string(open);
+    if (between == 0 && open > 0) help = formatted("{}", open);
     if (between > 0 && most > 0) {
       const std::int64_t up = near + ((open - near) % step);
-      if (up - step > 0) help = std::to_string(up - step);
-      if (up <= most) help += (help.empty() ? "" : " or ") + std::to_string(up);
+      if (up - step > 0) help = formatted("{}", up - step);
+      if (up <= most) help += formatted("{}{}", help.empty() ? "" : " or ", up);
     }
     if (!help.empty()) {
-      help =
-          std::string("set ") + (first ? "first" : "last") + "_stage_layers to " + help + ", or ";
+      help = formatted("set {}_stage_layers to {}, or ", first ? "first" : "last", help);
     }
-    cut.check.error(
-        "stage-layers", cut.first_or_last(),
-        between == 0 ? what + " layers are left, but there is no stage between the two"
-        : rest > 0   ? indivisible(what, "the " + std::to_string(between) + " other stages")
-                     : what + " layers are left for " + std::to_string(between) + " other stages",
-        help + "give the layers of each stage with pipeline.layout");
+    cut.check.error("stage-layers", cut.first_or_last(),
+                    between == 0 ? what + " layers are left, but there is no stage between the two"
+                    : rest > 0   ? indivisible(what, formatted("the {} other stages", between))
+                               : formatted("{} layers are left for {} other stages", what, between),
+                    help + "give the layers of each stage with pipeline.layout");
     return std::nullopt;
   }
   const std::int64_t middle = between > 0 ? rest / between : 0;
@@ -280,8 +279,7 @@ Counts cut_by_ends(const Cut& cut) {
     return std::nullopt;
   }
   if (!fits_chunks(cut, cut.first_or_last(),
-                   "the " + std::to_string(middle) + " layers of each other stage (" + what + ")",
-                   middle)) {
+                   formatted("the {} layers of each other stage ({})", middle, what), middle)) {
     return std::nullopt;
   }
   std::vector<std::int64_t> counts;
@@ -299,20 +297,20 @@ Counts cut_by_ends(const Cut& cut) {
 Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   if (cut.layers < cut.places()) {
     cut.check.error("stage-layers", "parallel.pipeline_stages",
-                    named("num_layers", cut.layers) + " must be at least " +
-                        named("pipeline_stages", cut.stages) + " x " +
-                        named("virtual_pipeline_stages", cut.chunks) + " = " +
-                        std::to_string(cut.places()),
-                    "set pipeline_stages to " + divisors_near(cut.layers, cut.stages / cut.chunks) +
-                        ", or parallel_mode to hybrid_parallel and use pipeline.layout");
+                    formatted("{} must be at least {} x {} = {}", named("num_layers", cut.layers),
+                              named("pipeline_stages", cut.stages),
+                              named("virtual_pipeline_stages", cut.chunks), cut.places()),
+                    formatted("set pipeline_stages to {}, or parallel_mode to hybrid_parallel and "
+                              "use pipeline.layout",
+                              divisors_near(cut.layers, cut.stages / cut.chunks)));
     return std::nullopt;
   }
   if (offset < 0) {
     cut.check.error(
         "pipeline-offset", key("offset"),
-        "a single number shifts every layer, so " + named("offset", offset) + " must be at least 0",
-        "set offset to 0, or give one number for each of the " + std::to_string(cut.places()) +
-            " chunks");
+        formatted("a single number shifts every layer, so {} must be at least 0",
+                  named("offset", offset)),
+        formatted("set offset to 0, or give one number for each of the {} chunks", cut.places()));
     return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), 0);
@@ -333,10 +331,10 @@ Counts cut_by_offset(const Cut& cut) {
   if (given != cut.places()) {
     cut.check.error(
         "pipeline-offset", key("offset"),
-        "expected " + counted(cut.places(), "number") + " (" + std::to_string(cut.stages) +
-            " stages x " + counted(cut.chunks, "chunk") + "), found " + std::to_string(given),
-        "give " + std::to_string(cut.places()) + " numbers that add up to " +
-            std::to_string(cut.layers - share * cut.places()) + ", or leave offset out");
+        formatted("expected {} ({} stages x {}), found {}", counted(cut.places(), "number"),
+                  cut.stages, counted(cut.chunks, "chunk"), given),
+        formatted("give {} numbers that add up to {}, or leave offset out", cut.places(),
+                  cut.layers - share * cut.places()));
     return std::nullopt;
   }
   std::vector<std::int64_t> counts;
@@ -346,21 +344,19 @@ Counts cut_by_offset(const Cut& cut) {
     sum += counts.back();
   }
   const auto least = std::min_element(counts.begin(), counts.end());
-  const std::string rule = std::to_string(cut.layers) + " layers / " +
-                           std::to_string(cut.places()) + " = " + std::to_string(share);
+  const std::string rule = formatted("{} layers / {} = {}", cut.layers, cut.places(), share);
   if (*least < 0) {
     cut.check.error("pipeline-offset", key("offset"),
-                    rule + ", so offset " + std::to_string(*least - share) + " gives " +
-                        std::to_string(*least) + " layers",
-                    "make each number at least " + std::to_string(-share));
+                    formatted("{}, so offset {} gives {} layers", rule, *least - share, *least),
+                    formatted("make each number at least {}", -share));
     return std::nullopt;
   }
   if (sum != cut.layers) {
     cut.check.error(
         "pipeline-offset", key("offset"),
-        rule + " each, plus the offsets, must give " + std::to_string(cut.layers) +
-            " layers, found " + std::to_string(sum),
-        "choose offsets that add up to " + std::to_string(cut.layers - share * cut.places()));
+        formatted("{} each, plus the offsets, must give {} layers, found {}", rule, cut.layers,
+                  sum),
+        formatted("choose offsets that add up to {}", cut.layers - share * cut.places()));
     return std::nullopt;
   }
   return counts;
@@ -383,13 +379,13 @@ std::string layout_mistake(const Cut& cut, const StageLayout& layout) {
   for (const char letter : {'E', 'L'}) {
     const std::int64_t count = count_of(layout, letter);
     if (count != 1) {
-      return std::string("must contain ") + letter + " once, found " + std::to_string(count);
+      return formatted("must contain {} once, found {}", letter, count);
     }
   }
   const std::int64_t layers = count_of(layout, 't');
   if (layers != cut.layers) {
-    return "must contain t once for each of the " + counted(cut.layers, "layer") + ", found " +
-           std::to_string(layers);
+    return formatted("must contain t once for each of the {}, found {}",
+                     counted(cut.layers, "layer"), layers);
   }
   if (stages % cut.stages != 0) {
     return indivisible(named("the number of stages in the text", stages),
@@ -404,7 +400,7 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
   for (std::int64_t place = 0; place < places; ++place) {
     const std::int64_t count = layers / places + (place < layers % places ? 1 : 0);
     if (place > 0) text += "|";
-    if (count > 0) text += count == 1 ? "t" : "t*" + std::to_string(count);
+    if (count > 0) text += count == 1 ? "t" : formatted("t*{}", count);
   }
   return text + "L";
 }
@@ -413,9 +409,9 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
 Counts cut_by_layout(Cut& cut) {
   const StageLayout layout = parse_stage_layout(*cut.pipeline.layout);
   const std::string path = key("layout");
-  const std::string help = cut.places() <= 16
-                               ? "for example \"" + sample_layout(cut.layers, cut.places()) + "\""
-                               : "for 6 layers on 3 stages it is \"" + sample_layout(6, 3) + "\"";
+  const std::string help =
+      cut.places() <= 16 ? formatted("for example \"{}\"", sample_layout(cut.layers, cut.places()))
+                         : formatted("for 6 layers on 3 stages it is \"{}\"", sample_layout(6, 3));
   if (!layout.error.empty()) {
     cut.check.error("layout-syntax", path, layout.error, help);
     return std::nullopt;
@@ -433,31 +429,28 @@ Counts cut_by_layout(Cut& cut) {
   const auto stages = static_cast<std::int64_t>(layout.stages.size());
   const std::int64_t chunks = stages / cut.stages;
   if (cut.chunks > 1 && chunks != cut.chunks) {
-    cut.check.error("layout-chunks", path,
-                    counted(stages, "stage") + " / " + named("pipeline_stages", cut.stages) +
-                        " = " + counted(chunks, "chunk") + ", but virtual_pipeline_stages is " +
-                        std::to_string(cut.chunks),
-                    "set virtual_pipeline_stages to " + std::to_string(chunks) +
-                        " or leave it out, or write " + std::to_string(cut.places()) + " stages");
+    cut.check.error(
+        "layout-chunks", path,
+        formatted("{} / {} = {}, but virtual_pipeline_stages is {}", counted(stages, "stage"),
+                  named("pipeline_stages", cut.stages), counted(chunks, "chunk"), cut.chunks),
+        formatted("set virtual_pipeline_stages to {} or leave it out, or write {} stages", chunks,
+                  cut.places()));
     return std::nullopt;
   }
   const ScheduleTraits& traits = traits_of(cut.pipeline.scheduler);
   if (chunks < traits.least_chunks || chunks > traits.most_chunks) {
-    cut.check.error("scheduler-chunks", path,
-                    "scheduler " + std::string(traits.word) + " needs " +
-                        counted(traits.least_chunks, "chunk") + " per stage, but layout has " +
-                        std::to_string(stages) + " / " + std::to_string(cut.stages) + " = " +
-                        std::to_string(chunks),
-                    "write " + std::to_string(cut.stages * traits.least_chunks) +
-                        " stages, or set scheduler to 1f1b");
+    cut.check.error(
+        "scheduler-chunks", path,
+        formatted("scheduler {} needs {} per stage, but layout has {} / {} = {}", traits.word,
+                  counted(traits.least_chunks, "chunk"), stages, cut.stages, chunks),
+        formatted("write {} stages, or set scheduler to 1f1b", cut.stages * traits.least_chunks));
     return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.interleave == false) {
     cut.check.error(
         "interleave-chunks", key("interleave"),
-        "interleave is false, but layout has " + std::to_string(chunks) + " chunks per stage",
-        "set interleave to true or leave it out, or write " + std::to_string(cut.stages) +
-            " stages");
+        formatted("interleave is false, but layout has {} chunks per stage", chunks),
+        formatted("set interleave to true or leave it out, or write {} stages", cut.stages));
     return std::nullopt;
   }
   cut.chunks = chunks;
@@ -502,8 +495,8 @@ bool is_one_rule(const Cut& cut) {
   }
   if (asked.size() < 2) return true;
   cut.check.error("placement-conflict", key(asked[1].c_str()),
-                  asked[1] + " and " + asked[0] + " both place the layers",
-                  "leave out " + asked[0] + " or " + asked[1]);
+                  formatted("{} and {} both place the layers", asked[1], asked[0]),
+                  formatted("leave out {} or {}", asked[0], asked[1]));
   return false;
 }
 
