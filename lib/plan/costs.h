@@ -1,4 +1,4 @@
-// What a plan says that a step costs: values that estimate.h and step_time.h fill in.
+// The cost of a step as a plan says it: values that estimate.h and step_time.h fill in.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t communicators = 0;
   bool on_cuda = false;  // else the rank has one memory, that of its host
   std::int64_t total() const;
-  /// Of the host: what is offloaded, data, checkpoint and runtime, or all.
+  /// Memory of the host: what is offloaded, data, checkpoint and runtime, or all.
   std::int64_t host() const;
-  /// Of the device that works on the tensors: all that is not of the host, or all.
+  /// Memory of the device that works on the tensors: all that is not of the host, or all.
   std::int64_t device() const { return on_cuda ? total() - host() : total(); }
 };
 
@@ -39,7 +39,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
   double total() const { return matmul + attention_causal; }
 };
 
-/// What a time by the device of section cluster rests on, and what it means for a run
+/// The basis of a time by the device of section cluster, and its meaning for a run
 /// (plan/cost/run_estimate.h).
 struct DeviceTime {
   std::string device, software;      // their names
@@ -56,14 +56,14 @@ struct DeviceTime {
 struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.h
   double forward_backward = 0;  // until the slowest rank begins its optimizer
   double exposed = 0;  // of that, waiting for gradient sums, gathers and host copies, at most
-  double hidden = 0;   // of the collectives inside layers: beside products, on the stage with most
+  double hidden = 0;   // of the collectives inside layers: during products, on the stage with most
   double optimizer = 0;
   double bubble_fraction = 0;             // of forward and backward: see plan/schedule/simulate.h
   std::optional<DeviceTime> on_device{};  // none: by four rates
   double step() const { return forward_backward + optimizer; }
 };
 
-/// What it costs to keep every layer of one stage in the same form (plan/cost/forms.h), for its
+/// The cost of keeping every layer of one stage in the same form (plan/cost/forms.h), for its
 /// layers of one kind.
 struct RecomputeCost {
   bool experts = false;           // layers with experts, else dense ones
@@ -74,7 +74,7 @@ struct RecomputeCost {
   std::int64_t once = 0;          // bytes of a layer while it runs F, or between R and W
   std::int64_t rank = 0;          // bytes of all activations of a rank, of all its layers
   std::int64_t on_host = 0;       // and of what its layers keep on the host
-  double flops = 0;               // made again by a rank for one layer and micro-batch
+  double flops = 0;               // repeated by a rank for one layer and micro-batch
   std::optional<double> seconds;  // that these take, where rates are given
 };
 

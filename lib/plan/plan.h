@@ -38,10 +38,10 @@ struct RatePoint {  // of the preview: the update that follows `step` completed 
   double weight_decay = 0;
 };
 
-/// What the ranks of one pipeline stage hold and do.
+/// The tensors and actions of the ranks of one pipeline stage.
 struct StagePlan {
   std::vector<UnitRange> units;  // per chunk
-  StageForms forms;              // what of them is made again before B
+  StageForms forms;              // the parts of them that are repeated before B
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
   std::vector<MatrixWork> matrices;    // whose updates need them whole
@@ -56,7 +56,7 @@ struct StagePlan {
   ActivationSlots activation_slots;
   std::vector<Action> schedule;  // rows of whole chunks
   std::vector<Action> actions;   // refined: what the executor runs
-  // The same of one forward pass in view 0, with all weights there that are not freed after use.
+  // Refined rows of one forward pass in view 0. All weights that are not freed after use are there.
   std::vector<Action> forward_actions;
   Deferral deferral;
   int warmup = 0;  // forwards before the first backward
@@ -83,7 +83,7 @@ struct Plan {
   bool sequence_parallel = false;
   OperatorSplits splits;    // of operators over tensor-parallel ranks
   ExchangeRule exchange;    // between ranks that hold different experts
-  TensorOverlap overlap;    // which collectives of tensor-parallel ranks are made beside products
+  TensorOverlap overlap;    // collectives of tensor-parallel ranks that overlap products
   bool fp32_sums = false;   // activations of 16 bits are cast to fp32 to be summed over tp or etp
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
@@ -120,7 +120,7 @@ struct Plan {
   std::uint64_t hash = 0;
 
   std::int64_t tokens_per_step() const;
-  /// For the step that follows so many completed ones: this plan, or one of `smaller`.
+  /// The plan of the step that follows `completed` ones: this plan, or one of `smaller`.
   const Plan& after(std::int64_t completed) const;
   Plan at_length(std::int64_t length) const;  // sizes and traffic of shorter sequences, not rows
   LocalShape local_of(int unit) const;        // of a block
@@ -134,7 +134,7 @@ struct Plan {
   /// Sequences of a micro-batch as a rank is fed it, of which it works on micro_batch_size.
   std::int64_t fed_sequences() const { return micro_batch_size * (full_batch ? mesh.dp : 1); }
   std::int64_t parameter_count() const;  // of the whole model, each once
-  /// The same of those that a token meets: of the experts only as many as it chooses.
+  /// Counts only the parameters that a token meets: of the experts only those that it chooses.
   std::int64_t active_parameter_count() const;
   const MemoryEstimate& most_memory() const;  // of the stage that needs most
   int units() const { return all_units(model.layers).end; }
@@ -171,9 +171,9 @@ ChunkRows rows_in_view(const Plan& plan, const StagePlan& rows, int stage, int v
 BlockForm form_in_view(const StagePlan& stage, int view, int unit);
 
 /// How the ranks tell each other the largest score of each head of attention
-/// (optimizer.qk_clip_threshold): each sends a row of heads for every layer of its stage, and as
-/// many rows as the stage with most layers has. The layers of the model, in the order of their
-/// rows.
+/// (optimizer.qk_clip_threshold): each sends a row of heads for every layer of its stage, filled
+/// up to the number of layers of the largest stage. Returns layers of the model, in the order of
+/// their rows.
 std::vector<std::int64_t> scored_layers(const Plan& plan, const StagePlan& stage);
 /// Numbers of 4 bytes that each rank sends of these scores.
 std::int64_t scores_of_rank(const Plan& plan);

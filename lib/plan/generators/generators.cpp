@@ -77,7 +77,7 @@ class Chunked {
     ++made->chunk;
     receive_forward(made);
   }
-  /// The same for gradients, with first and last stage exchanged.
+  /// As exchange_forward, for gradients: first and last stage are exchanged.
   void exchange_backward(int step) {
     if (const MaybeEntry at = backward_at(step)) rows_.send_backward(at->microbatch, at->chunk);
     if (input_.stage < input_.stages - 1) return receive_backward(backward_at(step + 1));
@@ -163,7 +163,7 @@ std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder&
 
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input) {
   StageRows rows(input);
-  const int ahead = input.legs.empty() ? 0 : 1;  // F beside the B of the micro-batch before it
+  const int ahead = input.legs.empty() ? 0 : 1;  // F during the B of the micro-batch before it
   for (int newest = 0; newest < input.microbatches + ahead; ++newest) {
     if (newest < input.microbatches) {
       rows.fetch(newest, 0);

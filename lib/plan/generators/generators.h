@@ -11,8 +11,8 @@
 
 namespace trainctl {
 
-/// One stage: F, B, W for each micro-batch in turn (gradient accumulation); with input.legs F of
-/// the next one comes right before B.
+/// One stage: F, B, W for one micro-batch after the other (gradient accumulation); with input.legs
+/// F of the next one comes right before B.
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input);
 /// All forwards, then all backwards (Huang et al. 2019); with chunks, ordered by (chunk,
 /// micro-batch).

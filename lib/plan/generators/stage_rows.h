@@ -56,7 +56,7 @@ class StageRows {
     if (receives(chunk)) add(ActionKind::send_backward, microbatch, chunk);
   }
 
-  /// What the pass reads of another stage.
+  /// Receives the input of the pass from another stage.
   void receive(const ChunkPass& pass) {
     if (pass.kind == ActionKind::forward) receive_forward(pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::backward_input) receive_backward(pass.microbatch, pass.chunk);
@@ -112,7 +112,7 @@ struct ChunkedOrder {
   int delay = 0;   // backwards by which W comes later than its B
 };
 /// The warm-up of the interleaved schedule: min(M V, 2 (stages - stage - 1) + (V - 1) group_size),
-/// and one more where F runs beside B, which then needs nothing of it.
+/// and one more where F runs during B, which then needs nothing of it.
 int interleaved_warmup(const ScheduleInput& input);
 /// The rows of several chunks per stage, round robin, in the order of schedule_table(). The stages
 /// run in lock step: after each step, a stage exchanges messages with both neighbours in one batch.

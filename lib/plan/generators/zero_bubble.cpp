@@ -66,7 +66,7 @@ class PlayedOrders {
  private:
   static constexpr int kinds = 3;
 
-  /// Of the pass at a place along the pipeline.
+  /// The point of the pass at a place along the pipeline.
   int point_at(ActionKind kind, int place, int microbatch) const {
     const int number = kind == ActionKind::forward ? 0 : kind == ActionKind::backward_input ? 1 : 2;
     return (number * places_.count() + place) * microbatches_ + microbatch;
@@ -124,8 +124,8 @@ std::vector<Action> schedule_zb_h1(const ScheduleInput& input) {
   const int warmup = std::min(input.microbatches, input.stages - input.stage - 1);
   StageRows rows(input);
   rows.warm_up(warmup);
-  // Later stages have fewer micro-batches between F and B, so they may put off as many more W: the
-  // sum is the first stage's, and the W left over fill the wait for its last backwards.
+  // Later stages have fewer micro-batches between F and B, so they may put off more W by that
+  // number: the sum is the first stage's, and the W left over fill the wait for its last backwards.
   int weights = 0;
   for (int oldest = 0; oldest < input.microbatches; ++oldest) {
     const int newest = warmup + oldest;
@@ -150,7 +150,7 @@ namespace {
 /// Plays all stages in steps in which each runs one pass, so that the order of every stage fits
 /// those of its neighbours. A stage takes B before F, as others wait for it, F of what is on its
 /// way back up before what goes down, and W when it has nothing else to do. No stage keeps more
-/// than the chunks of as many micro-batches as there are stages, as in 1F1B.
+/// than the chunks of one micro-batch per stage of the pipeline, as in 1F1B.
 class Steps {
  public:
   explicit Steps(const ScheduleInput& input)

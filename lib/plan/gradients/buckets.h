@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// Of what gradients are the gradient once they are summed, and how they travel.
+/// The scale of summed gradients, and how they travel.
 struct GradientRule {
   BucketRule buckets = BucketRule::size;
   DType dtype = DType::f32;  // in which they are sent; layers make them in fp32
@@ -34,7 +34,7 @@ std::int64_t fusion_threshold(const FusionConfig& config);
 /// count against.
 std::vector<int> fusion_blocks(const std::vector<std::int64_t>& elements, std::int64_t threshold);
 
-/// The same by MindSpore's index rule: each index is the last (inclusive) of its block, as in its
+/// The blocks by MindSpore's index rule: each index is the last (inclusive) of its block, as in its
 /// source; its documentation can also be read as the first of the next block. Indices
 /// past the end are ignored, and a last block takes the rest.
 std::vector<int> index_blocks(std::size_t count, const IntList& last);
@@ -44,8 +44,8 @@ std::vector<int> index_blocks(std::size_t count, const IntList& last);
 /// group number `groups`, as upstream; with stages, in that of their neighbouring layer.
 std::int64_t aggregation_group(int unit, std::int64_t layers, std::int64_t groups, bool whole);
 
-/// Whether a gradient is a partial sum over tensor-parallel ranks: over all of them, or (`copies`)
-/// over those that hold the same key and value heads.
+/// Whether a gradient is a partial sum over tensor-parallel ranks: over all of them or,
+/// with `copies`, over those that hold the same key and value heads.
 bool is_partial(const ParamSpec& parameter, bool copies);
 /// The elements of a bucket's gradients that are partial; they are packed before the sum.
 std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bucket& bucket,

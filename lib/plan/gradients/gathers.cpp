@@ -34,7 +34,7 @@ class Gathers {
     add(std::move(block));
   }
 
-  /// Those of each unit together.
+  /// Gathers the parameters of each unit together.
   void add_freed() {
     std::map<int, GatherBlock> blocks;
     for (int index = 0; index < static_cast<int>(parameters_.size()); ++index) {

@@ -76,13 +76,13 @@ struct TableMaker {
     copies.later = push(name, row, life);
     return keep(copies);
   }
-  /// What a layer declares, in its order.
+  /// Adds the rows that a layer declares, in its order.
   template <template <class> class Kind>
   Kind<RowCopies> add(const std::string& prefix, const Kind<RowSpec>& declared) {
     return each_row<RowCopies>(
         declared, [&](const char* name, const RowSpec& row) { return add(prefix + name, row); });
   }
-  /// The same of rows with life::each_pass: all those of F, then those of R and B.
+  /// Adds rows with life::each_pass: all those of F, then those of R and B.
   template <template <class> class Kind>
   Kind<RowCopies> add_passes(const std::string& prefix, const Kind<RowSpec>& declared) {
     Kind<RowCopies> made;
@@ -161,7 +161,7 @@ EndShare end_share(const ActivationInput& input) {
           input.model.norm_kind, input.compute};
 }
 
-/// Of the residual stream's features.
+/// A row with the features of the residual stream.
 RowSpec stream_row(const EndShare& share, std::int64_t tokens, Life life) {
   return {{tokens, share.hidden}, share.compute, life};
 }
@@ -176,7 +176,7 @@ bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
 }
 
 /// The gradient of a branch's output on its way to the branch's last product: masked with dropout,
-/// or times a factor, gathered with sequence parallelism. W reads the last of them, unless it
+/// or times a factor, gathered with sequence parallelism. W reads the last one, unless it
 /// `reads_copies`. Returns the first, which is the gradient of the residual stream from `start` on.
 RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
                                const std::string& first, Moment start, const std::string& branch,

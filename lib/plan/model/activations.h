@@ -21,8 +21,8 @@
 
 namespace trainctl {
 
-/// What a branch of a block gathers of its input, and the gradient of its output on the way to its
-/// last product.
+/// Copies of a branch of a block: its gathered input, and the gradient of its output on the way to
+/// its last product.
 struct BranchCopies {
   RowCopies gathered;    // [T, H] the input as every rank needs it, where R would gather it again
   RowCopies d_branch;    // [S, H] masked; with dropout
@@ -33,8 +33,9 @@ struct BranchCopies {
 struct BlockRows {
   int unit = 0;
   RowKind kind = RowKind::all;
-  RowCopies input;        // [S, H]; where F has only a slice later, or the host has it, made again
-  RowCopies input_slice;  // [S H / tp] from F to R
+  RowCopies
+      input;  // [S, H]; where F has only a slice later, or the host has it, R makes it once more
+  RowCopies input_slice;                           // [S H / tp] from F to R
   NormRows<RowCopies> norm1, norm2;                // none without norms before the branches
   PostNormRows<RowCopies> post_norm1, post_norm2;  // none without norms after them
   AttentionRows<RowCopies> attention;
@@ -90,7 +91,7 @@ struct DeclaredRows {
   RowCopies d_weight;                // a product before it is added to its gradient
   std::vector<RowCopies> host_rows;  // of all rows that the host has in between
 
-  /// Of a micro-batch that keeps more than others if `keeps_more`.
+  /// The rows of a micro-batch that keeps more than others if `keeps_more`.
   const BlockRows& block(int unit, bool keeps_more) const;
 };
 
@@ -104,16 +105,16 @@ struct ChunkRows {
   const DeclaredRows& rows;
   std::function<bool(int unit)> keeps_more{};  // see DeclaredRows::block; empty: none does
 
-  /// What the chunk reads, and the gradient of what it makes; not for the ends of the model.
+  /// The input of the chunk, and the gradient of its output; not for the ends of the model.
   int input(int chunk) const;
   int output_gradient(int chunk) const;
-  /// What it makes, and the gradient of what it reads.
+  /// Its output, and the gradient of its input.
   int output(int chunk) const;
   int input_gradient(int chunk) const;
-  /// The same of a unit of the chunk, which is not the model's last or first one.
+  /// Both for a unit of the chunk, which is not the model's last or first one.
   int output_of(int chunk, int unit) const;
   int input_gradient_of(int chunk, int unit) const;
-  /// What a unit reads, and the gradient of what it gives to the next.
+  /// The input of a unit, and the gradient of its output.
   int input_of(int unit) const;
   int gradient_of(int unit) const;
 
@@ -164,7 +165,7 @@ struct ActivationTable {
   std::vector<ActivationSpec> rows;
   DeclaredRows places;
 };
-/// The rows of one stage, that of `units` (all its chunks). A block that is made again or lies on
+/// The rows of one stage, that of `units` (all its chunks). A block that is repeated or lies on
 /// the host has up to three rows for a declared one, with "first." and "host." before the names of
 /// those for F and on the host; where micro-batches differ in what they keep, all of them twice.
 ActivationTable make_activations(const ActivationInput& input, const std::vector<UnitRange>& units);

@@ -42,7 +42,7 @@ struct AttentionRows {
 AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& share,
                                       const BlockForm& kept);
 
-/// Of what attention's products write.
+/// Gradients of the rows that attention's products write.
 template <class T>
 struct AttentionGradients {
   T d_v{}, d_k{}, d_q{};  // [T, K], [T, K], [T, Q]

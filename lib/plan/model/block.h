@@ -22,7 +22,7 @@ struct NormRows {
   }
 };
 
-/// Of a norm on what a branch adds: its input, which is kept, and its statistics.
+/// The input of a norm on what a branch adds, which is kept, and its statistics.
 template <class T>
 struct PostNormRows {
   T x{};             // [S, H]
@@ -34,7 +34,7 @@ struct PostNormRows {
     visit("rstd", rows.rstd...);
   }
 };
-/// `part`: with which it is made again; none: never.
+/// `part`: with which it is repeated; none: never.
 PostNormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
                                      std::optional<BlockPart> part);
 

@@ -32,7 +32,7 @@ enum class Moment : std::uint8_t {
   weight,    // W
 };
 
-/// What a row is for.
+/// The use of a row.
 enum class Storage : std::uint8_t {
   batch,      // the data of the micro-batch
   input,      // what a unit reads: recomputation starts from it
@@ -40,7 +40,7 @@ enum class Storage : std::uint8_t {
   statistic,  // the same, a number or two for each token
   gradient,   // gradients that B and W read
   message,    // to and from other stages
-  repeated,   // of a part that is made again: in F for F alone, and from R on
+  repeated,   // of a repeated part: in F for F alone, and from R on
   staged,     // what goes to the host, from F until its copy and from the copy back
   host,       // the same between the copies, in memory of the host
   counted,    // numbers that the host reads, in its memory
@@ -48,7 +48,7 @@ enum class Storage : std::uint8_t {
   shared,     // used within one row of the schedule: one for the whole rank
 };
 
-/// Of which micro-batches a row is, where some keep more than the others.
+/// The micro-batches that have a row, where some keep more than the others.
 enum class RowKind : std::uint8_t { all, usual, partial };
 
 struct Life {
@@ -69,7 +69,7 @@ inline constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weig
 inline constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
 inline constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
 inline constexpr Life host_counts{Storage::counted, Moment::forward, Moment::weight};
-/// Of F alone, and another row of R and B.
+/// One row for F alone, and another one for R and B.
 inline constexpr Life each_pass{Storage::exchanged, Moment::forward, Moment::backward};
 inline constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
 }  // namespace life
@@ -91,7 +91,7 @@ struct RowCopies {
   int host = -1;
   int later = -1;
 
-  /// What F writes.
+  /// The copy that F writes.
   int written() const { return first >= 0 ? first : later; }
 };
 
@@ -100,7 +100,7 @@ struct RowCopies {
 // `visit(visitor, rows...)` calls visitor(name, member of each...) for every member, in the order
 // of the table.
 
-/// The same kind of rows, each made of one of `from` by make(name, one).
+/// Makes a row of the same kind from each row of `from` by make(name, one).
 template <class To, template <class> class Kind, class From, class Make>
 Kind<To> each_row(const Kind<From>& from, const Make& make) {
   Kind<To> made;
@@ -111,9 +111,9 @@ Kind<To> each_row(const Kind<From>& from, const Make& make) {
 
 /// y [rows, out] = x [rows, in] times a matrix [in, out]. Where `in` is 0, y is made element by
 /// element. Where `keys` is above 0 it is attention: no matrix, but the keys and the values of a
-/// sequence of so many tokens, under the causal mask and `limits`.
+/// sequence of `keys` tokens, under the causal mask and `limits`.
 struct Product {
-  std::optional<BlockPart> part{};  // with which it is made again; none: it never is
+  std::optional<BlockPart> part{};  // with which it is repeated; none: it never is
   std::int64_t rows = 0;
   std::int64_t in = 0;
   std::int64_t out = 0;
@@ -132,7 +132,7 @@ struct Product {
 
 using Products = std::vector<Product>;
 
-/// Of those with a matrix: without attention, and what is made element by element.
+/// FLOPs of the products with a matrix: without attention and element-wise ones.
 double matrix_flops(const Products& products);
 
 /// Over tp: F turns a tensor from one layout into another, B its gradient from the dual of `to`
@@ -143,10 +143,10 @@ struct Exchange {
   Layout to = Layout::invariant;
   std::int64_t elements = 0;        // of the whole tensor
   std::optional<DType> type{};      // of them; none: as the residual stream
-  std::optional<BlockPart> part{};  // with which it is made again; none: it never is
+  std::optional<BlockPart> part{};  // with which it is repeated; none: it never is
   bool stays = false;               // what it makes may be kept for R and W (BlockForm::gathered)
   bool again_in_weight = false;     // W needs it once more, unless that was kept
-  // What is made beside products, as RegionOverlap says.
+  // The transfers that overlap products, as RegionOverlap says.
   bool weights_in_back = false;  // B makes the weight gradients of what reads it
   bool forward_chunks = false, backward_chunks = false;
   bool forward_whole = false, backward_whole = false;
@@ -157,11 +157,11 @@ using Exchanges = std::vector<Exchange>;
 struct StreamRegion {
   Cargo cargo = Cargo::mlp;
   BlockPart first = BlockPart::mlp;  // begins with what the operator reads
-  std::optional<BlockPart> last{};   // makes its output; none: that is never made again
+  std::optional<BlockPart> last{};   // makes its output; none: that is never repeated
   SplitBy split = SplitBy::features;
   RegionOverlap overlap{};
 };
-/// What the operator reads, then what it makes.
+/// The exchange of the operator's input, then that of its output.
 Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
                            const StreamRegion& region);
 
@@ -178,7 +178,7 @@ struct LayerCall {
   std::int64_t rows = 0;            // of one
   std::int64_t width = 1;
   DType type = DType::f32;
-  std::int64_t chunks = 1;  // in so many calls, with a part of the rows each
+  std::int64_t chunks = 1;  // number of calls, each with a part of the rows
   bool at_most = false;     // the rows depend on the data, and these are the most
 
   std::int64_t bytes() const { return rows * width * size_of(type); }

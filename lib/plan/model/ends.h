@@ -10,7 +10,7 @@ template <class T>
 struct HeadUnitRows {
   T input{};         // [S, H] the last block's output
   T norm{};          // [S, H]; until F, or where the head's weight gradient is deferred until W
-  T kept_stats{};    // [3 T] fp32, deferred: the statistics of each chunk in turn
+  T kept_stats{};    // [3 T] fp32, deferred: the statistics of each chunk, one after the other
   T mean{}, rstd{};  // [S] fp32; mean: LayerNorm only
   T d_norm{};        // [S, H] gradient from the fused head
 
@@ -23,7 +23,7 @@ struct HeadUnitRows {
     visit("d_norm", rows.d_norm...);
   }
 };
-/// Shared by all micro-batches: of as many tokens as have logits at a time.
+/// Shared by all micro-batches; has the tokens whose logits exist at a time.
 template <class T>
 struct HeadScratch {
   T logits{};     // [chunk, rows of the vocabulary]
@@ -37,7 +37,7 @@ struct HeadScratch {
   }
 };
 
-/// What both ends know of the mesh.
+/// A rank's share of the embedding and the head.
 struct EndShare {
   EndShape local{};
   std::int64_t hidden = 0;

@@ -206,7 +206,7 @@ namespace {
 
 using enum GroupOperation;
 
-/// Of rows, or of their weights, which have width 1.
+/// A call that sends rows, or their weights, which have width 1.
 struct RowCall {
   GroupOperation operation;
   bool backward, returns;
@@ -214,7 +214,7 @@ struct RowCall {
   DType type;
 };
 
-/// What goes there in F is made again with the first products.
+/// R repeats the calls that go there in F together with the first products.
 LayerCalls row_calls(const LayerShare& share, const LayerCall& like,
                      std::initializer_list<RowCall> rows) {
   LayerCalls calls;

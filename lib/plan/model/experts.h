@@ -8,10 +8,10 @@
 
 namespace trainctl {
 
-/// What routed experts keep. T tokens whose experts this rank uses, S of its residual stream, E
-/// experts, k of them chosen for each token; R rows at most that come to the experts held here, F
-/// their width on this rank; Q ranks that send to each expert, P of them along ep; G rows that they
-/// send at most. How many rows are used follows from what the router chooses.
+/// The rows that routed experts keep. T tokens whose experts this rank uses, S of its residual
+/// stream, E experts, k of them chosen for each token; R rows at most that come to the experts held
+/// here, F their width on this rank; Q ranks that send to each expert, P of them along ep; G rows
+/// that they send at most. How many rows are used follows from what the router chooses.
 template <class T>
 struct ExpertRows {
   T logits{};                // [T, E] fp32
@@ -40,7 +40,7 @@ struct ExpertRows {
 };
 ExpertRows<RowSpec> expert_rows(const LayerForm& form, const LayerShare& share);
 
-/// What is on its way between the ranks of experts, Q > 1: shared by all passes or, with
+/// Rows on their way between the ranks of experts, Q > 1: shared by all passes or, with
 /// ExchangeRule::beside_passes, of one pass as long as that is open. N choices of this rank's
 /// tokens at most.
 template <class T>
@@ -57,7 +57,7 @@ struct ExpertTransit {
     visit("place", all.place...);
   }
 };
-/// Of a layer with passes in legs; empty otherwise.
+/// The rows of a layer with passes in legs; empty otherwise.
 ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& share);
 
 template <class T>
@@ -100,7 +100,7 @@ SharedExpertRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerS
 SharedExpertGradients<RowSpec> shared_expert_gradients(const LayerForm& form,
                                                        const LayerShare& share);
 
-/// Used in turn by all layers of experts of a rank.
+/// Used by all layers of experts of a rank, one after the other.
 template <class T>
 struct ExpertScratch {
   T weight{};         // [T, k] fp32 of each choice, and its gradient
@@ -109,7 +109,7 @@ struct ExpertScratch {
   T scaled{};         // [R, F] act with its weight
   T d_row_weight{};   // [R] fp32
   T shared_scaled{};  // [T, V] with the gate of shared experts
-  // Of all tokens that are routed together, where several ranks route them.
+  // These have all tokens that are routed together, where several ranks route them.
   T all_logits{}, all_chosen{}, all_weight{}, all_slot{};
   ExpertTransit<T> transit{};
   T sum{};                 // [G, H] fp32: what parts of experts add up, with fp32_sums
@@ -143,17 +143,17 @@ ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& s
 /// The logits of the router, and the gate of shared experts.
 Products router_products(const LayerForm& form, const LocalShape& local);
 
-/// Of the experts of a rank, if all experts are chosen equally often: a copy of each token for each
-/// choice, and their products.
+/// The products of the experts of a rank, if all experts are chosen equally often: a copy of each
+/// token for each choice, and the products of these.
 Products routed_products(const LayerForm& form, const LocalShape& local);
 
-/// Of the shared experts; none where there are none.
+/// The products of the shared experts; none where there are none.
 Products shared_products(const LayerForm& form, const LocalShape& local);
 
 /// Between the residual stream and experts that need all tokens.
 Exchanges expert_exchanges(const LayerForm& form, const LayerShare& share);
-/// What every rank needs of what the router, and the gate of shared experts, make of the tokens of
-/// each.
+/// Every rank needs what the router, and the gate of shared experts, make of the tokens of each
+/// rank.
 Exchanges router_exchanges(const LayerForm& form, const LayerShare& share);
 /// The scores of the tokens that are routed together, and how many rows each expert gets.
 LayerCalls router_calls(const LayerForm& form, const LayerShare& share);

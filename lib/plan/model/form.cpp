@@ -66,7 +66,7 @@ StreamShape stream_shape(std::int64_t sequence, const MeshShare& share) {
   return {tokens, share.sequence_parallel ? tokens / share.mesh.tp : tokens};
 }
 
-/// Of this rank, of the tokens of a micro-batch and of the features of an operator.
+/// This rank's share of the tokens of a micro-batch, and of the features of an operator.
 std::int64_t rows_of(SplitBy split, const StreamShape& stream, const Mesh& mesh) {
   return split == SplitBy::tokens ? stream.tokens / mesh.tp : stream.tokens;
 }
@@ -74,10 +74,10 @@ std::int64_t parts_of(SplitBy split, const Mesh& mesh) {
   return split == SplitBy::features ? mesh.tp : 1;
 }
 
-/// What the router may send at most. A token chooses different experts, so each expert gets it
-/// once; in rounds it may choose one again that it has. What several ranks gather is cut into parts
-/// of the longest one's length, chunk by chunk, each of which may have a row more from every rank
-/// for every expert.
+/// Sets the most that the router may send. A token chooses different experts, so each expert gets
+/// it once; in rounds it may choose one twice. Rows that several ranks gather are cut into parts of
+/// the longest one's length, chunk by chunk, each of which may have a row more from every rank for
+/// every expert.
 void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& rule,
                  LocalShape& local) {
   const ExpertsForm routed = form.has_experts() ? form.experts() : ExpertsForm{};
@@ -86,8 +86,8 @@ void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& ru
   local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
   local.met_tokens = local.sent_tokens * rule.parts;
   local.routing_ranks = rule.by_stream ? mesh.cp * mesh.tp : mesh.cp;
-  // Of `tokens` of this rank, with sequences of some length, in groups that have `size` tokens of
-  // the longest ones.
+  // Groups of this rank's `tokens`, with sequences of some length; a group has `size` tokens of the
+  // longest ones.
   const auto groups = [&](std::int64_t size, std::int64_t tokens, std::int64_t length) {
     const std::int64_t group = group_at_length(size, form.longest, length);
     return std::max<std::int64_t>(1, mesh.cp * tokens / std::max<std::int64_t>(1, group));

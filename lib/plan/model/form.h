@@ -1,6 +1,6 @@
-// What one layer is, without the mesh (LayerForm), and what a rank has of it (LayerShare): all that
-// the declarations of this room read of the model and of the mesh. Only here sizes are divided by
-// the axes of the mesh. (Shapes of parameters follow from ParamSpec::split_dim.)
+// The form of one layer without the mesh (LayerForm) and a rank's share of it (LayerShare): all
+// that the declarations of this room read of the model and of the mesh. Only here sizes are divided
+// by the axes of the mesh. (Shapes of parameters follow from ParamSpec::split_dim.)
 #pragma once
 
 #include <cstdint>
@@ -71,8 +71,8 @@ struct LayerForm {
   const ExpertsForm& experts() const { return std::get<ExpertsForm>(feed_forward); }
 };
 
-/// Of layer `layer` (from 0) of the model. Only here a layer's form is made of what the model says
-/// of all layers and of its kind.
+/// The form of layer `layer` (from 0) of the model. Only here a layer's form is made of what the
+/// model says of all layers and of its kind.
 LayerForm layer_form(const ModelShape& model, std::int64_t layer);
 
 /// The first unit of the model (plan/tables/stage_map.h) that is a block with experts, or one
@@ -87,7 +87,7 @@ struct StreamShape {
   std::int64_t stream_rows = 0;  // of the residual stream: with sequence parallelism 1 / tp of them
 };
 
-/// What does not depend on the layer.
+/// Sizes that do not depend on the layer.
 struct EndShape : StreamShape {
   std::int64_t vocabulary = 0;  // rows of the head
   std::int64_t head_rows = 0;   // tokens that the head takes
@@ -107,7 +107,7 @@ struct LocalShape : StreamShape {
   std::int64_t experts = 1;         // held here
   std::int64_t routed_tokens = 0;   // whose experts this rank uses: all of the micro-batch, or
                                     // those of its residual stream
-  std::int64_t sent_tokens = 0;     // of them, those that it sends to their experts
+  std::int64_t sent_tokens = 0;     // routed tokens that this rank sends
   std::int64_t met_tokens = 0;      // whose choices its experts work on each once, if all experts
                                     // are chosen equally often
   std::int64_t routing_ranks = 1;   // which route the tokens of all of them alike
@@ -116,14 +116,14 @@ struct LocalShape : StreamShape {
   std::int64_t capacity = 0;        // most choices of such a group that an expert takes; 0: all
   std::int64_t routed_rows = 0;     // most choices of this rank's tokens that reach their expert
   std::int64_t expert_rows = 0;     // most rows that the experts held here get, from all ranks
-  std::int64_t received_rows = 0;   // of them, the most that come to this rank before its parts of
+  std::int64_t received_rows = 0;   // the most of these that come to this rank before its parts of
                                     // experts share them (ExchangeRule::parts)
-  std::int64_t gathered_rows = 0;   // as many with those of the others: parts of one length
+  std::int64_t gathered_rows = 0;  // received rows with those of the others, in parts of one length
   std::int64_t expert_ffn = 0;
   std::int64_t shared_ffn = 0;  // of the shared experts
 };
 
-/// What all layers of a stage know of the mesh.
+/// The facts of the mesh that all layers of a stage share.
 struct MeshShare {
   const Mesh& mesh;
   std::int64_t micro_batch_size = 1;
@@ -140,7 +140,7 @@ LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit
 /// without a limit, or without experts.
 std::int64_t moe_capacity(const LayerForm& form);
 
-/// What bounds the tokens of which the fused head has logits at a time.
+/// The bound of the tokens of which the fused head has logits at a time.
 struct HeadChunkRule {
   DeviceKind device = DeviceKind::cpu;
   std::int64_t most = 0;  // that the configuration gives; 0: by the device
@@ -157,7 +157,7 @@ std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType c
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
                         const HeadChunkRule& rule = {});
 
-/// What a rank has of one layer.
+/// A rank's share of one layer.
 struct LayerShare {
   LocalShape local{};
   Mesh mesh{};
@@ -178,7 +178,7 @@ struct LayerShare {
 
   /// The ranks that exchange tokens for heads: context-parallel ones, or tensor-parallel ones.
   std::int64_t head_ranks() const { return context.heads * local.head_ranks; }
-  /// What attention works on: all tokens of these ranks, of a part of the heads.
+  /// The operands of attention: all tokens of these ranks, of a part of the heads.
   std::int64_t attended_tokens() const { return local.attention_rows * head_ranks(); }
   std::int64_t attended_q() const { return local.q / head_ranks(); }
   std::int64_t attended_kv() const { return local.kv / head_ranks(); }

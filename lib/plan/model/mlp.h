@@ -28,18 +28,18 @@ struct FeedForwardGradients {
     visit("d_gate", rows.d_gate...);
   }
 };
-/// Of any layer with `rows` tokens and `ffn` features.
+/// The rows of any layer with `rows` tokens and `ffn` features.
 FeedForwardRows<RowSpec> feed_forward_rows(std::int64_t rows, std::int64_t ffn, bool gated,
                                            DType compute);
 FeedForwardGradients<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn,
                                                      bool gated, DType compute);
 
-/// Of `rows` tokens through `ffn` features: the products before the activation function, the
+/// `rows` tokens through `ffn` features: the products before the activation function, the
 /// function, and the product after it. Shared experts and each routed one have the same.
 Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
                                bool gated);
 
-/// Of a layer without experts.
+/// The products of a layer without experts.
 Products mlp_products(const LayerForm& form, const LocalShape& local);
 
 /// Between the residual stream and the layer.

@@ -19,7 +19,7 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// What the ranks of a stage own of the parts of matrices.
+/// The parts of matrices that the ranks of a stage own.
 class Owners {
  public:
   Owners(const Plan& plan, int stage)
@@ -33,7 +33,7 @@ class Owners {
     return at(stage_.parameters, part.parameter);
   }
 
-  /// Of the rank's share of the parameter.
+  /// The slice of the rank's share of the parameter.
   Slice slice(const MatrixPart& part, std::int64_t rank) const {
     const Slice& owned = at(at(tables_, rank).parameters, part.parameter).owned;
     if (part.expert < 0) return owned;
@@ -51,7 +51,7 @@ class Owners {
     return shard_box(spec(part), plan_.mesh, at(ranks_, rank));
   }
 
-  /// Of each rank, the one that sends for it: the nearest to the worker of those that own the same
+  /// The rank that sends for each rank: the nearest to the worker of those that own the same
   /// elements. -1: it owns none.
   std::vector<std::int64_t> senders(const MatrixPart& part, std::int64_t worker) const {
     using Key = std::tuple<std::array<std::int64_t, Shape::max_rank>, std::int64_t, std::int64_t>;
@@ -225,7 +225,7 @@ MatrixSizes matrix_sizes(const Plan& plan, int number) {
 
 std::vector<MatrixBuffer> matrix_buffers(const MatrixSizes& sizes, DType products) {
   if (sizes.stack == 0) return {};
-  // What is on its way, from and to the ranks that own it.
+  // Values on their way from and to the ranks that own them.
   std::vector<MatrixBuffer> buffers{{"values", sizes.values, DType::f32}};
   if (products != DType::f32) buffers.push_back({"narrow values", sizes.values, products});
   if (sizes.exchanges) buffers.push_back({"results", sizes.results, products});

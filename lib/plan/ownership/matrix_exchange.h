@@ -16,7 +16,7 @@ struct MatrixRows {
   std::int64_t rows = 0, length = 0;
 };
 
-/// What this rank owns of a part.
+/// The elements of a part that this rank owns.
 struct OwnedPart {
   int work = 0;  // index into StagePlan::matrices
   int parameter = 0;
@@ -38,7 +38,7 @@ struct MatrixRound {
 
 std::vector<MatrixRound> matrix_rounds(const Plan& plan, std::int64_t rank);
 
-/// What the ranks of a stage need at most for their rounds, in elements.
+/// The most that the ranks of a stage need for their rounds, in elements.
 struct MatrixSizes {
   std::int64_t values = 0;   // that a rank owns in a round
   std::int64_t stack = 0;    // of a work
@@ -59,10 +59,10 @@ struct MatrixBuffer {
 std::vector<MatrixBuffer> matrix_buffers(const MatrixSizes& sizes, DType products);
 std::int64_t matrix_bytes(const Plan& plan, int stage);
 
-/// What the rank of a stage works on that has most to do.
+/// The work of the rank of a stage that has most to do.
 std::vector<const MatrixWork*> busiest_work(const StagePlan& stage);
 
-/// Bytes that a rank sends in a step, in how many calls.
+/// Calls and bytes that a rank sends in a step.
 struct MatrixTraffic {
   std::int64_t calls = 0, bytes = 0;
 };

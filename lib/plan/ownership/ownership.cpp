@@ -57,7 +57,7 @@ std::size_t period_of(const std::vector<std::int64_t>& list) {
   return list.size();
 }
 
-/// How slices lie on the ranks of a sum: neighbours, `period` of them, have equal stretches of
+/// How slices lie on the ranks of a sum: groups of `period` neighbours have equal stretches of
 /// `step` consecutive slices from `first` on. A period of 1: they do not lie so.
 struct Stretches {
   std::size_t period = 1;
@@ -92,8 +92,8 @@ void route_sums(ShardRoute& route, const Ranks& data, const Stretches& stretches
   }
 }
 
-/// Of the ranks `data`. Where those of another copy over tensor-parallel ranks are summed in
-/// another order there are none: all that own the same slice must have the same bits.
+/// The stretches of the ranks `data`. Where those of another copy over tensor-parallel ranks are
+/// summed in another order there are none: all that own the same slice must have the same bits.
 Stretches common_stretches(const Ranks& replicas, const Ranks& data, std::int64_t copies,
                            std::int64_t slices, const Mesh& mesh, std::int64_t rank) {
   const std::int64_t own = mesh.coordinate(rank, Axis::tp) % copies;
@@ -420,7 +420,7 @@ std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table
   for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
     const ParamSpec& parameter = at(stage.parameters, i);
     const Ownership& own = at(table.parameters, i);
-    // Of tensor-parallel ranks with the same share, those that a route does not count are copies.
+    // Tensor-parallel ranks with the same share that a route does not count are copies.
     if (own.route < 0 && !counts_over_tensor_ranks(parameter, plan.mesh, rank)) continue;
     if (own.owned.length() == 0 || parameter.second_home) continue;
     const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, data, rank);

@@ -15,9 +15,9 @@
 namespace trainctl {
 
 /// How the row slices of parameters that are shared by the same ranks travel. The R replicas of a
-/// parameter, in rank order, hold its slices 0 .. s - 1 in turn: s neighbours share one copy of the
-/// state. A gradient is complete after a reduce-scatter over `scatter` and a sum of the result over
-/// `mirror`. All groups are ascending world ranks and contain this rank.
+/// parameter, in rank order, hold its slices 0 .. s - 1, one after the other: s neighbours share
+/// one copy of the state. A gradient is complete after a reduce-scatter over `scatter` and a sum of
+/// the result over `mirror`. All groups are ascending world ranks and contain this rank.
 struct ShardRoute {
   std::int64_t slices = 1;   // s
   std::int64_t slice = 0;    // the slice that this rank updates
@@ -81,12 +81,12 @@ inline bool fuses_rows(BucketRule rule) {
 std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
                                        const std::vector<int>& parameters, bool fused);
 
-/// The same for a gather, in which only weights of one type travel together.
+/// The exchanges of a gather, in which only weights of one type travel together.
 std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
                                      const OwnershipTable& table, const GatherBlock& block);
 
-/// Of a bucket that is split into equal slices: what rank number `rank` of those that share it owns
-/// of the parameters whose type is not the one that most layers compute in.
+/// A piece of a bucket that is split into equal slices. Rank number `rank` of those that share the
+/// bucket owns it, and the type of its parameter is not the one that most layers compute in.
 struct ApartPiece {
   int parameter = 0;
   Slice part;
@@ -122,14 +122,14 @@ struct SavedPart {
 /// The parts that a rank writes to a checkpoint; all ranks together write each element of the model
 /// once. They are parts that this rank updates, so their masters and optimizer values are up to
 /// date here. Where replicas hold the same values, they divide the rows, or take small parameters
-/// in turn. `plan` as for make_ownership, `table` of the same rank.
+/// one after the other. `plan` as for make_ownership, `table` of the same rank.
 std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
                                    std::int64_t rank);
 
 /// The bytes of all parts, of the stage's table.
 std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
                          const OptimizerConfig& optimizer);
-/// Those of the whole model.
+/// The bytes of the whole model.
 std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer);
 
 }  // namespace trainctl

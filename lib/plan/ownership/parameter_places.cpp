@@ -90,7 +90,7 @@ class Placement {
     }
   }
 
-  /// Those that stay, bucket by bucket, for a bucket may be gathered as one stretch.
+  /// Places the weights that stay, bucket by bucket, for a bucket may be gathered as one stretch.
   void place_weights(const Bucket& bucket) {
     std::vector<int> staying;
     for (const int index : bucket.parameters) {

@@ -25,7 +25,7 @@ struct ParameterPlace {
 
 /// masters: what the rank owns, in ParamSpec::master, in the places of the optimizer's values; none
 /// where the weights are whole and of that type, for these are then masters as well. In front of
-/// them, where those of matrices are narrower: the fp32 masters of blocks that are freed.
+/// these, if those of matrices are narrower: the fp32 masters of blocks that are freed.
 /// weights: of every parameter, in the type that its layer reads: whole, or in the slots of a ring
 /// if its block is freed after use.
 /// gradients: whole, where they are summed once; otherwise in the slots of a ring, while they are
@@ -45,7 +45,7 @@ struct ParameterPlaces {
   std::int64_t gradient_length = 0;  // elements
   std::int64_t sum_length = 0;       // elements
 
-  /// Of masters apart, where there are `elements` optimizer values of a kind.
+  /// Bytes of masters apart, where there are `elements` optimizer values of a kind.
   std::int64_t master_bytes(std::int64_t elements) const {
     return masters_apart ? front_bytes + elements * size_of(masters) : 0;
   }
@@ -67,7 +67,7 @@ struct StatePlaces {
 StatePlaces place_states(const StagePlan& stage, const OwnershipTable& table,
                          const OptimizerConfig& optimizer);
 
-/// Of a rank that updates every parameter that it holds.
+/// The table of a rank that updates every parameter that it holds.
 OwnershipTable whole_ownership(const StagePlan& stage);
 
 }  // namespace trainctl

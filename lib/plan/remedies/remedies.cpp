@@ -231,7 +231,7 @@ bool is_about_sizes(const Diagnostic& one) {
          std::find(std::begin(codes), std::end(codes), one.code) != std::end(codes);
 }
 
-/// What would be written, and how far it is from what was given.
+/// A change of the configuration, and its distance from the given values.
 struct Suggestion {
   Config config;
   std::string text;

@@ -1,4 +1,4 @@
-// What the help of a broken rule suggests: values that have been tried, and sizes with which all
+// Suggestions in the help of a broken rule: values that have been tried, and sizes with which all
 // rules hold, since a fix of one rule alone may break another.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// Of the values that the errors suggest ("set num_layers to 4 or 6", "start 8 ranks") keeps those
+/// Keeps only those values of the errors' suggestions ("set num_layers to 4 or 6", "start 8 ranks")
 /// with which the error goes away and no other comes. Words and values that belong together stay
 /// as they are.
 void keep_proven_values(const Config& config, const SourceMap& sources, const Site& site,

@@ -54,7 +54,7 @@ class Check {
   Diagnostics& diagnostics_;
 };
 
-/// Of steps, sequences and other numbers without a limit of their own.
+/// The limit of steps, sequences and other numbers without a limit of their own.
 inline constexpr std::int64_t most_count = std::int64_t{1} << 40;
 
 /// Up to `most` divisors of n, those nearest to `near`, ascending: "1, 2, 3 or 6".
@@ -115,7 +115,7 @@ void check_pipeline(const Facts& facts, Check& check);        // schedule and ch
 void check_messages(const Facts& facts, Check& check);        // between stages
 void check_optimizer_shard(const Facts& facts, Check& check);
 void check_fusion(const Facts& facts, Check& check);     // buckets and fused collectives
-void check_overlap(const Facts& facts, Check& check);    // communication beside computation
+void check_overlap(const Facts& facts, Check& check);    // communication during computation
 void check_recompute(const Facts& facts, Check& check);  // and offloading
 void check_modes(const Facts& facts, Check& check);      // what the parallel mode ignores
 void check_precision(const Config& config, Check& check);

@@ -14,7 +14,7 @@ namespace trainctl {
 
 namespace {
 
-/// Of whole sequences, which a rank has unless they or its heads are exchanged.
+/// Extents of whole sequences, which a rank has unless they or its heads are exchanged.
 AttentionExtents extents_of(const Facts& facts) {
   const bool whole = facts.operators.any_attention(SplitBy::whole);
   const std::int64_t ranks = whole ? 1 : std::max<std::int64_t>(1, facts.mesh.tp);
@@ -62,7 +62,7 @@ std::string why_not_cudnn(const Facts& facts) {
   }
   const std::int64_t bytes = attention_parts(extents).bytes;
   if (bytes > most_attention_bytes) {
-    return formatted("it would need {} MiB beside its operands, more than {}", bytes >> 20,
+    return formatted("it would need {} MiB besides its operands, more than {}", bytes >> 20,
                      most_attention_bytes >> 20);
   }
   return "";
@@ -78,7 +78,7 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
 
 namespace {
 
-/// What deterministic_mode forbids and allows.
+/// Options that deterministic_mode forbids or allows.
 void check_determinism(const Facts& facts, Check& check) {
   const char* path = "train.deterministic_mode";
   const char* products = "parallel.product_algorithms";
@@ -115,7 +115,7 @@ void check_sharing(const Facts& facts, Check& check) {
               "start them with trainctl launch or mpirun, or set share_devices to true");
 }
 
-/// What needs the largest score of each head, which kernels must give.
+/// Options that need the largest score of each head, which kernels must give.
 void check_qk_clip(const Facts& facts, Check& check) {
   const char* path = "optimizer.qk_clip_threshold";
   const OptimizerConfig& optimizer = facts.config.optimizer;
@@ -180,7 +180,7 @@ void check_attention(const Facts& facts, Check& check) {
               "set attention_backend to auto, which takes cuDNN where it can, or to own");
 }
 
-// What section cluster knows of devices, software and networks.
+// Section cluster: devices, software and networks.
 
 namespace {
 

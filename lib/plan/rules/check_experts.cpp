@@ -207,7 +207,7 @@ void check_group_sizes(const Facts& facts, Check& check) {
   }
 }
 
-/// What MindFormers' TopkRouter does belongs together.
+/// The options of MindFormers' TopkRouter belong together.
 void check_rounds(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   const bool by_round = moe.router_load_balancing_type == LoadBalancing::round_aux_loss;

@@ -41,7 +41,8 @@ void check_shard_size(const Facts& facts, Check& check) {
   }
 }
 
-/// Whole parameters that come from their owner are in no other rank's slab: a buffer beside it.
+/// Whole parameters that come from their owner are in no other rank's slab, so they need a buffer
+/// of their own.
 void remark_memory(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
@@ -51,7 +52,7 @@ void remark_memory(const Facts& facts, Check& check) {
   if (!check.clean({path})) return;
   check.warning("dealt-memory", path,
                 "in fp32 with parallel_mode data_parallel this takes more memory, not less: each "
-                "rank owns whole parameters and gathers the others beside them",
+                "rank owns whole parameters and gathers the others into extra memory",
                 frees ? "set optimizer_level to level1, or parallel_mode to hybrid_parallel"
                       : "set parallel_optimizer_comm_recompute to false, or parallel_mode to "
                         "hybrid_parallel");
@@ -134,7 +135,7 @@ std::string shown(const FusionValue& value) {
   return value.index ? "a list" : "null";
 }
 
-/// What `config` holds in each mode: nothing for auto, a number of MB for size, a list for index.
+/// The form of `config` in each mode: nothing for auto, a number of MB for size, a list for index.
 void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_index,
                 Check& check) {
   if (!check.clean({path + ".mode", path + ".config"})) return;
@@ -273,7 +274,7 @@ void check_fusion(const Facts& facts, Check& check) {
   }
 }
 
-// Work beside other work: communication that overlaps computation, graphs of the device:
+// Work that overlaps other work: communication that overlaps computation, graphs of the device:
 // tensor-parallel collectives, the exchange between experts, delayed weight gradients.
 
 namespace {
@@ -332,12 +333,12 @@ void check_expert_overlap(const Facts& facts, Check& check) {
     check.no_effect(path, true, "expert_parallel is 1, so no tokens are exchanged");
   } else if (facts.mesh.pp > 1 && schedule.value != PipelineScheduler::one_f_one_b) {
     check.error("expert-overlap", path,
-                formatted("overlap_expert_parallel_comm runs the forward of a micro-batch beside "
+                formatted("overlap_expert_parallel_comm runs the forward of a micro-batch during "
                           "the backward of another, which scheduler {}{} does not put side by side",
                           schedule.word, check.place_of("parallel.pipeline.scheduler")),
                 "set scheduler to 1f1b, or overlap_expert_parallel_comm to false");
   } else if (facts.batch.microbatches == 1 && facts.batch.ramp.size() <= 1) {
-    check.no_effect(path, true, "a step has one micro-batch, and no other runs beside it");
+    check.no_effect(path, true, "a step has one micro-batch, and no other runs at the same time");
   }
 }
 
@@ -411,7 +412,7 @@ void check_exchange(const Facts& facts, Check& check) {
                     "expert_parallel is 1, so no tokens are exchanged");
   } else if (moe.comp_comm_parallel_degree == 1) {
     check.no_effect("moe.comp_comm_parallel", moe.comp_comm_parallel,
-                    "comp_comm_parallel_degree is 1, and one chunk has no other beside it");
+                    "comp_comm_parallel_degree is 1, and one chunk has no other to overlap with");
   } else if (moe.comp_comm_parallel) {
     check_exchange_chunks(facts, check);
   }

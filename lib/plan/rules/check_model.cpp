@@ -135,7 +135,7 @@ void check_magnitude(const ModelConfig& model, Check& check) {
               "reduce num_layers, hidden_size or ffn_hidden_size");
 }
 
-/// What kinds of layers may differ in, of a model all of whose layers are alike.
+/// Properties in which kinds of layers may differ, for a model whose layers are all alike.
 void check_kind(const ModelConfig& model, Check& check) {
   check_ranges(model, check);
   check_groups(model, check);
@@ -239,7 +239,7 @@ void check_model(const ModelConfig& model, Check& check) {
   if (!model.perform_initialization && !model.from && check.clean({"model.from"})) {
     check.warning("zero-weights", "model.perform_initialization",
                   "perform_initialization is false and model.from is not given, so that all "
-                  "weights are 0 unless a run goes on",
+                  "weights are 0 unless a run is resumed",
                   "set perform_initialization to true, or give model.from");
   }
   check_magnitude(model, check);

@@ -105,7 +105,7 @@ void check_ramp(const Facts& facts, Check& check) {
   }
 }
 
-/// The first rule of schedules that does not hold for so many micro-batches; empty: all hold.
+/// The first rule of schedules that does not hold for `microbatches`; empty: all hold.
 std::string broken_rule(Facts facts, std::int64_t microbatches) {
   facts.batch.microbatches = microbatches;
   Diagnostics found;
@@ -217,7 +217,7 @@ void remark_threads(const Facts& facts, Check& check) {
 
 }  // namespace
 
-/// What the schedule asks of the number of micro-batches holds for each of a ramp.
+/// The schedule's rules about the number of micro-batches hold for each batch of a ramp.
 void check_ramp_schedules(const Facts& facts, Check& check) {
   const char* path = "train.rampup_batch_size";
   const bool other = facts.batch.ramp.size() == 1 || facts.mesh.pp == 1;
@@ -341,8 +341,8 @@ void check_microbatch_groups(const Facts& facts, Check& check) {
   }
 }
 
-/// As in MindSpore: at least as many micro-batches as stages; with interleaving a multiple of the
-/// stages and at least twice as many.
+/// As in MindSpore: at least one micro-batch per stage; with interleaving a multiple of the stages
+/// and at least two per stage.
 void check_microbatches(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   const bool by_number =

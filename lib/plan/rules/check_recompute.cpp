@@ -59,7 +59,7 @@ void check_select(const Facts& facts, Check& check) {
               formatted("a form is none, {}; *n repeats it: full*2, norms, none", form_words));
 }
 
-/// What select: auto needs, and what it decides itself.
+/// Keys that select: auto needs, and those that it decides itself.
 void check_auto(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   if (recompute.select != "auto") {
@@ -109,7 +109,7 @@ void check_slices(const Facts& facts, Check& check) {
                   "tensor_parallel is 1");
 }
 
-/// Of rounded copies only: others are what the optimizer updates.
+/// Only rounded copies can be offloaded: the optimizer updates all other weights.
 void check_weights(const Facts& facts, Check& check) {
   const char* path = "offload.weights";
   if (resolve_compute(facts.config.precision) == ComputeType::fp32) {
@@ -125,7 +125,7 @@ void check_weights(const Facts& facts, Check& check) {
                 "set main_params_dtype to fp32, or offload.weights to false");
   } else if (facts.parallel().parallel_optimizer.enable) {
     check.error("offload-weights", path,
-                "weights can be offloaded if this rank updates all of them, but "
+                "weights can be offloaded if this rank updates every one, but "
                 "parallel_optimizer.enable is true: they come from other ranks",
                 "set offload.weights to false, and optimizer_level to level3 to free weights after "
                 "use");

@@ -69,7 +69,7 @@ const LayerKind* indivisible_mlp(const ModelShape& shape, std::int64_t tp) {
   return found == shape.kinds.end() ? nullptr : &*found;
 }
 
-/// The first kind of layers whose heads of queries, or of keys, so many ranks do not divide.
+/// The first kind of layers whose heads of queries, or of keys, `ranks` do not divide.
 const LayerKind* indivisible_heads(const ModelShape& shape, std::int64_t ranks) {
   const auto bad = [&](const LayerKind& kind) {
     return shape.heads % ranks != 0 || kind.kv_heads % ranks != 0;
@@ -174,7 +174,7 @@ void check_vocabulary_splits(const Facts& facts, Check& check) {
               "give both the same split, or set model.tie_word_embeddings to false");
 }
 
-/// Of some layer by tokens over context-parallel ranks.
+/// Whether some layer exchanges tokens for heads over context-parallel ranks.
 bool exchanges_heads(const Facts& facts) {
   const ContextSplits splits = split_context(facts.parallel(), facts.mesh.cp, facts.model.layers);
   for (std::int64_t layer = 0; layer < facts.model.layers; ++layer) {

@@ -11,7 +11,7 @@ namespace trainctl {
 /// Rate of the update after `step` completed updates (0 for the first), counted as Megatron's
 /// num_steps.
 double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps, std::int64_t step);
-/// The same between two steps, for a run that goes through the schedule at another pace
+/// The rate between two steps, for a run that goes through the schedule at another pace
 /// (SchedulePace::at).
 double learning_rate_at(const LrScheduleConfig& schedule, std::int64_t total_steps, double step);
 /// Weight decay of the same update. It rises from start to end over weight_decay_incr_steps, by

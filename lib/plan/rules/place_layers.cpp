@@ -371,7 +371,7 @@ std::int64_t count_of(const StageLayout& layout, char letter) {
   return count;
 }
 
-/// What is wrong with a well-formed stage text; empty if nothing is.
+/// The mistake in a well-formed stage text; empty if there is none.
 std::string layout_mistake(const Cut& cut, const StageLayout& layout) {
   const auto stages = static_cast<std::int64_t>(layout.stages.size());
   if (!layout.stages.front().starts_with('E')) return "must start with E, the embedding";
@@ -461,7 +461,7 @@ Counts cut_by_layout(Cut& cut) {
   return counts;
 }
 
-/// Of the forward pass of one sequence.
+/// FLOPs of the forward pass of one sequence.
 double flops_of(const Products& products) {
   double flops = 0;
   for (const Product& one : products) flops += one.flops();

@@ -107,7 +107,7 @@ ComputeType resolve_compute(const PrecisionConfig& precision) {
 
 namespace {
 
-/// What every batch is a multiple of.
+/// The number of which every batch is a multiple.
 std::int64_t common_part(const TrainConfig& train) {
   const bool ramps = train.rampup_batch_size && problem_of_ramp(train).message.empty();
   if (!ramps) return train.global_batch_size;
@@ -247,7 +247,7 @@ ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh) {
 
 namespace {
 
-/// Of each layer; empty: all by features.
+/// The split of each layer; empty: all by features.
 std::vector<SplitBy> layer_splits(const std::optional<std::string>& text, std::int64_t layers) {
   if (!text) return {};
   PerLayer<SplitBy> read = parse_layer_splits(*text, layers);

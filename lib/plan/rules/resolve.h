@@ -28,7 +28,7 @@ Mesh resolve_mesh(const ParallelConfig& parallel, std::int64_t world_size);
 /// data_parallel, else the smallest that dense and expert sizes both divide. At most 2^24 + 1.
 std::int64_t world_size_of(const ParallelConfig& parallel);
 
-/// The same section for one rank: sizes and placement at their defaults, the rest as given.
+/// The section for one rank: sizes and placement at their defaults, the rest as given.
 ParallelConfig for_one_rank(ParallelConfig parallel);
 
 /// The type of the matrix products: autocast_dtype under enable_autocast, else compute. Neither is
@@ -43,15 +43,15 @@ struct BatchSizes {
   std::int64_t unit(const Mesh& mesh) const { return micro_batch_size * mesh.dp; }
 };
 /// If not given: one micro-batch per rank, or micro-batches of one sequence with pipeline stages.
-/// With a ramp, one micro-batch has what all of its batches are multiples of. `done`: of a run that
-/// goes on, whose ramp begins there.
+/// With a ramp, one micro-batch has what all of its batches are multiples of. `done`: the batches
+/// of a run that is resumed, whose ramp begins there.
 BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone done = {});
 
 /// The type in which gradients are added up: optimizer.main_grads_dtype.
 DType type_of_gradients(const OptimizerConfig& optimizer);
 /// That in which matrices are kept (ParamSpec::master): optimizer.main_params_dtype.
 DType type_of_masters(const OptimizerConfig& optimizer);
-/// Of muon.ns_dtype, where products of layers are in `compute`.
+/// The type that muon.ns_dtype means, where products of layers are in `compute`.
 DType resolve_muon_products(const MuonConfig& muon, DeviceKind device, DType compute);
 /// The types of the values that an optimizer of these settings keeps of an element (kept_states).
 std::vector<DType> optimizer_values(OptimizerType type, const OptimizerConfig& optimizer);
@@ -77,7 +77,7 @@ struct StepNumbers {
 };
 StepNumbers step_numbers(const Config& config);
 
-/// What says how parameters and kept activations move in a step.
+/// The sections that say how parameters and kept activations move in a step.
 struct MoveConfig {
   const RecomputeConfig& recompute;
   const OffloadConfig& offload;
@@ -90,25 +90,25 @@ MoveConfig move_config(const Config& config);
 /// Whether W comes behind the message with what its B made (delay_wgrad_compute). Only stages send
 /// such messages, and some schedules place W themselves.
 bool puts_weights_late(const ParallelConfig& parallel, const Mesh& mesh);
-/// What tp_comm_overlap switches on (Megatron-Core's and Transformer Engine's rules): disable_qkv
-/// and disable_fc1 are of ag and rs_dgrad only; rs_dgrad takes the place of bulk_dgrad and
-/// bulk_wgrad. Where W comes apart, nothing is beside bulk_wgrad.
+/// The overlap that tp_comm_overlap switches on (Megatron-Core's and Transformer Engine's rules):
+/// disable_qkv and disable_fc1 are of ag and rs_dgrad only; rs_dgrad takes the place of bulk_dgrad
+/// and bulk_wgrad. Where W comes apart, bulk_wgrad overlaps nothing.
 TensorOverlap resolve_tensor_overlap(const ParallelConfig& parallel, const Mesh& mesh);
 /// With group_wise_a2a, or where experts are cut otherwise than dense layers, each tensor-parallel
 /// rank sends its own share of the tokens.
 ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh);
 
-/// Of operators over tp. Only semi_auto_parallel splits them otherwise than by features; the
+/// Splits of operators over tp. Only semi_auto_parallel splits them otherwise than by features; the
 /// embedding and the head then as vocab_emb_dp says, if nothing else does. A word or list that
 /// cannot be read, which is an error, counts as features.
 OperatorSplits resolve_splits(const Config& config, ParallelMode mode, const Mesh& mesh);
 
 BucketRule resolve_bucket_rule(const ParallelConfig& parallel);
-/// What the parallel optimizer divides: optimizer_level if given, otherwise level2 with
+/// The values that the parallel optimizer divides: optimizer_level if given, otherwise level2 with
 /// gradient_accumulation_shard, but level1 where it divides buckets, as upstream. level1 where it
 /// is off.
 OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel);
-/// Of a word that check_batch accepts: auto is what the site says.
+/// The device of a word that check_batch accepts: auto is what the site says.
 DeviceKind resolve_device(const ParallelConfig& parallel, const Site& site);
 /// Whether steps become graphs of the device (parallel.cuda_graphs), if they can: auto means those
 /// of one rank.

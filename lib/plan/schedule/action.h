@@ -41,7 +41,7 @@ constexpr bool is_pass(ActionKind kind) {
 enum class Leg : std::uint8_t {
   whole,  // all of the pass
   out,    // until its rows are on their way to their experts
-  work,   // what the experts make of them, until that is on its way back; the last of R
+  work,   // run the experts, until the results are on their way back; the last of R
   home,   // the rest
 };
 /// Whether a row of `leg` runs what is part of `part`.

@@ -106,7 +106,7 @@ class Times {
         span(row.chunk, width(row.chunk) - 1, row.microbatch, Moment::gradient).note(time);
         break;
       case ActionKind::forward:
-        // What lives until a pass that never comes ends here.
+        // Rows that live until a pass that never comes end here.
         if (input_.forward_only) note_units(Moment::backward);
         return note_units(Moment::forward);
       case ActionKind::offload:
@@ -120,7 +120,7 @@ class Times {
     }
   }
 
-  /// What arrives from a neighbour on this rank.
+  /// Handles an input or gradient that comes from another chunk of this rank.
   void complete(int chunk, int m) {
     const ChunkPlaces places = input_.places();
     for (int place = 0; place < width(chunk); ++place) {

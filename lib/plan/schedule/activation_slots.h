@@ -13,11 +13,11 @@ namespace trainctl {
 
 /// The memory of one rank's activations. Rows of a unit with equal storage that live equally long
 /// form a group and lie side by side, each padded to 64 bytes as in device/slab.h. Groups of equal
-/// size take their slots from one pool, which has as many as are ever in use at once. (The
-/// gradients for a layer's W need as much as what its B has read, so the two take turns.) What is
-/// made again has a pool of its own, whose slots hold the largest group: layers in different forms
-/// take turns there. So has what layers on the host have here for a while. What they keep there,
-/// and what the host counts, have pools in memory of the host.
+/// size take their slots from one pool, which has the number that is ever in use at once. (The
+/// gradients for a layer's W need as much as what its B has read, so the two take turns.) Repeated
+/// rows have a pool of their own, whose slots hold the largest group: layers in different forms
+/// take turns there. So have the rows that layers on the host have here for a while. Rows that
+/// they keep there, and rows that the host counts, have pools in memory of the host.
 struct ActivationSlots {
   struct Pool {
     std::int64_t begin = 0;  // bytes from the start of the rank's memory, or of that on the host
@@ -65,8 +65,9 @@ struct SlotBytes {
 struct MicrobatchOfChunk {
   int chunk = 0, microbatch = 0;
 };
-/// The same bytes without the slots: a pool has as many as there are stays at once. Only the order
-/// of `actions` counts, and rows about moments that the table does not name change nothing.
+/// Counts these bytes without the slots: a pool has a slot for each of the most stays at once. Only
+/// the order of `actions` counts, and rows about moments that the table does not name change
+/// nothing.
 SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
                       const ScheduleInput& input);
 

@@ -148,7 +148,8 @@ RowSpans merged(const RowSpans& a, const RowSpans& b) {
   return all;
 }
 
-/// Those that live take slots, the largest first, each the first that is free while it lives.
+/// Gives slots to the blocks that live, the largest first: to each the first slot that is free
+/// while it lives.
 Ring ring_of(const std::vector<RowSpans>& lives, const std::vector<std::int64_t>& sizes) {
   Ring ring;
   ring.slot.assign(lives.size(), -1);
@@ -367,8 +368,8 @@ class Copier {
   }
 
  private:
-  /// What use number `use` may not find under way: the copies out of those that are further back
-  /// than `ahead`, and its own unit's.
+  /// Awaits the copies that use number `use` may not find under way: the copies out of uses that
+  /// are further back than `ahead`, and its own unit's.
   void await(std::size_t use) {
     std::erase_if(leaving_, [&](std::size_t other) {
       const Action& row = uses_[other].row;

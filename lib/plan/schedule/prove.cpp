@@ -314,7 +314,7 @@ void CopyProof::finish() {
 
 namespace {
 
-/// What has happened to one (chunk, micro-batch) on this rank so far.
+/// The progress of one (chunk, micro-batch) on this rank.
 struct RankProgress {
   bool fetched = false;
   bool received_forward = false;

@@ -54,7 +54,7 @@ class Refinement {
         auto& list = late ? late_buckets_ : chunk.once_buckets;
         list.push_back(static_cast<int>(bucket));
       }
-      // Those of experts come last in the layout, but are ready between the others.
+      // Buckets of experts come last in the layout, but are ready between the others.
       for (auto* list : {&chunk.once_buckets, &chunk.each_buckets}) {
         std::stable_sort(list->begin(), list->end(),
                          [&](int a, int b) { return ready_at(a) > ready_at(b); });
@@ -136,7 +136,7 @@ class Refinement {
     }
   }
 
-  /// The same and an F of another micro-batch, in turns.
+  /// Adds them and an F of another micro-batch, in turns.
   void beside(const Action& up, const Action& row, const Action* weight) {
     std::vector<Action> before = std::exchange(rows_, {});
     forward(up);
@@ -147,7 +147,7 @@ class Refinement {
     rows_.insert(rows_.end(), both.begin(), both.end());
   }
 
-  /// What was put off, when all passes are over.
+  /// Adds the rows that were put off, when all passes are over.
   void make_deferred() {
     rows_.insert(rows_.end(), deferred_.begin(), deferred_.end());
     for (const int bucket : late_buckets_) start_sum(bucket);

@@ -127,8 +127,7 @@ std::string to_string(const Action& action) {
 
 namespace {
 
-/// What a stage has to send it posts before it waits for anything: its neighbour may be waiting for
-/// that.
+/// A stage posts its sends before it waits for anything: its neighbour may be waiting for them.
 std::vector<Action> one_by_one(std::vector<Action> rows) {
   for (auto begin = rows.begin(); begin != rows.end();) {
     const auto end =
@@ -166,7 +165,7 @@ class Overlap {
   }
 
   /// Whether `row`, right behind `before`, is one pass with it: W with its B, and F with the B that
-  /// runs beside it.
+  /// runs at the same time.
   bool continues(const Action& before, const Action& row) const {
     if (before.kind == ActionKind::forward) {
       return beside_ && row.kind == ActionKind::backward_input &&

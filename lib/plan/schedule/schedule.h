@@ -12,9 +12,9 @@
 #include "config/schema/choices.h"
 #include "config/schema/schedules.h"
 #include "plan/schedule/action.h"
-#include "plan/tables/stage_map.h"
 #include "plan/tables/params.h"
 #include "plan/tables/recompute_form.h"
+#include "plan/tables/stage_map.h"
 
 namespace trainctl {
 
@@ -29,7 +29,7 @@ struct ScheduleInput {  // of one stage
   StageForms forms{};  // what has an R before its B
   Deferral deferral{};
   bool late_weights = false;  // W comes behind the message with what its B made
-  // By unit, whether its passes run in legs (Action::leg) beside others; empty: none does.
+  // By unit, whether its passes run in legs (Action::leg) between others; empty: none does.
   std::vector<char> legs{};
   bool forward_only = false;  // one micro-batch goes up and nothing comes back
   int chunks() const { return static_cast<int>(units.size()); }
@@ -43,7 +43,7 @@ struct ScheduleEntry {
   int chunk = 0;
 };
 std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size);
-/// Of the stage's rows: the number of forwards before the first backward, without the one that
+/// The number of forwards in the stage's rows before the first backward, without the one that
 /// alternates with it where more follow.
 int warmup_forwards(std::span<const Action> rows);
 
@@ -80,7 +80,7 @@ struct ReadBlock {
   bool read_by(const Action& row) const;
 };
 
-/// Memory that blocks of parameters or buckets of gradients take in turn.
+/// Memory that blocks of parameters or buckets of gradients share over time.
 struct Ring {
   std::vector<int> slot;            // by block or bucket; -1: it takes none
   std::vector<std::int64_t> sizes;  // of each slot: that of the largest that takes it
@@ -92,7 +92,7 @@ struct Ring {
 std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
                                    const std::vector<ParamSpec>& parameters);
 
-/// Two passes of different micro-batches in turns: each goes on until its rows are on their way to
+/// Two passes of different micro-batches in turns: each runs until its rows are on their way to
 /// other ranks, or to its end.
 std::vector<Action> in_turns(const std::vector<Action>& one, const std::vector<Action>& other);
 

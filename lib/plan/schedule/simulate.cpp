@@ -56,7 +56,7 @@ class Play {
  private:
   static constexpr int none = WaitGraph::none;
 
-  /// What a point of the graph represents.
+  /// The rows that a point of the graph represents.
   struct Point {
     int rank = 0;  // the rank that messages name
     int row = 0;   // its first row on that rank
@@ -94,7 +94,7 @@ class Play {
     int embedding_bucket = -1;
     int copies = none;           // to and from the host
     int rows = none;             // on their way to experts or back
-    int sent[2] = {none, none};  // of them, those of the F and of the R or B that are open
+    int sent[2] = {none, none};  // those of the F and of the R or B that are open
     std::map<std::tuple<ActionKind, int, int>, int> copied;  // by kind, micro-batch and unit
     std::map<std::pair<ActionKind, int>, int> lines;         // by kind of message and chunk
     std::vector<int> outputs;    // per chunk: the send that must end before its only output buffer
@@ -553,7 +553,7 @@ void Play::measure(Simulation& result) const {
     QueueTimes& times = result.queues[rank];
     times.busy += graph_.cost(index);
     if (input_.keep_times) add_times(index, result.times);
-    // What waits for a tied embedding waits for the other end of the pipeline: that is bubble.
+    // A wait for a tied embedding is a wait for the other end of the pipeline: that is bubble.
     const ActionKind kind = action(point).kind;
     const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
     if (kind == ActionKind::wait_gather) times.waited_gathers += waited;

@@ -40,7 +40,7 @@ struct SimulationInput {
   std::function<double(const RankRows&, const Action&)> sent{};
   /// As on devices: a rank's messages to or from one chunk form a queue, and its collectives of all
   /// queues run one after another, in the order of the rows. A device may run them at once, but is
-  /// not sure to: it runs as many of NCCL's kernels together as there is room for.
+  /// not sure to: it runs NCCL's kernels together as far as there is room for them.
   bool on_devices = false;
   /// With it, the hosts of a collective meet before they launch what comes behind it: where ranks
   /// share devices.
@@ -55,7 +55,7 @@ struct RowTime {
   double finish = 0;
 };
 
-/// What the compute queue of one rank did, in seconds; the rest until the end it was idle.
+/// Times of the compute queue of one rank, in seconds; it is idle for the rest.
 struct QueueTimes {
   double busy = 0;
   double waited_sums = 0;  // not for a tied embedding's

@@ -87,29 +87,29 @@ constexpr bool gathers(Layout stream, SplitBy split) {
   return stream == Layout::tokens && inside_of(split).reads != Layout::tokens;
 }
 
-/// The most chunks in which a collective is made beside a product, each of equal rows.
+/// The most chunks of a collective that overlaps a product, each of equal rows.
 inline constexpr std::int64_t most_row_chunks = 4;
-/// In how many it is made where every rank has `rows` tokens.
+/// The chunks of such a collective where every rank has `rows` tokens.
 constexpr std::int64_t row_chunks(std::int64_t rows) {
   return rows < most_row_chunks ? rows : most_row_chunks;
 }
 
-/// Which collectives of a region, from the gather before its first products to the sum after its
-/// last one, are made beside products: the first four in chunks of rows, each beside the product of
-/// another chunk, the next two in one piece (docs/tensor-overlap.md).
+/// The collectives of a region, from the gather before its first products to the sum after its last
+/// one, that overlap products: the first four in chunks of rows, each during the product of another
+/// chunk, the next two in one piece (docs/tensor-overlap.md).
 struct RegionOverlap {
-  bool gather = false;         // F: the input, beside the first products
-  bool scatter = false;        // F: the output, beside the last product
-  bool gather_back = false;    // B: the output's gradient, beside the last one's input gradient
-  bool scatter_back = false;   // B: the input's gradient, beside the products that make it
-  bool gather_again = false;   // B: the input, beside the products that make its gradient;
-                               // or W: beside the last product's weight gradient
-  bool scatter_whole = false;  // B: the input's gradient, beside the first ones' weight gradients
+  bool gather = false;         // F: the input, during the first products
+  bool scatter = false;        // F: the output, during the last product
+  bool gather_back = false;    // B: the output's gradient, during the last one's input gradient
+  bool scatter_back = false;   // B: the input's gradient, during the products that make it
+  bool gather_again = false;   // B: the input, during the products that make its gradient;
+                               // or W: during the last product's weight gradient
+  bool scatter_whole = false;  // B: the input's gradient, during the first ones' weight gradients
   // B makes the weight gradients of the first products, and W only the last one's.
   bool weights_in_back = false;
 };
 
-/// Of a block; `mlp` is of dense layers only.
+/// The overlap of a block; `mlp` is of dense layers only.
 struct TensorOverlap {
   RegionOverlap attention, mlp;
   bool any = false;
@@ -117,14 +117,14 @@ struct TensorOverlap {
 
 /// How the tokens of a layer get to the ranks of their experts and back (docs/experts.md).
 struct ExchangeRule {
-  // In so many parts, each on its way beside the products of another (moe.comp_comm_parallel).
+  // Number of parts, each on its way during the products of another (moe.comp_comm_parallel).
   std::int64_t chunks = 1;
   // Tensor-parallel ranks have the same tokens. Where they hold parts of the same experts, each may
   // send all tokens to its own parts. With one of these two each sends its own share of the tokens:
   bool by_stream = false;  // those of its part of the residual stream (sequence parallelism)
   bool by_slice = false;   // a slice of those that all of them have
-  // So many ranks hold a part of the same experts and get other tokens: each gathers those of all,
-  // and sums what all of them make. 1: they get the same tokens, or experts are whole.
+  // Number of ranks that hold a part of the same experts and get other tokens: each gathers those
+  // of all, and sums what all of them make. 1: they get the same tokens, or experts are whole.
   std::int64_t parts = 1;
 
   // Rows are on their way while a pass of another micro-batch runs
@@ -153,12 +153,12 @@ struct ContextSplit {
   friend bool operator==(const ContextSplit&, const ContextSplit&) = default;
 };
 
-/// Of each layer: layers may differ, since all have the same tokens on a rank.
+/// The split of each layer: layers may differ, since all have the same tokens on a rank.
 struct ContextSplits {
   std::int64_t ranks = 1;
   std::vector<ContextSplit> blocks{};  // by layer of the model; empty: one rank
 
-  /// Of a unit of the model (plan/tables/stage_map.h); embedding and head have none.
+  /// The split of a unit of the model (plan/tables/stage_map.h); embedding and head have none.
   ContextSplit of_unit(int unit) const {
     const bool block = unit > 0 && unit <= static_cast<std::int64_t>(blocks.size());
     return block ? blocks[static_cast<std::size_t>(unit) - 1] : ContextSplit{};
@@ -173,8 +173,8 @@ struct ContextSplits {
   std::vector<ContextSplit> kinds() const;
 };
 
-/// What parallel.cp_comm_type and its sizes say about groups of `ranks`. A list of another length
-/// than `layers` is an error of the rules; the last word then holds for what it lacks.
+/// Reads what parallel.cp_comm_type and its sizes say about groups of `ranks`. A list of another
+/// length than `layers` is an error of the rules; the last word then holds for what it lacks.
 ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
                             std::int64_t layers);
 /// Over `ranks` ranks chunks in pairs, so that the causal mask leaves each as much to do.

@@ -15,7 +15,7 @@ namespace {
 
 bool is_expert(Axis axis) { return axis == Axis::etp || axis == Axis::ep || axis == Axis::edp; }
 
-/// What an order's word means in one factorisation: its size there.
+/// The size that an order's word has in one factorisation.
 std::int64_t size_in(const Mesh& mesh, Axis word, bool expert) {
   switch (word) {
     case Axis::tp: return expert ? mesh.etp : mesh.tp;
@@ -223,7 +223,7 @@ struct Digit {
   std::int64_t stride = 1;
 };
 
-/// What a kind selects: the digits of its own axes and of the others, both in rank order.
+/// The selection of a kind: the digits of its own axes and of the others, both in rank order.
 struct Selection {
   std::vector<Digit> own;
   std::vector<Digit> other;

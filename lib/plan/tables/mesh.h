@@ -41,7 +41,7 @@ struct Mesh {
   std::int64_t coordinate(std::int64_t rank, Axis axis) const;
   /// The ranks that differ from `rank` only along `axis`, ascending.
   std::vector<int> group(std::int64_t rank, Axis axis) const;
-  /// The same along several axes of one factorisation together; the axis that comes first in the
+  /// As above, along several axes of one factorisation together; the axis that comes first in the
   /// order varies fastest.
   std::vector<int> group(std::int64_t rank, const std::vector<Axis>& axes) const;
 };
@@ -53,7 +53,7 @@ inline bool cuts_experts_alike(const Mesh& mesh) {
   return mesh.tp == 1 || mesh.stride(Axis::etp) == mesh.stride(Axis::tp);
 }
 
-/// Of the ranks of a stage that read the same data, the one that counts it.
+/// Whether this rank counts the data that several ranks of a stage read.
 inline bool reads_first(const Mesh& mesh, std::int64_t rank) {
   return mesh.coordinate(rank, Axis::tp) == 0 && mesh.coordinate(rank, Axis::cp) == 0;
 }
@@ -62,7 +62,7 @@ inline bool reads_first(const Mesh& mesh, std::int64_t rank) {
 /// appended in the order tp, pp, dp, ep, cp and listed in `appended`.
 std::optional<RankOrder> parse_order(std::string_view text, std::vector<Axis>& appended);
 
-/// What a call is for. Each purpose has groups of its own, and forms of output list them in this
+/// The purpose of a call. Each purpose has groups of its own, and forms of output list them in this
 /// order.
 enum class TrafficPurpose : std::uint8_t { layers, gradients, parameters, messages, scalars };
 inline constexpr std::array all_purposes{TrafficPurpose::layers, TrafficPurpose::gradients,
@@ -70,7 +70,7 @@ inline constexpr std::array all_purposes{TrafficPurpose::layers, TrafficPurpose:
                                          TrafficPurpose::scalars};
 std::string_view name_of(TrafficPurpose purpose);
 
-/// What a call carries.
+/// The tensors that a call carries.
 enum class Cargo : std::uint8_t {
   // Inputs, outputs and their gradients of the regions of a layer between two splits.
   embedding,
@@ -111,15 +111,15 @@ enum class Cargo : std::uint8_t {
 /// "tied embedding"
 std::string_view name_of(Cargo cargo);
 
-/// Of the ranks that the axes of a group span.
+/// A part of the ranks that the axes of a group span.
 enum class GroupPart : std::uint8_t {
   whole,
   shard,    // neighbours that share a copy of optimizer state
   mirror,   // the same place among other neighbours
   heads,    // neighbours that exchange heads
   ring,     // the same place in other neighbourhoods, around which keys and values go
-  workers,  // all of them, which deal the matrices among themselves
-  counts,   // all of them, in a group of its own beside the one for rows
+  workers,  // all, which deal the matrices among themselves
+  counts,   // all, in a group of its own, apart from the one for rows
   ends,     // the first and the last
   first,
 };
@@ -144,10 +144,10 @@ constexpr GroupKind group_over(std::initializer_list<Axis> axes,
   return kind;
 }
 inline constexpr GroupKind tensor_group = group_over({Axis::tp});
-/// Of tensor-parallel ranks, those with the same keys and values.
+/// Tensor-parallel ranks with the same keys and values.
 inline constexpr GroupKind shared_keys_group{
     .axes = tensor_group.axes, .part = GroupPart::whole, .shares_keys = true};
-/// Of a stage, for updates of whole matrices.
+/// All ranks of a stage, for updates of whole matrices.
 inline constexpr GroupKind stage_group =
     group_over({Axis::tp, Axis::cp, Axis::dp}, GroupPart::workers);
 inline constexpr GroupKind pipeline_group = group_over({Axis::pp});

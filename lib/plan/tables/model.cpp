@@ -31,7 +31,7 @@ std::int64_t padded(std::int64_t value, std::int64_t multiple) {
   return multiple < 1 ? value : round_up(bounded(value), bounded(multiple));
 }
 
-/// What multiplies cos and sin.
+/// The factor of cos and sin.
 double amplitude_of(RopeType type, const RopeScalingConfig& scaling, double positions) {
   if (scaling.attention_factor) return *scaling.attention_factor;
   if (type == RopeType::yarn) {
@@ -73,7 +73,7 @@ std::size_t number_in(std::vector<Value>& list, const Value& value) {
   return list.size() - 1;
 }
 
-/// What a layer of a model all of whose layers are alike is, apart from experts.
+/// The kind of every layer of a model whose layers are all alike, apart from experts.
 LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
   LayerKind kind;
   // For a gated MLP 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x

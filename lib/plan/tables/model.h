@@ -30,7 +30,7 @@ struct RopeForm {
   friend bool operator==(const RopeForm&, const RopeForm&) = default;
 };
 
-/// What may differ from layer to layer.
+/// Properties that may differ from layer to layer.
 struct LayerKind {
   std::string name{};  // in model.layers; "" where that names none
   std::int64_t ffn = 0;
@@ -110,7 +110,7 @@ struct ModelShape {
   double balance_factor = 0;
   double z_factor = 0;
 
-  /// Of block `layer` (from 0).
+  /// The kind of block `layer` (from 0).
   int kind_number(std::int64_t layer) const {
     const auto at = static_cast<std::size_t>(layer);
     return at < kind_of_layer.size() ? kind_of_layer[at] : 0;
@@ -132,7 +132,7 @@ struct ModelShape {
   std::int64_t q_features() const { return heads * head_dim; }
 };
 
-/// Of each layer the number of its entry in model.layers: as layer_pattern says, else `count` times
+/// The number of each layer's entry in model.layers: as layer_pattern says, else `count` times
 /// each entry, repeated and cut at num_layers. Empty without entries.
 struct LayerOrder {
   std::vector<std::uint8_t> entries{};

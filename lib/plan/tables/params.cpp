@@ -183,7 +183,7 @@ class ParameterTable {
     if (has_bias) bias(name, {shape[0]}, kind);
   }
 
-  /// Of all experts: [experts, out, in].
+  /// Matrices of all experts: [experts, out, in].
   void expert_linear(const std::string& name, Shape shape, ParamKind kind, bool has_bias,
                      double deviation) {
     matrix(name + ".weight", shape, kind, deviation);

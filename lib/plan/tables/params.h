@@ -24,7 +24,7 @@ namespace trainctl {
 enum class DTypeRole : std::uint8_t { matrix, vector };
 enum class InitKind : std::uint8_t { normal, zeros, ones };
 
-/// What a parameter is in its layer.
+/// The place of a parameter in its layer.
 enum class ParamKind : std::uint8_t {
   token_embedding,
   position_embedding,
@@ -103,7 +103,7 @@ struct ParameterInput {
 /// on another stage than the embedding has its own row embedding.token.weight with second_home.
 std::vector<ParamSpec> make_parameters(const ParameterInput& input,
                                        const std::vector<UnitRange>& units);
-/// Of all units.
+/// The parameters of all units.
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh);
 
 struct Slice {  // elements [begin, end) of a rank's share of a parameter
@@ -130,7 +130,7 @@ struct FlatLayout {
   std::int64_t length = 0;           // elements
 };
 
-/// What decides the buckets of one stage.
+/// The inputs that decide the buckets of one stage.
 struct BucketInput {
   BucketRule rule = BucketRule::size;
   std::int64_t bucket_size = 0;         // elements; 0: the rule's default

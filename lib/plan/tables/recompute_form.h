@@ -1,4 +1,5 @@
-// What of a layer is kept between its forward and its backward, and what its R row makes again.
+// The parts of a layer that are kept between its forward and its backward, and those that its R row
+// repeats.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 namespace trainctl {
 
 /// The parts of a block's forward that make what the backward reads, in the order in which they
-/// run. Each reads only what parts before it made, so any set of them can be made again: what is
-/// not in the set was kept.
+/// run. Each reads only what parts before it made, so any set of them can be repeated: parts that
+/// are not in the set were kept.
 enum class BlockPart : std::uint8_t {
   norm1,       // norm1 and its statistics
   qkv,         // attention.q .k .v, with q/k norm and RoPE
@@ -32,7 +33,7 @@ constexpr std::uint8_t all_parts = (1U << block_parts) - 1;
 
 /// How one layer keeps one micro-batch.
 struct BlockForm {
-  std::uint8_t again = 0;       // bits of the parts that are made again before B
+  std::uint8_t again = 0;       // bits of the parts that R repeats before B
   bool slices_input = false;    // tensor-parallel ranks share the kept input; R gathers it
   bool keeps_gathered = false;  // sequence parallelism: what a repeated product read stays gathered
   bool on_host = false;         // what is kept lies on the host between F and B

@@ -64,7 +64,7 @@ struct ShardPiece {
 std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mesh,
                                      std::int64_t rank);
 
-/// Those inside `part` of the shard; local places count from its begin.
+/// The pieces inside `part` of the shard; local places count from its begin.
 std::vector<ShardPiece> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
                                   const Slice& part);
 

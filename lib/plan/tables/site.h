@@ -1,4 +1,4 @@
-// Where a job runs and where it goes on, as far as its plan depends on it.
+// Where a job runs and where a resumed one starts, as far as its plan depends on it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct SchedulePace {
   double position = 0;       // is that of the update after them
   double per_update = 1;     // and each further one moves it by so much
   std::int64_t end = 0;      // at the end of the run; 0: train.steps
-  /// Of the update after so many completed ones; exact where nothing changed the pace.
+  /// The place of the update after `completed` ones; exact where nothing changed the pace.
   double at(std::int64_t completed) const {
     return position + per_update * static_cast<double>(completed - updates);
   }
@@ -24,21 +24,21 @@ struct SchedulePace {
 };
 
 struct RunLength {
-  // What the run was asked for; neither: steps.
+  // The length that the run was asked for; neither: steps.
   std::optional<std::int64_t> tokens{};  // positions: batch x seq_length of each step
   std::optional<double> epochs{};
   SchedulePace pace{};
   friend bool operator==(const RunLength&, const RunLength&) = default;
 };
 
-/// What a run that goes on has behind it.
+/// The progress of a run that is resumed.
 struct Progress {
   std::int64_t steps = 0;      // 0: it begins
   std::int64_t samples = 0;    // sequences, of any length
   std::int64_t positions = 0;  // batch x seq_length of the steps
   std::int64_t updates = 0;
   std::int64_t windows = 0;        // of an epoch's with the present seq_length that are behind it
-  std::int64_t planned_steps = 0;  // in all, by the session that it goes on from
+  std::int64_t planned_steps = 0;  // in all, by the session that it resumes
   std::optional<RunLength> planned{};  // of that session; none: its checkpoint does not say
 };
 
@@ -53,7 +53,7 @@ struct Site {
   DeviceKind device = DeviceKind::cpu;  // what parallel.device: auto means there
   bool cudnn = false;                   // what parallel.attention_backend: auto may take there
   bool trains = true;                   // false: only forward passes (evaluate, generate)
-  Progress done{};                      // of a run that goes on
+  Progress done{};                      // of a run that is resumed
   RunLength length{};                   // what settle_lengths found
 };
 

@@ -63,7 +63,7 @@ PerLayer<Value> parse_repeated(std::string_view text, std::int64_t most, const c
   return read;
 }
 
-/// The same; the values must be as many as `layers`.
+/// As parse_repeated, but there must be `layers` values.
 template <class Value, class Parse>
 PerLayer<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
                                 const Parse& parse) {
@@ -86,21 +86,21 @@ PerLayer<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers)
 /// The shortest text for the same, of at least one layer.
 std::string layer_splits_text(const std::vector<SplitBy>& splits);
 
-/// Of one block. `feed_forward` is of a plain MLP; experts have axes of their own.
+/// The splits of one block. `feed_forward` is of a plain MLP; experts have axes of their own.
 struct BlockSplit {
   SplitBy attention = SplitBy::features, feed_forward = SplitBy::features;
   friend bool operator==(const BlockSplit&, const BlockSplit&) = default;
 };
 
 struct OperatorSplits {
-  // Of the token table and of the logits. With one rank in the group nothing is split.
+  // Splits of the token table and of the logits. With one rank in the group nothing is split.
   SplitBy embedding = SplitBy::whole, head = SplitBy::whole;
-  // What moves between tokens and heads goes by all-to-all, not by gathers of which each rank takes
-  // its part.
+  // Exchanges between tokens and heads are all-to-alls, not gathers of which each rank takes its
+  // part.
   bool moves_at_once = false;
   std::vector<BlockSplit> blocks{};  // by layer of the model; empty: all by features
 
-  /// Of a unit of the model (plan/tables/unit_range.h); embedding and head have none.
+  /// The splits of a unit of the model (plan/tables/stage_map.h); embedding and head have none.
   BlockSplit of_unit(int unit) const {
     const bool block = unit > 0 && unit <= static_cast<std::int64_t>(blocks.size());
     return block ? blocks[static_cast<std::size_t>(unit) - 1] : BlockSplit{};
@@ -117,10 +117,10 @@ struct OperatorSplits {
   friend bool operator==(const OperatorSplits&, const OperatorSplits&) = default;
 };
 
-/// The same split of the table and of the logits, and blocks by features.
+/// One split for both the table and the logits, and blocks by features.
 inline OperatorSplits with_vocabulary(SplitBy split) { return {.embedding = split, .head = split}; }
 
-/// What generates text a few tokens at a time: tokens are not split.
+/// The splits of a program that generates text a few tokens at a time: tokens are not split.
 OperatorSplits for_decoding(OperatorSplits splits);
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
 // The units of a model, numbered in the order in which data passes them: 0 is the embedding, 1 to
 // `layers` are the blocks, layers + 1 is the final norm with the head. The stage and chunk that
-// hold each of them, and how stages exchange messages (parallel.pipeline).
+// hold each unit, and how stages exchange messages (parallel.pipeline).
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ constexpr std::int64_t count_blocks(UnitRange range, std::int64_t layers) {
   return blocks.end - blocks.begin;
 }
 
-/// Of all chunks of a stage.
+/// Counts the blocks of all chunks of a stage.
 inline std::int64_t count_blocks(const std::vector<UnitRange>& units, std::int64_t layers) {
   std::int64_t count = 0;
   for (const UnitRange& range : units) count += count_blocks(range, layers);
