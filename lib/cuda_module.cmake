@@ -6,20 +6,17 @@ set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
 set(TRAINCTL_CUDA_SOURCES ${TRAINCTL_CUDA_CHECKS}
     ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/device/graph_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/library.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/product.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/rates.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/timed.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/product.cpp
     ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
 if(CUDNN_INCLUDE)
-  foreach(name attention attention_graphs descriptor graph library)
+  foreach(name attention graph)
     list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/${name}.cpp)
   endforeach()
 else()
   list(APPEND TRAINCTL_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cudnn/absent.cpp)
 endif()
 set(TRAINCTL_CUDA_KERNELS)
-foreach(name attention_merge attention_sink cross_entropy elements embedding matmul norm optimizer random rank_sum rope router
-             router_losses rows strips)
+foreach(name attention_results cross_entropy elementwise matmul norm optimizer rope router rows sums)
   list(APPEND TRAINCTL_CUDA_KERNELS ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/${name}.cu)
 endforeach()
 # One by one most of their time goes to the headers. The two of attention take longer than all of them, and are

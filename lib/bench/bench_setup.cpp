@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "config/read/read.h"
 #include "device/cuda_device.h"
-#include "ops/cuda_attention.h"
+#include "ops/cuda_libraries.h"
 #include "ops/kernels.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"

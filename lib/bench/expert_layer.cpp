@@ -7,9 +7,8 @@
 #include "comm/self_group.h"
 #include "device/host_values.h"
 #include "nn/saved.h"
-#include "ops/cast.h"
+#include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/normal_fill.h"
 #include "plan/model/activations.h"
 #include "plan/tables/params.h"
 

@@ -4,8 +4,8 @@
 #include <cassert>
 
 #include "comm/await.h"
-#include "nn/vocab_head.h"
-#include "ops/cast.h"
+#include "nn/ends.h"
+#include "ops/elementwise.h"
 #include "plan/cost/decoding.h"
 
 namespace trainctl {

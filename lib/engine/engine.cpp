@@ -12,7 +12,7 @@
 #include "device/cuda_device.h"
 #include "engine/parameters/expert_bias.h"
 #include "engine/timers.h"
-#include "ops/cuda_attention.h"
+#include "ops/cuda_libraries.h"
 #include "ops/router.h"
 #include "plan/rules/learning_rate.h"
 #include "plan/rules/resolve.h"

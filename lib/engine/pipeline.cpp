@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "comm/await.h"
-#include "ops/cast.h"
+#include "ops/elementwise.h"
 
 namespace trainctl {
 

@@ -1,8 +1,8 @@
 #include "nn/attention.h"
 
 #include "ops/activation.h"
-#include "ops/attention_sink.h"
-#include "ops/largest.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
 #include "ops/rope.h"
 
 namespace trainctl {

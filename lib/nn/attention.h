@@ -3,10 +3,9 @@
 // and values of a cache, to which k and v are added.
 #pragma once
 
-#include "nn/exchange/gathered_products.h"
-#include "nn/exchange/shared_keys.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/shared_keys.h"
 #include "ops/attention.h"
 #include "plan/model/form.h"
 

@@ -2,8 +2,7 @@
 
 #include "base/at.h"
 #include "nn/layer.h"
-#include "ops/add.h"
-#include "ops/dropout.h"
+#include "ops/elementwise.h"
 #include "plan/model/attention.h"
 #include "plan/model/mlp.h"
 

@@ -1,18 +1,63 @@
+// What a model's routers decide by.
+#pragma once
+
+#include "nn/expert_exchange.h"
+#include "nn/mlp.h"
+#include "nn/reshard.h"
+#include "ops/router.h"
+#include "plan/tables/model.h"
+
+namespace trainctl {
+
+/// What decides about tokens, and the losses beside the main one (ops/router.h).
+struct RouterRule {
+  std::int64_t group = 0;  // tokens of a routing group; 0: all of the pass
+  RouterCapacity capacity{};
+  RouterChoice choice{};
+  float balance_factor = 0;
+  float z_factor = 0;
+};
+
+RouterRule router_rule(const ModelShape& model);
+
+// The MLP beside the routed experts: all tokens go through it, and what it gives is added to what
+// they give. With a gate it is multiplied by the sigmoid of one product of the token's input, which
+// is a router with one column (Qwen2-MoE). Ranks along tp hold a part of its width.
+
+struct SharedExperts {
+  Weight router;  // [1, hidden] fp32: of the gate; or empty
+  Activation activation = Activation::gelu;
+  GateForm gate_form{};
+  Weight gate, up, down;  // [F, hidden] and [hidden, F]; `gate` of a gated MLP; no `up`: there are
+                          // no shared experts
+
+  bool empty() const { return up.empty(); }
+  /// From all_x to shared.up (and shared.gate).
+  void widen(const Pass& pass, const MlpSaved& saved) const;
+  void activate(const Pass& pass, const MlpSaved& saved) const;
+  /// Their output, this rank's part of the sum over tp, -> saved.partial, or added to it.
+  void project(const Pass& pass, const MlpSaved& saved, bool accumulate) const;
+  /// From all_dy to the gradients of shared.up, shared.gate and shared.logit; that of all_x ->
+  /// partial_dx, or added to it.
+  void backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g,
+                      bool accumulate) const;
+  /// Of the three matrices; all_x is there.
+  void backward_weight(const Pass& pass, const MlpSaved& saved, const MlpGradients& g) const;
+
+ private:
+  /// act, times the gate where there is one.
+  Tensor scaled(const Pass& pass, const MlpSaved& saved) const;
+};
+
+/// `name` is "layers.N.moe". Empty where the model has none.
+SharedExperts make_shared_experts(const WeightSource& weights, const ModelShape& model,
+                                  const std::string& name);
+
 // A feed-forward layer of experts. A router chooses some of them for each token; each is act(up)
 // or act(gate) * up, times the token's weight for it, -> down. Ranks along ep hold different
 // experts and exchange rows; ranks along tp hold a part of each expert's width, and all of them see
 // all tokens, or they hold whole experts and each sends the tokens of its own part of the residual
 // stream.
-#pragma once
-
-#include "nn/exchange/expert_groups.h"
-#include "nn/exchange/router_rule.h"
-#include "nn/expert_exchange.h"
-#include "nn/mlp.h"
-#include "nn/shared_experts.h"
-#include "ops/router.h"
-
-namespace trainctl {
 
 struct Experts {
   using Saved = MlpSaved;

@@ -5,10 +5,9 @@
 #include <span>
 #include <utility>
 
-#include "ops/add.h"
-#include "ops/bias_gradient.h"
-#include "ops/matmul_batch.h"
-#include "ops/matmul_fused.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/rows.h"
 
 namespace trainctl {
 

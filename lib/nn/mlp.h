@@ -2,7 +2,6 @@
 // feed-forward layers, experts (experts.h) among them, keep.
 #pragma once
 
-#include "nn/exchange/gathered_products.h"
 #include "nn/linear.h"
 #include "ops/activation.h"
 #include "plan/model/experts.h"

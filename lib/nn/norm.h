@@ -1,8 +1,7 @@
 // LayerNorm and RMSNorm as one layer.
 #pragma once
 
-#include "nn/exchange/pass.h"
-#include "nn/weight.h"
+#include "nn/layer.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {

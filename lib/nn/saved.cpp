@@ -1,7 +1,6 @@
 #include "nn/saved.h"
 
 #include "base/at.h"
-#include "nn/bind.h"
 
 namespace trainctl {
 

@@ -5,9 +5,8 @@
 #include "base/at.h"
 #include "comm/self_group.h"
 #include "nn/block.h"
-#include "nn/embedding.h"
+#include "nn/ends.h"
 #include "nn/saved.h"
-#include "nn/vocab_head.h"
 
 namespace trainctl {
 

@@ -9,11 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "nn/exchange/expert_groups.h"
-#include "nn/exchange/pass.h"
-#include "nn/exchange/reshard.h"
-#include "nn/exchange/shared_keys.h"
-#include "nn/weight.h"
+#include "nn/layer.h"
+#include "nn/reshard.h"
+#include "nn/shared_keys.h"
 #include "plan/model/activations.h"
 #include "plan/schedule/action.h"
 #include "plan/tables/model.h"

@@ -1,6 +1,5 @@
 #include "ops/activation.h"
 
-#include "ops/activation_functions.h"
 #include "ops/check.h"
 
 namespace trainctl {

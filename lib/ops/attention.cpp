@@ -130,4 +130,66 @@ void attention_backward(const OpContext& context, const AttentionBackward& args)
   dispatch(context, &Kernels::attention_backward, args, op);
 }
 
+void attention_merge(const OpContext& context, const AttentionMerge& args) {
+  constexpr std::string_view op = "attention_merge";
+  const AttentionShape& shape = args.shape;
+  const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
+  check(!args.out.empty() && is_float(args.out) && args.out.shape == queries &&
+            same_kind(args.out, args.other),
+        op, "out and other must be of shape " + queries.to_string(),
+        {{"out", args.out}, {"other", args.other}});
+  const Shape rows{shape.sequences, shape.heads, shape.query_length};
+  check(args.logsumexp.shape == rows && args.logsumexp.dtype == DType::f32 &&
+            same_kind(args.logsumexp, args.other_logsumexp),
+        op, "both logsumexp must be fp32 [sequences, heads, query_length]",
+        {{"logsumexp", args.logsumexp}, {"other_logsumexp", args.other_logsumexp}});
+  dispatch(context, &Kernels::attention_merge, args, op);
+}
+
+namespace {
+
+void check_heads(std::string_view op, const AttentionShape& shape, const Tensor& sinks,
+                 const Tensor& out, const Tensor& logsumexp) {
+  const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
+  check(!out.empty() && is_float(out) && out.shape == queries, op,
+        "out must be of shape " + queries.to_string(), {{"out", out}});
+  const Shape rows{shape.sequences, shape.heads, shape.query_length};
+  check(logsumexp.shape == rows && logsumexp.dtype == DType::f32, op,
+        "logsumexp must be fp32 [sequences, heads, query_length]", {{"logsumexp", logsumexp}});
+  check(is_vector(sinks, shape.heads, DType::f32), op,
+        "sinks must be an fp32 vector with one element per head", {{"sinks", sinks}});
+}
+
+}  // namespace
+
+void attention_sink_forward(const OpContext& context, const AttentionSinkForward& args) {
+  constexpr std::string_view op = "attention_sink_forward";
+  check_heads(op, args.shape, args.sinks, args.out, args.logsumexp);
+  dispatch(context, &Kernels::attention_sink_forward, args, op);
+}
+
+void attention_sink_backward(const OpContext& context, const AttentionSinkBackward& args) {
+  constexpr std::string_view op = "attention_sink_backward";
+  check_heads(op, args.shape, args.sinks, args.out, args.logsumexp);
+  check(same_kind(args.out, args.d_out), op, "d_out must be as out",
+        {{"out", args.out}, {"d_out", args.d_out}});
+  check(is_vector(args.d_sinks, args.shape.heads, DType::f32), op,
+        "d_sinks must be an fp32 vector with one element per head", {{"d_sinks", args.d_sinks}});
+  dispatch(context, &Kernels::attention_sink_backward, args, op);
+}
+
+void largest(const OpContext& context, const Largest& args) {
+  check(!args.x.empty() && args.x.dtype == DType::f32 && is_vector(args.key, 1, DType::i32),
+        "largest", "x must be fp32, and key one i32", {{"x", args.x}, {"key", args.key}});
+  const AttentionShape& shape = args.shape;
+  const Shape numbers{shape.sequences, shape.heads, shape.query_length};
+  check(
+      args.real.empty() || (args.x.shape == numbers &&
+                            is_vector(args.real, shape.sequences * shape.query_length, DType::u8)),
+      "largest",
+      "with real, x must be [sequences, heads, query_length], and real u8, one per query",
+      {{"x", args.x}, {"real", args.real}});
+  dispatch(context, &Kernels::largest, args, "largest");
+}
+
 }  // namespace trainctl

@@ -10,7 +10,7 @@
 #include "base/key_limits.h"
 #include "device/tensor.h"
 #include "ops/context.h"
-#include "ops/dropout.h"
+#include "ops/elementwise.h"
 
 namespace trainctl {
 
@@ -106,5 +106,56 @@ struct AttentionBackward {
 
 void attention_forward(const OpContext& context, const AttentionForward& args);
 void attention_backward(const OpContext& context, const AttentionBackward& args);
+
+// Joins the results of attention over two disjoint sets of keys: with l and m their logsumexp,
+//   l' = log(exp(l) + exp(m)), out' = exp(l - l') out + exp(m - l') other.
+
+struct AttentionMerge {
+  AttentionShape shape;    // of which the queries count
+  Tensor out;              // [sequences * query_length, heads * head_dim], replaced by the sum
+  Tensor logsumexp;        // [sequences, heads, query_length] fp32, replaced
+  Tensor other;            // as out; unused for a query whose other_logsumexp is -infinity
+  Tensor other_logsumexp;  // as logsumexp
+};
+
+void attention_merge(const OpContext& context, const AttentionMerge& args);
+
+// Sinks of attention (GPT-OSS): a learned number s of each head is one more term of its softmax,
+// which has no value. After attention over all keys, with l the logsumexp of a query,
+//   forward:  out' = out sigmoid(l - s), l' = log(exp(l) + exp(s))
+//   backward: ds += -sum over queries of exp(s - l') (d_out . out')
+// The backward of attention itself, with out' and l' for out and l, gives dq, dk and dv.
+
+struct AttentionSinkForward {
+  AttentionShape shape;  // of which the queries count
+  Tensor sinks;          // [heads] fp32
+  Tensor out;            // [sequences * query_length, heads * head_dim], replaced
+  Tensor logsumexp;      // [sequences, heads, query_length] fp32, replaced
+};
+
+struct AttentionSinkBackward {
+  AttentionShape shape;
+  Tensor sinks;
+  Tensor out, logsumexp;  // as the forward left them
+  Tensor d_out;           // as out
+  Tensor d_sinks;         // [heads] fp32, added to
+};
+
+void attention_sink_forward(const OpContext& context, const AttentionSinkForward& args);
+void attention_sink_backward(const OpContext& context, const AttentionSinkBackward& args);
+
+/// The largest of many numbers, over several calls: key = max(key, ordered_key(x) of each x)
+/// (base/ordered_key.h). A key of 0 is the beginning; one number of x that is not a number is the
+/// largest.
+struct Largest {
+  Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp
+  Tensor key;  // [1] i32, whose bits are the key; raised
+  // Optional: of queries of 0 no number counts. AttentionForward::real of this shape, of which the
+  // queries count.
+  Tensor real{};
+  AttentionShape shape{};
+};
+
+void largest(const OpContext& context, const Largest& args);
 
 }  // namespace trainctl

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "ops/cpu_tables.h"
 
 namespace trainctl {
 

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace trainctl {
+
+struct Kernels;
 
 /// x86-64-v3 has AVX2 and FMA; avx512 adds AVX-512 F, BW, CD, DQ and VL; avx512_bf16 adds products
 /// of bf16 pairs; amx adds tiles of bf16. A build without these kernels has only `plain`.
@@ -33,5 +36,14 @@ void set_cpu_level(CpuLevel level);
 /// `lacking` says what a processor without any level lacks.
 CpuLevel choose_cpu_level(const char* wish, std::span<const CpuLevel> available,
                           std::string_view lacking);
+
+// The implementation of the CPU levels of this build: cpu/levels.cpp, or plain/kernels_as_cpu.cpp
+// in a build without fast kernels. Internal to lib/ops and its tests.
+
+/// The complete table of a level of this build.
+const Kernels& kernels_of(CpuLevel level);
+
+/// What the processor lacks for the lowest level, "avx2, fma"; "" if nothing.
+std::string lacking_cpu_features();
 
 }  // namespace trainctl

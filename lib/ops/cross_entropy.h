@@ -8,7 +8,6 @@
 
 #include "device/tensor.h"
 #include "ops/context.h"
-#include "ops/step_state.h"
 
 namespace trainctl {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "ops/activation_functions.h"
+#include "ops/activation.h"
 #include "ops/kernels.h"
 #include "ops/update_rules.h"
 

@@ -1,14 +1,22 @@
 #include "ops/kernels.h"
 
-#include "ops/cpu_tables.h"
-#include "ops/cuda_kernels.h"
+#include "device/cuda_device.h"
+#include "ops/cpu_level.h"
 #include "ops/kernel_entries.h"
 
 namespace trainctl {
 
+// The kernels of the CUDA module, a shared library that is opened when they are first asked for.
+
 namespace {
-const Kernels* replacement = nullptr;
+
+/// Throws Error{unavailable} when the module is not there or cannot be opened.
+const Kernels& cuda_module_kernels() {
+  return *static_cast<const Kernels*>(cuda_module_part("trainctl_cuda_kernels", sizeof(Kernels)));
 }
+
+const Kernels* replacement = nullptr;
+}  // namespace
 
 const Kernels& cpu_kernels() { return kernels_of(cpu_level()); }
 

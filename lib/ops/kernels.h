@@ -7,30 +7,15 @@
 #include <vector>
 
 #include "ops/activation.h"
-#include "ops/add.h"
 #include "ops/attention.h"
-#include "ops/attention_merge.h"
-#include "ops/attention_sink.h"
-#include "ops/bias_gradient.h"
-#include "ops/cast.h"
-#include "ops/copy_rows.h"
 #include "ops/cross_entropy.h"
-#include "ops/dropout.h"
-#include "ops/embedding.h"
-#include "ops/largest.h"
+#include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/matmul_batch.h"
-#include "ops/matmul_fused.h"
 #include "ops/norm.h"
-#include "ops/normal_fill.h"
+#include "ops/optimizer.h"
 #include "ops/rope.h"
 #include "ops/router.h"
 #include "ops/rows.h"
-#include "ops/scaled_sum.h"
-#include "ops/square_sum.h"
-#include "ops/step_verdict.h"
-#include "ops/swap_blocks.h"
-#include "ops/update.h"
 
 namespace trainctl {
 

@@ -77,4 +77,67 @@ void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args) 
   dispatch(context, &Kernels::bias_rows_backward, args, "bias_rows_backward");
 }
 
+void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
+  constexpr std::string_view op = "embedding";
+  check(is_vector(args.indices, args.indices.numel(), DType::i32), op,
+        "indices must be an i32 vector", {{"indices", args.indices}});
+  check(!args.table.empty() && is_float(args.table) && args.table.shape.rank() == 2, op,
+        "table must be a matrix of fp32, bf16 or fp16", {{"table", args.table}});
+  check(!args.y.empty() && args.y.dtype == args.table.dtype &&
+            args.y.shape == Shape{args.indices.numel(), args.table.columns()},
+        op, "y must have one row per index, as wide and of the type of table",
+        {{"indices", args.indices}, {"table", args.table}, {"y", args.y}});
+  dispatch(context, &Kernels::embedding_forward, args, "embedding_forward");
+}
+
+void embedding_backward(const OpContext& context, const EmbeddingBackward& args) {
+  constexpr std::string_view op = "embedding_backward";
+  check(is_vector(args.indices, args.indices.numel(), DType::i32), op,
+        "indices must be an i32 vector", {{"indices", args.indices}});
+  check(!args.dy.empty() && is_float(args.dy) && args.dy.shape.rank() == 2 &&
+            args.dy.shape[0] == args.indices.numel(),
+        op, "dy must be a matrix of fp32, bf16 or fp16 with one row per index",
+        {{"indices", args.indices}, {"dy", args.dy}});
+  check(!args.dtable.empty() && args.dtable.dtype == DType::f32 && args.dtable.shape.rank() == 2 &&
+            args.dtable.columns() == args.dy.columns(),
+        op, "dtable must be an fp32 matrix as wide as dy",
+        {{"dy", args.dy}, {"dtable", args.dtable}});
+  dispatch(context, &Kernels::embedding_backward, args, "embedding_backward");
+}
+
+void bias_gradient(const OpContext& context, const BiasGradient& args) {
+  check(!args.dy.empty() && is_float(args.dy) && args.dy.shape.rank() == 2, "bias_gradient",
+        "dy must be a matrix of fp32, bf16 or fp16", {{"dy", args.dy}});
+  check(is_vector(args.db, args.dy.columns(), DType::f32), "bias_gradient",
+        "db must be an fp32 vector with one element per column of dy",
+        {{"dy", args.dy}, {"db", args.db}});
+  dispatch(context, &Kernels::bias_gradient, args, "bias_gradient");
+}
+
+void copy_rows(const OpContext& context, const CopyRows& args) {
+  constexpr std::string_view op = "copy_rows";
+  check(
+      args.rows > 0 && args.length > 0 && args.x_step >= args.length && args.y_step >= args.length,
+      op, "there must be rows, at least as far apart as they are long",
+      {{"x", args.x}, {"y", args.y}});
+  check(!args.x.empty() && !args.y.empty() && args.x.dtype == args.y.dtype &&
+            args.x.data != args.y.data &&
+            args.x.numel() >= reach_of(args.rows, args.length, args.x_step) &&
+            args.y.numel() >= reach_of(args.rows, args.length, args.y_step),
+        op, "x and y must be different memory of one type that holds all rows",
+        {{"x", args.x}, {"y", args.y}});
+  dispatch(context, &Kernels::copy_rows, args, op);
+}
+
+void swap_blocks(const OpContext& context, const SwapBlocks& args) {
+  constexpr std::string_view op = "swap_blocks";
+  const bool whole = args.rows > 0 && args.columns > 0 && !args.x.empty() &&
+                     args.x.numel() % (args.rows * args.columns) == 0;
+  check(whole && args.x.numel() == args.y.numel() && args.x.dtype == args.y.dtype &&
+            args.x.data != args.y.data,
+        op, "x and y must be different memory of one type, with rows x columns equal blocks",
+        {{"x", args.x}, {"y", args.y}});
+  dispatch(context, &Kernels::swap_blocks, args, op);
+}
+
 }  // namespace trainctl

@@ -65,4 +65,64 @@ void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args
 void bias_rows(const OpContext& context, const BiasRows& args);
 void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args);
 
+// y[t] = table[indices[t]], or added to y: the rows of tokens and of positions alike. Indices
+// outside [first_row, first_row + rows) give zeros (they belong to another rank's shard of the
+// table).
+
+struct EmbeddingForward {
+  Tensor indices;  // [tokens] i32
+  Tensor table;    // [rows, hidden] fp32, bf16 or fp16
+  std::int64_t first_row = 0;
+  Tensor y;  // [tokens, hidden], as table
+  bool accumulate = false;
+};
+
+struct EmbeddingBackward {
+  Tensor indices;
+  std::int64_t first_row = 0;
+  Tensor dy;      // [tokens, hidden] fp32, bf16 or fp16
+  Tensor dtable;  // [rows, hidden] fp32, accumulated in token order
+};
+
+void embedding_forward(const OpContext& context, const EmbeddingForward& args);
+void embedding_backward(const OpContext& context, const EmbeddingBackward& args);
+
+// db += sum of dy over rows.
+
+struct BiasGradient {
+  Tensor dy;  // [rows, features] fp32, bf16 or fp16
+  Tensor db;  // [features] fp32, accumulated
+};
+
+void bias_gradient(const OpContext& context, const BiasGradient& args);
+
+// Rows of one stretch of memory to another, where they lie at other distances: y[r][i] = x[r][i].
+
+struct CopyRows {
+  Tensor x;  // begins at the first row; elements between rows are not read
+  Tensor y;  // the same, of the type of x; other memory. Elements between rows are not written
+  std::int64_t rows = 0;
+  std::int64_t length = 0;              // elements of a row
+  std::int64_t x_step = 0, y_step = 0;  // elements from the begin of a row to that of the next
+};
+
+/// Elements from the first of the first row to the last of the last one.
+constexpr std::int64_t reach_of(std::int64_t rows, std::int64_t length, std::int64_t step) {
+  return rows == 0 ? 0 : (rows - 1) * step + length;
+}
+
+void copy_rows(const OpContext& context, const CopyRows& args);
+
+// Blocks of a matrix of blocks in the other order: y[j][i] = x[i][j]. Packs the columns of a tensor
+// by the rank that gets them, and back.
+
+struct SwapBlocks {
+  Tensor x;  // [rows][columns][width] in that order, of any shape and type
+  Tensor y;  // [columns][rows][width], of the same type; other memory
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+void swap_blocks(const OpContext& context, const SwapBlocks& args);
+
 }  // namespace trainctl

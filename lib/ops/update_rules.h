@@ -8,7 +8,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "ops/update.h"
+#include "ops/optimizer.h"
 
 namespace trainctl {
 

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "device/cuda_device.h"
-#include "ops/cuda_attention.h"
+#include "ops/cuda_libraries.h"
 #include "run/preflight/machine.h"
 
 namespace trainctl {

@@ -5,9 +5,8 @@
 
 #include "base/parallel_for.h"
 #include "device/cuda_device.h"
-#include "ops/cast.h"
+#include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/normal_fill.h"
 
 namespace trainctl {
 

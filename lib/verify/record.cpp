@@ -8,7 +8,7 @@
 
 #include "base/fp16.h"
 #include "device/host_values.h"
-#include "ops/cast.h"
+#include "ops/elementwise.h"
 #include "ops/kernels.h"
 #include "plan/tables/shard.h"
 

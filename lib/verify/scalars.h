@@ -8,7 +8,7 @@
 
 #include "data/batch.h"
 #include "engine/report.h"
-#include "ops/step_state.h"
+#include "ops/context.h"
 #include "verify/findings.h"
 #include "verify/own/step_numbers.h"
 #include "verify/record.h"

@@ -48,7 +48,6 @@ const std::map<std::string, std::vector<std::string>> rooms = {
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},
     {"formats", {"", "page", "print", "html", "json", "strategy"}},
-    {"nn", {"exchange", ""}},
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
      {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration",
@@ -91,7 +90,7 @@ const HeaderRule header_rules[] = {
     {"plan/prepare/.*", "lib/plan/prepare/.*|lib/run/prepare\\.cpp"},
 };
 
-/// Headers and sources of one room; the front doors of ops are more.
+/// Headers and sources of one room.
 constexpr int most_files = 40;
 
 bool matches(const std::string& text, const std::string& pattern) {
@@ -367,8 +366,7 @@ std::vector<std::string> structure_violations(const std::map<std::string, std::s
     }
   }
   for (const auto& [room, size] : sizes) {
-    const bool front_doors = room == "lib/ops";
-    if (size > most_files && !front_doors) {
+    if (size > most_files) {
       found.push_back(room + ": " + std::to_string(size) + " files, more than " +
                       std::to_string(most_files));
     }

@@ -8,8 +8,8 @@
 /// The line without // comments and string literals, in which words are prose.
 std::string code_of(const std::string& line);
 
-/// What `text` at `path` (relative to the project, "lib/ops/add.cpp") does against the rules, one
-/// line each; empty if nothing.
+/// What `text` at `path` (relative to the project, "lib/ops/elementwise.cpp") does against the
+/// rules, one line each; empty if nothing.
 std::vector<std::string> rule_violations(const std::string& path, const std::string& text);
 
 /// The same for all files of the project together: rooms with too many files, and files that

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "config/read/read.h"
-#include "ops/cuda_attention.h"
+#include "ops/cuda_libraries.h"
 #include "plan/rules/resolve.h"
 #include "run/prepare.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "machine.h"
-#include "ops/step_state.h"
+#include "ops/context.h"
 
 namespace cuda_on_host {
 namespace {

@@ -8,7 +8,7 @@
 #include "device/own_events.h"
 #include "device/slab.h"
 #include "faulty_world.h"
-#include "nn/exchange/shared_keys.h"
+#include "nn/shared_keys.h"
 #include "ops/kernels.h"
 
 using namespace trainctl;

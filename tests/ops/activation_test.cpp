@@ -1,6 +1,6 @@
+#include "ops/activation.h"
 #include "catch.h"
 #include "op_values.h"
-#include "ops/activation_functions.h"
 
 namespace activation_test {
 

@@ -1,4 +1,4 @@
-#include "ops/add.h"
+#include "ops/elementwise.h"
 
 #include "catch.h"
 #include "op_values.h"

@@ -1,6 +1,6 @@
 // Sinks against the plain kernel, against a softmax with one more term, and their gradients against
 // finite differences.
-#include "ops/attention_sink.h"
+#include "ops/attention.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "ops/bias_gradient.h"
+#include "ops/rows.h"
 
 #include "catch.h"
 #include "op_values.h"

@@ -1,6 +1,6 @@
 // Many calls as one give what each of them gives alone, to the bit: tensors of different lengths
 // and types, some without elements, some not aligned.
-#include "ops/calls.h"
+#include "ops/optimizer.h"
 
 #include "catch.h"
 #include "op_values.h"

@@ -1,4 +1,4 @@
-#include "ops/cast.h"
+#include "ops/elementwise.h"
 
 #include <limits>
 

@@ -5,7 +5,6 @@
 
 #include "catch.h"
 #include "op_values.h"
-#include "ops/cpu_tables.h"
 
 namespace cpu_level_test {
 

@@ -6,7 +6,7 @@
 #include "base/scratch.h"
 #include "catch.h"
 #include "cuda_device_copy.h"
-#include "ops/cuda_attention.h"
+#include "ops/cuda_libraries.h"
 
 using namespace trainctl;
 

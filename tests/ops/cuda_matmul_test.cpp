@@ -4,8 +4,8 @@
 #include "../device/cuda_available.h"
 #include "catch.h"
 #include "cuda_device_copy.h"
-#include "ops/cuda_products.h"
-#include "ops/matmul_batch.h"
+#include "ops/cuda_libraries.h"
+#include "ops/matmul.h"
 
 using namespace trainctl;
 

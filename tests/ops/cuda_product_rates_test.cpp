@@ -1,5 +1,5 @@
 // Products in TF32 and FP8 on the device against sums in double of the same numbers.
-#include "ops/cuda_product_rates.h"
+#include "ops/cuda_libraries.h"
 
 #include <algorithm>
 #include <cmath>

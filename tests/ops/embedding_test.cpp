@@ -1,4 +1,4 @@
-#include "ops/embedding.h"
+#include "ops/rows.h"
 
 #include "base/philox.h"
 #include "catch.h"

@@ -2,7 +2,7 @@
 
 #include "catch.h"
 #include "op_values.h"
-#include "ops/update.h"
+#include "ops/optimizer.h"
 
 namespace lion_test {
 

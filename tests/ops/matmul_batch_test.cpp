@@ -1,10 +1,9 @@
-#include "ops/matmul_batch.h"
+#include "ops/matmul.h"
 
 #include <vector>
 
 #include "catch.h"
 #include "op_values.h"
-#include "ops/matmul_fused.h"
 
 namespace matmul_batch_test {
 

@@ -1,4 +1,4 @@
-#include "ops/matmul_fused.h"
+#include "ops/matmul.h"
 
 #include "catch.h"
 #include "op_values.h"

@@ -1,9 +1,8 @@
 // The two updates of Muon against their formulas, and the operations that its products need beside
 // them.
-#include "ops/copy_rows.h"
-#include "ops/largest.h"
-#include "ops/scaled_sum.h"
-#include "ops/update.h"
+#include "ops/elementwise.h"
+#include "ops/optimizer.h"
+#include "ops/rows.h"
 
 #include <cmath>
 

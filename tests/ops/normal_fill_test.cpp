@@ -1,4 +1,4 @@
-#include "ops/normal_fill.h"
+#include "ops/elementwise.h"
 
 #include "base/philox.h"
 #include "catch.h"

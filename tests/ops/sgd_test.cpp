@@ -1,4 +1,4 @@
-#include "ops/update.h"
+#include "ops/optimizer.h"
 
 #include "catch.h"
 #include "op_values.h"

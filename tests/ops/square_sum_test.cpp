@@ -1,4 +1,4 @@
-#include "ops/square_sum.h"
+#include "ops/optimizer.h"
 
 #include "catch.h"
 #include "op_values.h"

@@ -1,8 +1,7 @@
-#include "ops/step_verdict.h"
+#include "ops/optimizer.h"
 
 #include "catch.h"
 #include "op_values.h"
-#include "ops/update.h"
 
 namespace step_verdict_test {
 

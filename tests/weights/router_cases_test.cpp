@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "device/slab.h"
-#include "nn/exchange/router_rule.h"
+#include "nn/experts.h"
 #include "ops/kernels.h"
 #include "ops/router.h"
 

@@ -1,7 +1,6 @@
 #include "bench/ops/attention_calls.h"
 #include "bench/ops/op_bench.h"
-#include "ops/attention_merge.h"
-#include "ops/attention_sink.h"
+#include "ops/attention.h"
 
 namespace trainctl {
 

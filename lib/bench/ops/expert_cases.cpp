@@ -4,7 +4,7 @@
 
 #include "bench/ops/op_bench.h"
 #include "device/host_values.h"
-#include "nn/exchange/router_rule.h"
+#include "nn/experts.h"
 #include "ops/matmul.h"
 #include "ops/router.h"
 #include "ops/rows.h"

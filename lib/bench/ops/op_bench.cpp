@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 #include "device/host_values.h"
-#include "ops/cast.h"
-#include "ops/normal_fill.h"
+#include "ops/elementwise.h"
 
 namespace trainctl {
 

@@ -16,7 +16,6 @@
 #include "device/slab.h"
 #include "device/tensor.h"
 #include "ops/context.h"
-#include "ops/step_state.h"
 #include "plan/model/form.h"
 
 namespace trainctl {

@@ -1,7 +1,6 @@
 // The model's matrix products, forward and for both gradients, and squares of growing size.
 #include "bench/ops/op_bench.h"
-#include "ops/matmul_batch.h"
-#include "ops/matmul_fused.h"
+#include "ops/matmul.h"
 
 namespace trainctl {
 

@@ -5,7 +5,7 @@
 
 #include "base/philox.h"
 #include "bench/ops/op_bench.h"
-#include "ops/cuda_product_rates.h"
+#include "ops/cuda_libraries.h"
 
 namespace trainctl {
 

@@ -1,16 +1,10 @@
 // Norms, activations and what else works on the rows of a micro-batch.
 #include "bench/ops/op_bench.h"
 #include "ops/activation.h"
-#include "ops/activation_functions.h"
-#include "ops/add.h"
-#include "ops/bias_gradient.h"
-#include "ops/cast.h"
-#include "ops/copy_rows.h"
-#include "ops/dropout.h"
-#include "ops/embedding.h"
+#include "ops/elementwise.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/swap_blocks.h"
+#include "ops/rows.h"
 
 namespace trainctl {
 

@@ -3,11 +3,8 @@
 
 #include "bench/ops/op_bench.h"
 #include "ops/cross_entropy.h"
-#include "ops/largest.h"
-#include "ops/normal_fill.h"
-#include "ops/scaled_sum.h"
-#include "ops/square_sum.h"
-#include "ops/step_verdict.h"
+#include "ops/elementwise.h"
+#include "ops/optimizer.h"
 #include "ops/update_rules.h"
 
 namespace trainctl {

@@ -31,7 +31,7 @@ struct OptimizerState {
   double OptimizerConfig::*factor = nullptr;  // with 0 here nothing is kept
 };
 
-/// elementwise: ops/update.h does it on the elements that a rank owns. matrix: an update needs
+/// elementwise: ops/optimizer.h does it on the elements that a rank owns. matrix: an update needs
 /// whole matrices, so that the work is dealt over the ranks that hold one, the states are not.
 enum class OptimizerStep { elementwise, matrix };
 

@@ -5,7 +5,7 @@
 
 #include "comm/nccl/device_world.h"
 #include "engine/groups/context_groups.h"
-#include "nn/exchange/expert_groups.h"
+#include "nn/reshard.h"
 #include "plan/plan.h"
 
 namespace trainctl {

@@ -6,7 +6,7 @@
 
 #include "data/batch.h"
 #include "device/slab.h"
-#include "nn/exchange/pass.h"
+#include "nn/layer.h"
 #include "plan/tables/layout.h"
 
 namespace trainctl {

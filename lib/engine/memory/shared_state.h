@@ -1,10 +1,10 @@
-// The step state (ops/step_state.h) where kernels read and write it, and the host's copy. On the
+// The step state (ops/context.h) where kernels read and write it, and the host's copy. On the
 // CPU they are one.
 #pragma once
 
 #include "device/slab.h"
 #include "device/stream.h"
-#include "ops/step_state.h"
+#include "ops/context.h"
 
 namespace trainctl {
 

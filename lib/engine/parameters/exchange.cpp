@@ -1,6 +1,6 @@
 #include "engine/parameters/exchange.h"
 
-#include "ops/cast.h"
+#include "ops/elementwise.h"
 
 namespace trainctl {
 

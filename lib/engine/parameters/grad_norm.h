@@ -1,5 +1,5 @@
 // The norm of all gradients of the whole model after they are summed, and the verdict of the step:
-// whether the optimizer updates and by which factor it multiplies gradients (ops/step_verdict.h).
+// whether the optimizer updates and by which factor it multiplies gradients (ops/optimizer.h).
 // Every element counts once: one of the ranks that hold it adds it to the norm. All elements that
 // any optimizer reads are checked, so that all ranks skip a step if one of them must.
 #pragma once
@@ -10,8 +10,7 @@
 #include "device/slab.h"
 #include "engine/parameters/param_store.h"
 #include "ops/context.h"
-#include "ops/square_sum.h"
-#include "ops/step_verdict.h"
+#include "ops/optimizer.h"
 #include "plan/rules/resolve.h"
 
 namespace trainctl {

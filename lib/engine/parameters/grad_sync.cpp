@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "comm/await.h"
-#include "ops/add.h"
+#include "ops/elementwise.h"
 #include "ops/kernels.h"
 #include "plan/gradients/buckets.h"
 #include "plan/ownership/ownership.h"

@@ -7,9 +7,9 @@
 #include "base/at.h"
 #include "engine/parameters/exchange.h"
 #include "engine/parameters/optimizer.h"
-#include "ops/copy_rows.h"
+#include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/scaled_sum.h"
+#include "ops/rows.h"
 #include "plan/tables/mesh.h"
 
 namespace trainctl {

@@ -10,8 +10,7 @@
 #include "config/schema/config.h"
 #include "device/slab.h"
 #include "engine/parameters/param_store.h"
-#include "ops/square_sum.h"
-#include "ops/update.h"
+#include "ops/optimizer.h"
 #include "plan/ownership/matrix_exchange.h"
 
 namespace trainctl {

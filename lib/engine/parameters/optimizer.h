@@ -6,7 +6,7 @@
 
 #include "config/schema/config.h"
 #include "engine/parameters/param_store.h"
-#include "ops/update.h"
+#include "ops/optimizer.h"
 
 namespace trainctl {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/slab.h"
-#include "nn/weight.h"
+#include "nn/layer.h"
 #include "ops/context.h"
 #include "plan/ownership/parameter_places.h"
 

@@ -13,7 +13,7 @@
 #include "config/schema/config.h"
 #include "device/slab.h"
 #include "engine/parameters/param_store.h"
-#include "ops/update.h"
+#include "ops/optimizer.h"
 #include "plan/plan.h"
 
 namespace trainctl {

@@ -1,9 +1,8 @@
-#include "ops/activation_functions.h"
+#include "ops/activation.h"
 
 #include <limits>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
 
 namespace trainctl {

@@ -1,4 +1,4 @@
-#include "ops/attention_sink.h"
+#include "ops/attention.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/vector/ahead.h"
 #include "ops/cpu/vector/vector_math.h"
 #include "ops/elements.h"
 

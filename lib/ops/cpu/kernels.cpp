@@ -1,8 +1,7 @@
 #include "ops/cpu/kernels.h"
 
 #include "ops/cpu/level.h"
-#include "ops/cpu/matmul/tiles.h"
-#include "ops/cpu/matmul/widened.h"
+#include "ops/cpu/matmul/products.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {

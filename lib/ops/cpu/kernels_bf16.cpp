@@ -1,8 +1,7 @@
 // The kernels of bf16 that AVX-512's bf16 instructions change, and those that AMX's tiles do.
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/level.h"
-#include "ops/cpu/matmul/amx.h"
-#include "ops/cpu/matmul/tiles.h"
+#include "ops/cpu/matmul/products.h"
 
 namespace trainctl {
 

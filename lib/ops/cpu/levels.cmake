@@ -5,7 +5,7 @@
 
 include(CheckCXXSourceRuns)
 
-# cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES add.cpp ...)
+# cpu_level(v3 OPTIONS -march=x86-64-v3 SOURCES elementwise.cpp ...)
 function(cpu_level name)
   cmake_parse_arguments(L "" "" "OPTIONS;SOURCES" ${ARGN})
   list(TRANSFORM L_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/cpu/)
@@ -43,9 +43,9 @@ function(cpu_level name)
   target_sources(trainctl_ops PRIVATE ${object})
 endfunction()
 
-set(every_kernel activation.cpp add.cpp attention_backward.cpp attention_forward.cpp attention_sink.cpp bias_gradient.cpp cast.cpp
-    cross_entropy.cpp dropout.cpp embedding.cpp kernels.cpp norm.cpp normal_fill.cpp rope.cpp rows.cpp
-    scaled_sum.cpp square_sum.cpp update.cpp matmul/widened.cpp)
+set(every_kernel activation.cpp elementwise.cpp attention_backward.cpp attention_forward.cpp attention_sink.cpp
+    cross_entropy.cpp kernels.cpp norm.cpp rope.cpp rows.cpp
+    optimizer.cpp matmul/widened.cpp)
 set(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 takes the undefined vectors inside its own intrinsics for ours (GCC bug 105593).

@@ -5,8 +5,7 @@
 
 #include "ops/cpu/cpu_features.h"
 #include "ops/cpu/level.h"
-#include "ops/cpu/matmul.h"
-#include "ops/cpu_tables.h"
+#include "ops/cpu_level.h"
 
 namespace trainctl {
 

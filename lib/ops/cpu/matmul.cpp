@@ -1,10 +1,8 @@
-#include "ops/cpu/matmul.h"
+#include "ops/cpu/level.h"
 
 #include "base/error.h"
-#include "ops/cpu/level.h"
-#include "ops/cpu/matmul/library.h"
-#include "ops/cpu/matmul/tiles.h"
-#include "ops/cpu_tables.h"
+#include "ops/cpu/matmul/products.h"
+#include "ops/cpu_level.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {

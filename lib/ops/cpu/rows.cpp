@@ -1,11 +1,11 @@
-#include "ops/rows.h"
-
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
 #include "ops/elements.h"
+#include "ops/rows.h"
 
 namespace trainctl {
 
@@ -178,6 +178,134 @@ void bias_rows_cpu(const OpContext&, const BiasRows& args) {
 
 void bias_rows_backward_cpu(const OpContext&, const BiasRowsBackward& args) {
   with_element_type(args.dy.dtype, [&](auto element) { bias_backward<decltype(element)>(args); });
+}
+
+namespace {
+
+/// Row `index - first_row` of a table, or null where this shard does not hold it.
+template <class T>
+T* find_row(T* table, std::int64_t index, std::int64_t first_row, const Shape& shape) {
+  const std::int64_t row = index - first_row;
+  return row >= 0 && row < shape[0] ? table + row * shape[1] : nullptr;
+}
+
+template <class T>
+void add_row(T* y, const T* row, std::int64_t hidden) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < hidden; ++i) {
+    y[i] = from_float<T>(to_float(y[i]) + to_float(row[i]));
+  }
+}
+
+template <class T>
+void forward(const EmbeddingForward& args) {
+  const std::int64_t hidden = args.y.columns();
+  const std::int32_t* indices = args.indices.as<std::int32_t>();
+  parallel_for(args.y.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      T* y = args.y.as<T>() + t * hidden;
+      const T* row = find_row(args.table.as<T>(), indices[t], args.first_row, args.table.shape);
+      if (args.accumulate) {
+        if (row != nullptr) add_row(y, row, hidden);
+      } else if (row == nullptr) {
+        std::fill(y, y + hidden, T{});
+      } else {
+        std::copy(row, row + hidden, y);
+      }
+    }
+  });
+}
+
+template <class T>
+void add_part(float* to, const T* from, std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) to[i] += to_float(from[i]);
+}
+
+/// Each thread has columns of its own and goes through all tokens in order: the sums do not depend
+/// on the thread count.
+template <class T>
+void backward(const EmbeddingBackward& args) {
+  const std::int64_t hidden = args.dy.columns();
+  const std::int64_t count = args.dy.rows();
+  const std::int32_t* indices = args.indices.as<std::int32_t>();
+  parallel_for(hidden, std::max<std::int64_t>(32, row_grain(count)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t t = 0; t < count; ++t) {
+                   const T* dy = args.dy.as<T>() + t * hidden;
+                   float* row = find_row(args.dtable.as<float>(), indices[t], args.first_row,
+                                         args.dtable.shape);
+                   if (row != nullptr) add_part(row, dy, begin, end);
+                 }
+               });
+}
+
+}  // namespace
+
+void embedding_forward_cpu(const OpContext&, const EmbeddingForward& args) {
+  with_element_type(args.table.dtype, [&](auto element) { forward<decltype(element)>(args); });
+}
+
+void embedding_backward_cpu(const OpContext&, const EmbeddingBackward& args) {
+  with_element_type(args.dy.dtype, [&](auto element) { backward<decltype(element)>(args); });
+}
+
+namespace {
+
+constexpr std::int64_t width = 4096;    // columns summed together: their sums stay in cache
+constexpr std::int64_t run_rows = 128;  // rows per partial sum, so that rounding grows slowly
+
+/// Adds `rows` rows of `columns` <= width columns, which start at dy, to db. Four rows at a time,
+/// since their sums are then read and written once and memory is read in four places; each column
+/// is summed in the order of its rows all the same.
+template <class T>
+void add_run(const T* dy, std::int64_t row_length, std::int64_t rows, float* db,
+             std::int64_t columns) {
+  alignas(64) float sums[width];
+  std::fill(sums, sums + columns, 0.0F);
+  std::int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    const T* first = dy + row * row_length;
+    const T* second = first + row_length;
+    const T* third = second + row_length;
+    const T* fourth = third + row_length;
+#pragma omp simd
+    for (std::int64_t i = 0; i < columns; ++i) {
+      const float sum = sums[i] + to_float(first[i]) + to_float(second[i]);
+      sums[i] = sum + to_float(third[i]) + to_float(fourth[i]);
+    }
+  }
+  for (; row < rows; ++row) {
+    const T* from = dy + row * row_length;
+#pragma omp simd
+    for (std::int64_t i = 0; i < columns; ++i) sums[i] += to_float(from[i]);
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) db[i] += sums[i];
+}
+
+/// Each thread has columns of its own and adds rows in order: the thread count changes no bit.
+template <class T>
+void sum_rows(const BiasGradient& args) {
+  const std::int64_t rows = args.dy.rows();
+  const std::int64_t features = args.dy.columns();
+  const T* dy = args.dy.as<T>();
+  float* db = args.db.as<float>();
+  parallel_for(features, std::max<std::int64_t>(64, row_grain(rows)),
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t column = first; column < last; column += width) {
+                   for (std::int64_t row = 0; row < rows; row += run_rows) {
+                     add_run(dy + row * features + column, features, std::min(run_rows, rows - row),
+                             db + column, std::min(width, last - column));
+                   }
+                 }
+               });
+}
+
+}  // namespace
+
+void bias_gradient_cpu(const OpContext&, const BiasGradient& args) {
+  with_element_type(args.dy.dtype, [&](auto element) { sum_rows<decltype(element)>(args); });
 }
 
 }  // namespace trainctl

@@ -4,7 +4,7 @@
 // does.
 #include "base/scratch.h"
 #include "ops/cuda/attention_problem.cuh"
-#include "ops/cuda/attention_sizes.cuh"
+#include "ops/cuda/attention_tiles.cuh"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/ordered_key.h"
 #include "ops/cuda/attention_problem.cuh"
-#include "ops/cuda/attention_sizes.cuh"
+#include "ops/cuda/attention_tiles.cuh"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"

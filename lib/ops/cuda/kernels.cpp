@@ -2,8 +2,7 @@
 #include "ops/cuda/kernels.h"
 
 #include "device/cuda_device.h"
-#include "ops/cuda/cublas/rates.h"
-#include "ops/cuda/cublas/timed.h"
+#include "ops/cuda/cublas/product.h"
 
 namespace trainctl {
 namespace {

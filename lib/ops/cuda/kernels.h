@@ -2,7 +2,7 @@
 // be the calling thread's.
 #pragma once
 
-#include "ops/cuda_attention.h"
+#include "ops/cuda_libraries.h"
 #include "ops/kernels.h"
 
 namespace trainctl::cuda {

@@ -1,21 +1,74 @@
 // Updates as one pass over parameter, gradient and states, of all parameters in one launch;
 // and what decides over a step: sums of squares and the verdict. What changes per step is read from
 // device memory.
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/scratch.h"
+#include "ops/cuda/device_math.cuh"
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/random_store.cuh"
-#include "ops/square_sum.h"
-#include "ops/step_verdict.h"
+#include "ops/optimizer.h"
+#include "ops/random_rounding.h"
 #include "ops/update_rules.h"
 
 namespace trainctl::cuda {
 namespace {
+
+// Values that are stored in bf16, rounded at random (ops/random_rounding.h), or in fp32.
+
+/// The random words of elements [at, at + width) of a part: those of four elements are made at once
+/// where they lie together in the whole tensor.
+template <int width>
+__device__ void random_words(const Philox& philox, const RandomRounding& rounding, std::int64_t at,
+                             std::uint32_t (&words)[width]) {
+  const std::uint64_t whole = rounding.whole(at);
+  if (width == 4 && whole % 4 == 0 && rounding.whole(at + width - 1) == whole + width - 1) {
+    const auto block = philox.block(whole / 4);
+#pragma unroll
+    for (int i = 0; i < width; ++i) words[i] = block[static_cast<std::size_t>(i)];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < width; ++i) words[i] = philox.bits(rounding.whole(at + i));
+}
+
+/// Of values in bf16, rounded at random; fp32 is stored as it is.
+template <int width>
+__device__ void store_at_random(float* to, const float (&values)[width],
+                                const std::uint32_t (&)[width], int) {
+  store<width>(to, values);
+}
+template <int width>
+__device__ void store_at_random(bf16* to, const float (&values)[width],
+                                const std::uint32_t (&random)[width], int shift) {
+  struct alignas(width * sizeof(bf16)) Chunk {
+    bf16 at[width];
+  } chunk;
+#pragma unroll
+  for (int i = 0; i < width; ++i) {
+    chunk.at[i].bits = round_bits(__float_as_uint(values[i]), random[i] >> shift);
+  }
+  *reinterpret_cast<Chunk*>(to) = chunk;
+}
+
+/// The same of a parameter: fp32, or bf16 with random words of its own.
+template <int width>
+__device__ void store_weight(float* to, const float (&values)[width], std::int64_t at,
+                             const Philox&, const RandomRounding&) {
+  store<width>(global_pointer(to) + at, values);
+}
+template <int width>
+__device__ void store_weight(bf16* to, const float (&values)[width], std::int64_t at,
+                             const Philox& philox, const RandomRounding& rounding) {
+  std::uint32_t words[width];
+  random_words<width>(philox, rounding, at, words);
+  store_at_random<width>(global_pointer(to) + at, values, words, 0);
+}
 
 /// Elements [begin, end) of one call, which are those of this block.
 template <class Args>

@@ -1,4 +1,4 @@
-#include "ops/activation_functions.h"
+#include "ops/activation.h"
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,6 @@
 // Linked in place of cpu/levels.cpp where the fast kernels are left out: the CPU runs the plain
 // ones.
-#include "ops/cpu_tables.h"
+#include "ops/cpu_level.h"
 #include "ops/plain/kernels.h"
 
 namespace trainctl {

@@ -1,9 +1,10 @@
-#include "ops/rows.h"
-
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"
+#include "ops/rows.h"
 
 namespace trainctl {
 
@@ -117,6 +118,88 @@ void bias_rows_plain(const OpContext&, const BiasRows& args) {
 
 void bias_rows_backward_plain(const OpContext&, const BiasRowsBackward& args) {
   with_element_type(args.dy.dtype, [&](auto element) { bias_backward<decltype(element)>(args); });
+}
+
+namespace {
+
+/// The row of a shard that holds `index`, or -1.
+std::int64_t row_of(std::int32_t index, std::int64_t first_row, std::int64_t rows) {
+  const std::int64_t row = index - first_row;
+  return row >= 0 && row < rows ? row : -1;
+}
+
+template <class T>
+void forward(const EmbeddingForward& args) {
+  const std::int64_t hidden = args.y.columns();
+  for (std::int64_t t = 0; t < args.y.rows(); ++t) {
+    const std::int64_t row =
+        row_of(args.indices.as<std::int32_t>()[t], args.first_row, args.table.rows());
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      float value = row < 0 ? 0.0F : to_float(args.table.as<T>()[row * hidden + i]);
+      if (args.accumulate) value += to_float(args.y.as<T>()[t * hidden + i]);
+      args.y.as<T>()[t * hidden + i] = from_float<T>(value);
+    }
+  }
+}
+
+template <class T>
+void backward(const EmbeddingBackward& args) {
+  const std::int64_t hidden = args.dy.columns();
+  for (std::int64_t t = 0; t < args.dy.rows(); ++t) {
+    const std::int64_t row =
+        row_of(args.indices.as<std::int32_t>()[t], args.first_row, args.dtable.rows());
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      const float dy = to_float(args.dy.as<T>()[t * hidden + i]);
+      if (row >= 0) args.dtable.as<float>()[row * hidden + i] += dy;
+    }
+  }
+}
+
+}  // namespace
+
+void embedding_forward_plain(const OpContext&, const EmbeddingForward& args) {
+  with_element_type(args.table.dtype, [&](auto element) { forward<decltype(element)>(args); });
+}
+
+void embedding_backward_plain(const OpContext&, const EmbeddingBackward& args) {
+  with_element_type(args.dy.dtype, [&](auto element) { backward<decltype(element)>(args); });
+}
+
+void bias_gradient_plain(const OpContext&, const BiasGradient& args) {
+  with_element_type(args.dy.dtype, [&](auto element) {
+    using T = decltype(element);
+    const std::int64_t features = args.dy.columns();
+    for (std::int64_t column = 0; column < features; ++column) {
+      double sum = 0;
+      for (std::int64_t row = 0; row < args.dy.rows(); ++row) {
+        sum += to_float(args.dy.as<T>()[row * features + column]);
+      }
+      args.db.as<float>()[column] += static_cast<float>(sum);
+    }
+  });
+}
+
+void copy_rows_plain(const OpContext&, const CopyRows& args) {
+  const std::int64_t width = size_of(args.x.dtype);
+  const auto* x = static_cast<const std::byte*>(args.x.data);
+  auto* y = static_cast<std::byte*>(args.y.data);
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    std::memcpy(y + row * args.y_step * width, x + row * args.x_step * width,
+                static_cast<std::size_t>(args.length * width));
+  }
+}
+
+void swap_blocks_plain(const OpContext&, const SwapBlocks& args) {
+  const auto bytes = static_cast<std::size_t>(args.x.bytes() / (args.rows * args.columns));
+  const auto* x = static_cast<const std::byte*>(args.x.data);
+  auto* y = static_cast<std::byte*>(args.y.data);
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    for (std::int64_t column = 0; column < args.columns; ++column) {
+      const auto from = static_cast<std::size_t>(row * args.columns + column);
+      const auto to = static_cast<std::size_t>(column * args.rows + row);
+      std::memcpy(y + to * bytes, x + from * bytes, bytes);
+    }
+  }
 }
 
 }  // namespace trainctl

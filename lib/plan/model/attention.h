@@ -12,7 +12,7 @@ namespace trainctl {
 /// rows S are T / tp; by features Q, K and the heads are divided by tp.) What layers with the same
 /// input write, and the gradients of that, lie in the order in which buckets have the layers'
 /// parameters, from the last to the first: equally far apart, they are one batch of products
-/// (ops/matmul_batch.h).
+/// (ops/matmul.h).
 template <class T>
 struct AttentionRows {
   T gathered{};          // [T, H] the input as every rank needs it, where R would gather it again

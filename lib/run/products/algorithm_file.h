@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/cuda_products.h"
+#include "ops/cuda_libraries.h"
 
 namespace trainctl {
 

@@ -1,20 +1,84 @@
 // The blocking is that of tiles.cpp, with one difference: tile registers multiply so fast that the
 // sums of a thread's block stay in scratch, in its second-level cache, until they are complete, and
 // go to c row by row.
-#include "ops/cpu/matmul/amx.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/parallel_for.h"
-#include "ops/cpu/matmul/amx_tile.h"
 #include "ops/cpu/matmul/pack.h"
-#include "ops/cpu/matmul/pack_blocks.h"
-#include "ops/cpu/matmul/tiles.h"
+#include "ops/cpu/matmul/products.h"
+#include "ops/cpu/matmul/words_avx512.h"
 #include "ops/cpu/vector/tile_registers.h"
 
 namespace trainctl {
+
+// Packing for tile registers, which are loaded with rows side by side.
+
+/// One square block of a strip, each row with its words of neighbouring steps.
+template <class Words>
+void load_block(const PackSource& source, const PackRange& range, std::int64_t strip,
+                std::int64_t word, WordBlock<Words>& block) {
+  if (source.depth_is_inner) {
+    const std::int64_t value = range.begin + word * Words::values;
+    load_rows<Words>(source, range, strip, value * Words::value_bytes, block);
+    return;
+  }
+  for (std::int64_t step = 0; step < Words::lanes; ++step) {
+    block[step] = load_step<Words>(source, range, strip, word + step);
+  }
+  Words::transpose(block);
+}
+
+/// As pack_strips, but the words of a square block lie by rows, not by steps.
+template <class Words>
+void pack_blocks(const PackSource& source, const PackRange& range, std::uint32_t* to) {
+  constexpr std::int64_t edge = Words::lanes;
+  const std::int64_t words = words_for<Words>(range.end - range.begin);
+  const std::int64_t group = source.depth_is_inner ? 1 : 16;  // of strips, read side by side
+  for (std::int64_t first = range.first; first < range.last; first += group) {
+    for (std::int64_t word = 0; word < words; word += edge) {
+      for (std::int64_t strip = first; strip < std::min(first + group, range.last); ++strip) {
+        WordBlock<Words> block;
+        load_block<Words>(source, range, strip, word, block);
+        std::uint32_t* place = to + ((strip - range.first) * words + word) * edge;
+        for (std::int64_t row = 0; row < edge; ++row) {
+          Words::store_words(place + row * edge, block[row]);
+        }
+      }
+    }
+  }
+}
+
+// A tile of c on CPUs with AMX, from packed strips. Internal to lib/ops/cpu.
+
+/// Words as packed for tile registers: whole registers.
+struct TileWords : Bf16Pairs {
+  static constexpr std::int64_t step_words = 16;
+};
+
+/// The two strips of each operand of a tile, `words` steps each; a as pack_blocks leaves it, b as
+/// pack_strips does. For each register of words that it multiplies, the tile asks for four lines of
+/// cache from `later` on.
+struct TileOperands {
+  const std::uint32_t *a, *b, *later;
+  std::int64_t words;
+};
+
+/// sums[32, 32] = a b, or += where it does not start.
+inline void multiply_tile(const TileOperands& tile, bool starts, const TileSums& sums) {
+  constexpr std::int64_t lanes = TileWords::lanes;
+  const std::int64_t strip = tile.words * lanes;
+  const std::uint32_t* later = tile.later;
+  sums.load(starts);
+  for (std::int64_t at = 0; at < strip; at += lanes * lanes) {
+    for (int line = 0; line < 4; ++line, later += lanes) __builtin_prefetch(later, 0, 2);
+    add_tile_product({tile.a + at, tile.a + strip + at, lanes},
+                     {tile.b + at, tile.b + strip + at, lanes});
+  }
+  sums.store();
+}
 
 namespace {
 

@@ -8,9 +8,13 @@
 #include "base/fp16.h"
 #include "base/parallel_for.h"
 #include "ops/cpu/matmul/pack.h"
-#include "ops/cpu/matmul/tiles.h"
-#include "ops/cpu/matmul/words.h"
+#include "ops/cpu/matmul/products.h"
 #include "ops/elements.h"
+#ifdef __AVX512F__
+#include "ops/cpu/matmul/words_avx512.h"
+#else
+#include "ops/cpu/matmul/words_avx2.h"
+#endif
 
 namespace trainctl {
 

@@ -1,10 +1,9 @@
-#include "ops/cpu/matmul/widened.h"
+#include "ops/cpu/matmul/products.h"
 
 #include <algorithm>
 
 #include "base/fp16.h"
 #include "base/parallel_for.h"
-#include "ops/cpu/matmul/library.h"
 #include "ops/elements.h"
 
 namespace trainctl {

@@ -1,16 +1,435 @@
 #include "ops/cuda/cublas/product.h"
 
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
-#include "ops/cuda/cublas/library.h"
-#include "ops/cuda/cublas/timed.h"
+#include "ops/cuda/cublas/check.h"
+#include "ops/cuda_libraries.h"
 
 namespace trainctl::cuda {
+namespace {
+
+// cuBLASLt's descriptions of products, and what is kept of them between calls. The library counts
+// columns first, so a row-major c = a b is asked for as c^T = b^T a^T: operands and extents change
+// places, and a row of c's bias becomes its column.
+
+/// A product as cuBLASLt sees it. Without an operation the library has none for its epilogue.
+struct Product {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+/// Where the operands of a call lie; of a batch those of the first product.
+struct Operands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* vector = nullptr;
+  const void* beside = nullptr;
+};
+
+/// What is kept between calls. Threads that are ranks share it; the lock is held while a product is
+/// enqueued, since pointers of the epilogue are part of the shared description.
+struct Library {
+  std::mutex mutex;
+  std::map<int, cublasLtHandle_t> handles;  // by device
+  std::map<std::pair<int, ProductKey>, Product> products;
+  std::map<std::pair<int, ProductKey>, Product> by_shape;  // never by another algorithm
+  std::map<ProductKey, cublasLtMatmulAlgo_t> chosen;       // CudaProducts::use
+
+  cublasLtHandle_t handle_of(int device);
+};
+
+template <class T>
+void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                   T value) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
+}
+
+/// What the library proposes for a product, and why there may be nothing.
+struct Proposed {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+};
+
+cudaDataType_t type_of(DType type) {
+  if (type == DType::f32) return CUDA_R_32F;
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/// A row-major [rows, columns] matrix, transposed on the way: columns x rows, column-major; and
+/// `count` of them, `stride` bytes apart.
+cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t count, std::int64_t stride) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(dtype),
+                                          static_cast<std::uint64_t>(columns),
+                                          static_cast<std::uint64_t>(rows), columns));
+  if (count == 1) return layout;
+  const auto set_layout = [layout](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+    CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
+  };
+  set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+  set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride / size_of(dtype));
+  return layout;
+}
+
+/// Whether the library has nothing for this epilogue or batch, of which there are other forms. Of a
+/// combination of types and epilogue that it does not have, it also says that a value is invalid.
+bool means_none(cublasStatus_t status, const ProductKey& key) {
+  const bool plain = key.epilogue == CUBLASLT_EPILOGUE_DEFAULT && key.count == 1;
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && !plain);
+}
+
+}  // namespace
+
+cublasLtHandle_t Library::handle_of(int device) {
+  cublasLtHandle_t& handle = handles[device];
+  if (handle == nullptr) CUBLAS_CHECK(cublasLtCreate(&handle));
+  return handle;
+}
+
+namespace {
+
+Library& library() {
+  static Library* kept = new Library;  // never destroyed: the driver may be gone before us
+  return *kept;
+}
+
+/// What an epilogue (cublasLtEpilogue_t) has beside the operands.
+bool has_vector(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+bool has_beside(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+/// Without an algorithm.
+Product describe(const ProductKey& key) {
+  Product product;
+  CUBLAS_CHECK(cublasLtMatmulDescCreate(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const auto operation_of = [](bool transpose) {
+    return static_cast<std::int32_t>(transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  if (key.multiprocessors > 0) {
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                  static_cast<std::int32_t>(key.multiprocessors));
+  }
+  const auto [by_a, by_b, by_c, by_vector] = key.strides;
+  if (has_vector(key.epilogue)) {
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                  static_cast<std::int32_t>(type_of(key.result)));
+    if (key.count > 1) {
+      set_attribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
+                    by_vector / size_of(key.result));
+    }
+  }
+  if (has_beside(key.epilogue)) {
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
+  }
+  const auto layout = [&key](DType dtype, std::int64_t rows, std::int64_t columns, bool transposed,
+                             std::int64_t stride) {
+    if (transposed) std::swap(rows, columns);
+    return layout_of(dtype, rows, columns, key.count, stride);
+  };
+  product.first = layout(key.operand, key.k, key.n, key.transpose_b, by_b);
+  product.second = layout(key.operand, key.m, key.k, key.transpose_a, by_a);
+  product.result = layout(key.result, key.m, key.n, false, by_c);
+  return product;
+}
+
+void destroy(const Product& product) {
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.first));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.second));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(product.result));
+  CUBLAS_CHECK(cublasLtMatmulDescDestroy(product.operation));
+}
+
+void set_pointers(const Product& product, const Operands& operands) {
+  if (operands.vector != nullptr) {
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
+  }
+  if (operands.beside != nullptr) {
+    set_attribute(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.beside);
+  }
+}
+
+/// At most `most`, which all fit the workspace. `alignments`: of first, second and result.
+Proposed proposed_for(cublasLtHandle_t handle, const Product& product,
+                      const std::array<std::uint32_t, 3>& alignments, int most) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  const auto prefer = [preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(cuda_product_bytes));
+  const auto [of_first, of_second, of_result] = alignments;
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_first);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_second);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_result);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_result);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+  int count = 0;
+  Proposed proposed;
+  proposed.status = cublasLtMatmulAlgoGetHeuristic(handle, product.operation, product.first,
+                                                   product.second, product.result, product.result,
+                                                   preference, most, found.data(), &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  for (int i = 0; i < count; ++i) {
+    const auto& one = found[static_cast<std::size_t>(i)];
+    if (one.state == CUBLAS_STATUS_SUCCESS) proposed.algorithms.push_back(one.algo);
+  }
+  return proposed;
+}
+
+/// The library's first proposals for the product, at most `most`, which all fit the workspace; of
+/// epilogues set_pointers came before. Empty: it has none.
+std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,
+                                            const ProductKey& key, int most) {
+  const auto [of_a, of_b, of_result, of_vector, of_beside] = key.alignments;
+  Proposed proposed = proposed_for(handle, product, {of_b, of_a, of_result}, most);
+  if (!means_none(proposed.status, key)) CUBLAS_CHECK(proposed.status);
+  return std::move(proposed.algorithms);
+}
+
+/// `workspace`: cuda_product_bytes. False: the library refuses the epilogue or the batch after all,
+/// and enqueued nothing.
+bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
+             const Operands& operands, std::byte* workspace, cudaStream_t stream) {
+  const float alpha = 1;
+  const float beta = key.accumulate ? 1.0F : 0.0F;
+  const cublasStatus_t status =
+      cublasLtMatmul(handle, product.operation, &alpha, operands.b, product.first, operands.a,
+                     product.second, &beta, operands.c, product.result, operands.c, product.result,
+                     &product.algorithm, workspace, cuda_product_bytes, stream);
+  if (means_none(status, key)) return false;
+  CUBLAS_CHECK(status);
+  return true;
+}
+
+constexpr int most_proposals = 8;
+constexpr int timed_rounds = 5;  // after one that loads kernels
+/// A faster one is taken only below this share of the first proposal's time, which clocks and other
+/// work of the device do not reach by chance alone.
+constexpr double clear_gain = 0.98;
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof ProductAlgorithm::words);
+
+/// Of one thread, which is a rank's.
+struct Notes {
+  bool on = false;
+  std::vector<NotedProduct> list;
+};
+
+Notes& notes() {
+  thread_local Notes of_thread;
+  return of_thread;
+}
+
+void begin_notes() { notes() = {.on = true, .list = {}}; }
+
+std::vector<NotedProduct> end_notes() {
+  notes().on = false;
+  return std::move(notes().list);
+}
+
+/// Where operands lie in one block, and its size.
+struct Places {
+  std::array<std::int64_t, 5> offsets{};  // a, b, c, vector, beside
+  std::int64_t bytes = 0;
+};
+
+Places places_of(const ProductKey& key) {
+  const std::int64_t of_operand = size_of(key.operand);
+  const std::int64_t of_result = size_of(key.result);
+  const std::int64_t others = key.count - 1;
+  const auto [by_a, by_b, by_c, by_vector] = key.strides;
+  const std::int64_t vector = key.epilogue == CUBLASLT_EPILOGUE_BGRADB ? key.m : key.n;
+  const std::array sizes{others * by_a + key.m * key.k * of_operand,
+                         others * by_b + key.k * key.n * of_operand,
+                         others * by_c + key.m * key.n * of_result,
+                         others * by_vector + vector * of_result, key.m * key.n * of_result};
+  const std::array needed{true, true, true, has_vector(key.epilogue), has_beside(key.epilogue)};
+  Places places;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (!needed[i]) continue;
+    // Aligned as in the call, not better: what fits that could be refused or slower here.
+    places.offsets[i] = places.bytes + key.alignments[i] % 256;
+    places.bytes = round_up(places.offsets[i] + sizes[i], 256);
+  }
+  return places;
+}
+
+std::int64_t operand_bytes(const ProductKey& key) { return places_of(key).bytes; }
+
+Operands operands_in(std::byte* block, const ProductKey& key) {
+  const auto [a, b, c, vector, beside] = places_of(key).offsets;
+  return {.a = block + a,
+          .b = block + b,
+          .c = block + c,
+          .vector = has_vector(key.epilogue) ? block + vector : nullptr,
+          .beside = has_beside(key.epilogue) ? block + beside : nullptr};
+}
+
+class TimedEvent {
+ public:
+  TimedEvent() { CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDefault)); }
+  ~TimedEvent() {
+    if (cudaEventDestroy(event_) != cudaSuccess) cudaGetLastError();
+  }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Calls one product by one algorithm or another.
+class Stopwatch {
+ public:
+  Stopwatch(const OpContext& context, const ProductKey& key, std::byte* block)
+      : context_(context),
+        key_(key),
+        operands_(operands_in(block, key)),
+        stream_(static_cast<cudaStream_t>(context.stream->native())),
+        product_(describe(key)) {
+    set_pointers(product_, operands_);
+    int bytes = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, current_cuda_device()));
+    fill_ = static_cast<std::size_t>(std::min<std::int64_t>(bytes, context.scratch_bytes));
+    const std::lock_guard lock(library().mutex);
+    handle_ = library().handle_of(current_cuda_device());
+  }
+  ~Stopwatch() { destroy(product_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  std::vector<cublasLtMatmulAlgo_t> algorithms() const {
+    return proposals(handle_, product_, key_, most_proposals);
+  }
+
+  /// The fill takes the second-level cache from the operands, as far as the scratch is as large,
+  /// and while it runs the host enqueues the rest. Infinite: the library refuses the product.
+  double seconds(const cublasLtMatmulAlgo_t& algorithm) {
+    product_.algorithm = algorithm;
+    CUDA_CHECK(cudaMemsetAsync(context_.scratch, 0, fill_, stream_));
+    CUDA_CHECK(cudaEventRecord(start_.get(), stream_));
+    std::byte* const workspace = context_.scratch + scratch_bytes_per_thread + cuda_bias_bytes;
+    const bool done = enqueue(handle_, product_, key_, operands_, workspace, stream_);
+    CUDA_CHECK(cudaEventRecord(end_.get(), stream_));
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start_.get(), end_.get()));
+    return done ? double{milliseconds} * 1e-3 : std::numeric_limits<double>::infinity();
+  }
+
+ private:
+  const OpContext& context_;
+  const ProductKey& key_;
+  Operands operands_;
+  cudaStream_t stream_;
+  Product product_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::size_t fill_ = 0;
+  TimedEvent start_, end_;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// Of each algorithm; they take turns, so that what changes over time meets all alike.
+std::vector<double> medians(Stopwatch& watch, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
+  std::vector<std::vector<double>> rounds(algorithms.size());
+  for (int round = 0; round <= timed_rounds; ++round) {
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      const double seconds = watch.seconds(algorithms[i]);
+      if (round > 0) rounds[i].push_back(seconds);
+    }
+  }
+  std::vector<double> all;
+  for (std::vector<double>& one : rounds) all.push_back(median(std::move(one)));
+  return all;
+}
+
+ProductAlgorithm time_product(const OpContext& context, const ProductKey& key,
+                              std::byte* operands) {
+  Stopwatch watch(context, key, operands);
+  const std::vector<cublasLtMatmulAlgo_t> algorithms = watch.algorithms();
+  require(!algorithms.empty(), ExitCode::unavailable,
+          "[matmul] cuBLASLt proposes no algorithm for a product that it has computed");
+  const std::vector<double> seconds = medians(watch, algorithms);
+  const auto fastest = std::ranges::min_element(seconds);
+  const bool clear = *fastest < clear_gain * seconds.front();
+  const auto chosen = clear ? static_cast<std::size_t>(fastest - seconds.begin()) : 0;
+  return {.product = key,
+          .words = std::bit_cast<decltype(ProductAlgorithm::words)>(algorithms[chosen]),
+          .proposal = static_cast<int>(chosen),
+          .seconds = seconds[chosen],
+          .first_seconds = seconds.front()};
+}
+
+void use(std::span<const ProductAlgorithm> algorithms) {
+  Library& kept = library();
+  const std::lock_guard lock(kept.mutex);
+  const int device = current_cuda_device();
+  for (const ProductAlgorithm& one : algorithms) {
+    const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(one.words);
+    kept.chosen[one.product] = algorithm;
+    const auto found = kept.products.find({device, one.product});
+    if (found != kept.products.end()) found->second.algorithm = algorithm;
+  }
+}
+
+std::int64_t cublaslt_version() { return static_cast<std::int64_t>(cublasLtGetVersion()); }
+
+}  // namespace
+
+void note_call(const ProductKey& key) {
+  if (!notes().on) return;
+  std::vector<NotedProduct>& list = notes().list;
+  const auto found = std::ranges::find(list, key, &NotedProduct::product);
+  if (found == list.end()) {
+    list.push_back({key, 1});
+  } else {
+    ++found->calls;
+  }
+}
+
+const CudaProducts products_part_of_module{.version = cublaslt_version,
+                                           .note = begin_notes,
+                                           .noted = end_notes,
+                                           .operand_bytes = operand_bytes,
+                                           .time = time_product,
+                                           .use = use};
+
 namespace {
 
 /// The largest power of two up to 256 that divides the address and the stride.
@@ -116,5 +535,132 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
   if (!args.by_shape) note_call(key);
   return true;
 }
+
+namespace {
+
+// The headers have these since CUDA 12.9.
+#if CUBLAS_VERSION >= 120900
+constexpr bool knows_modes = true;
+constexpr std::int32_t of_rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+constexpr std::int32_t of_strips = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+constexpr std::int32_t of_blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+constexpr auto mode_of_first = CUBLASLT_MATMUL_DESC_A_SCALE_MODE;
+constexpr auto mode_of_second = CUBLASLT_MATMUL_DESC_B_SCALE_MODE;
+#else
+constexpr bool knows_modes = false;
+constexpr std::int32_t of_rows = 0, of_strips = 0, of_blocks = 0;
+constexpr cublasLtMatmulDescAttributes_t mode_of_first{}, mode_of_second{};
+#endif
+
+/// A form in the library's words. It counts columns first, so b is its first operand.
+struct Words {
+  cudaDataType_t operand = CUDA_R_8F_E4M3, result = CUDA_R_16BF;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  std::int32_t first_scales = 0, second_scales = 0;  // cublasLtMatmulMatrixScale_t
+};
+
+/// Nothing for scales that the headers do not know.
+std::optional<Words> words_of(RateForm form) {
+  const auto fp8 = [](std::int32_t first, std::int32_t second) -> std::optional<Words> {
+    if (!knows_modes) return std::nullopt;
+    Words words;
+    words.first_scales = first;
+    words.second_scales = second;
+    return words;
+  };
+  switch (form) {
+    case RateForm::tf32: return Words{CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 0, 0};
+    case RateForm::fp8_rows: return fp8(of_rows, of_rows);
+    case RateForm::fp8_strips: return fp8(of_strips, of_strips);
+    case RateForm::fp8_blocks: return fp8(of_blocks, of_strips);
+    default: return Words{};
+  }
+}
+
+void set_scales(const Product& product, const RateOperands& operands) {
+  if (operands.scales_a == nullptr) return;
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                static_cast<const void*>(operands.scales_b));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                static_cast<const void*>(operands.scales_a));
+}
+
+Product described(const RateProduct& one, const Words& words) {
+  Product product;
+  CUBLAS_CHECK(cublasLtMatmulDescCreate(&product.operation, words.compute, CUDA_R_32F));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                static_cast<std::int32_t>(CUBLAS_OP_T));
+  set_attribute(product.operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                static_cast<std::int32_t>(CUBLAS_OP_N));
+  if (one.fast) set_attribute(product.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
+  if (words.first_scales != 0) {
+    set_attribute(product.operation, mode_of_first, words.first_scales);
+    set_attribute(product.operation, mode_of_second, words.second_scales);
+  }
+  const auto layout = [](cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+    cublasLtMatrixLayout_t made = nullptr;
+    CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(columns),
+                                            static_cast<std::uint64_t>(rows), columns));
+    return made;
+  };
+  product.first = layout(words.operand, one.n, one.k);
+  product.second = layout(words.operand, one.m, one.k);
+  product.result = layout(words.result, one.m, one.n);
+  return product;
+}
+
+/// Of a form that it does not have the library may also say that a value is invalid.
+bool means_no_form(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/// Without an operation the library has none.
+Product proposed(cublasLtHandle_t handle, const RateProduct& one, const RateOperands& operands) {
+  const auto words = words_of(one.form);
+  if (!words) return {};
+  Product product = described(one, *words);
+  set_scales(product, operands);
+  const Proposed found = proposed_for(handle, product, {256, 256, 256}, 1);
+  if (!means_no_form(found.status)) CUBLAS_CHECK(found.status);
+  if (found.algorithms.empty()) {
+    destroy(product);
+    return {};
+  }
+  product.algorithm = found.algorithms.front();
+  return product;
+}
+
+bool enqueue_rate(const OpContext& context, const RateProduct& one, const RateOperands& operands) {
+  static std::map<std::pair<int, RateProduct>, Product>
+      kept;  // by device; under the library's lock
+  const std::lock_guard lock(library().mutex);
+  const int device = current_cuda_device();
+  const cublasLtHandle_t handle = library().handle_of(device);
+  auto found = kept.find({device, one});
+  if (found == kept.end()) {
+    found = kept.emplace(std::pair(device, one), proposed(handle, one, operands)).first;
+  }
+  Product& product = found->second;
+  if (product.operation == nullptr) return false;
+  set_scales(product, operands);
+  const float alpha = 1;
+  const float beta = 0;
+  const cublasStatus_t status = cublasLtMatmul(
+      handle, product.operation, &alpha, operands.b, product.first, operands.a, product.second,
+      &beta, operands.y, product.result, operands.y, product.result, &product.algorithm,
+      context.scratch + scratch_bytes_per_thread + cuda_bias_bytes, cuda_product_bytes,
+      static_cast<cudaStream_t>(context.stream->native()));
+  if (!means_no_form(status)) {
+    CUBLAS_CHECK(status);
+    return true;
+  }
+  destroy(product);
+  product = {};
+  return false;
+}
+
+}  // namespace
+
+const CudaProductRates product_rates_part_of_module{.enqueue = enqueue_rate};
 
 }  // namespace trainctl::cuda

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cuda_libraries.h"
 #include "ops/matmul.h"
 
 namespace trainctl::cuda {
@@ -45,5 +46,17 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
 /// Throws Error{unavailable} with the extents and types of a product that the library does not
 /// know.
 [[noreturn]] void fail_unknown(const Call& call);
+
+// The products that a rank's thread notes, their fastest algorithms, and the part of the module
+// that offers both (CudaProducts).
+
+/// Of every product with fixed extents, once it is enqueued; nothing unless the thread notes them.
+void note_call(const ProductKey& key);
+
+extern const CudaProducts products_part_of_module;
+
+// The part of the module that multiplies in forms that no run computes in (CudaProductRates).
+
+extern const CudaProductRates product_rates_part_of_module;
 
 }  // namespace trainctl::cuda

@@ -1,5 +1,6 @@
 // Attention by cuDNN: plans that were made before the first step, and their executions part by part
 // (base/attention_part.h).
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -9,15 +10,189 @@
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
-#include "ops/cuda/cudnn/attention_graphs.h"
+#include "ops/cuda/cudnn/graph.h"
 #include "ops/cuda/kernels.h"
 
 namespace trainctl::cuda {
+namespace {
+
+// Causal attention as graphs of cuDNN, in the operations that its attention engines recognise.
+
+/// What a graph depends on. Tensors have rows of all heads; the graph takes some of them.
+struct CudnnAttention {
+  cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
+  std::int64_t sequences = 0, length = 0;        // of one execution
+  std::int64_t heads = 0, kv_heads = 0;          // of one execution
+  std::int64_t row_heads = 0, row_kv_heads = 0;  // of a row
+  std::int64_t head_dim = 0;
+  bool ordered = true;  // the backward pass adds up in one order
+  friend bool operator==(const CudnnAttention&, const CudnnAttention&) = default;
+};
+
+/// Under which each tensor and number is given at an execution.
+enum CudnnAttentionId : std::int64_t {
+  id_q = 1,
+  id_k,
+  id_v,
+  id_out,
+  id_logsumexp,
+  id_scale,
+  id_unseen,
+  id_one,
+  id_d_out,
+  id_dq,
+  id_dk,
+  id_dv,
+  id_mean,
+  id_dq_sum
+};
+
+using Value = CudnnGraph::Value;
+
+Extents query_extents(const CudnnAttention& a) {
+  return {a.sequences, a.heads, a.length, a.head_dim};
+}
+
+Extents key_extents(const CudnnAttention& a) {
+  return {a.sequences, a.kv_heads, a.length, a.head_dim};
+}
+
+Extents sum_extents(const CudnnAttention& a) { return {a.sequences, a.heads, a.length, 1}; }
+
+Extents score_extents(const CudnnAttention& a) {
+  return {a.sequences, a.heads, a.length, a.length};
+}
+
+/// Of a tensor [sequences * length, row_heads * head_dim].
+Extents row_strides(const CudnnAttention& a, std::int64_t row_heads) {
+  const std::int64_t row = row_heads * a.head_dim;
+  return {a.length * row, a.head_dim, row, 1};
+}
+
+Value queries(CudnnGraph& graph, const CudnnAttention& a, std::int64_t id) {
+  return graph.memory(id, a.type, query_extents(a), row_strides(a, a.row_heads));
+}
+
+Value keys(CudnnGraph& graph, const CudnnAttention& a, std::int64_t id) {
+  return graph.memory(id, a.type, key_extents(a), row_strides(a, a.row_kv_heads));
+}
+
+Extents transposed(Extents extents) {
+  std::swap(extents[2], extents[3]);
+  return extents;
+}
+
+Value keys_transposed(CudnnGraph& graph, const CudnnAttention& a, std::int64_t id) {
+  return graph.memory(id, a.type, transposed(key_extents(a)),
+                      transposed(row_strides(a, a.row_kv_heads)));
+}
+
+/// Of an execution only: one of some heads has one sequence.
+Value sums(CudnnGraph& graph, const CudnnAttention& a, std::int64_t id) {
+  return graph.memory(id, CUDNN_DATA_FLOAT, sum_extents(a), packed(sum_extents(a)));
+}
+
+/// Scores of keys after a query become id_unseen, the least number.
+Value causal(CudnnGraph& graph, const Value& scores) {
+  const Value row = graph.index(scores, 2);
+  const Value column = graph.index(scores, 3);
+  const Value seen = graph.inner(scores.extents, CUDNN_DATA_BOOLEAN);
+  graph.each(CUDNN_POINTWISE_CMP_GE, {row, column}, seen, CUDNN_DATA_BOOLEAN);
+  return graph.each(CUDNN_POINTWISE_BINARY_SELECT, {scores, graph.number(id_unseen), seen});
+}
+
+}  // namespace
+
+CudnnGraph forward_graph(const CudnnAttention& a) {
+  CudnnGraph graph;
+  Value scores = graph.inner(score_extents(a));
+  graph.multiply(queries(graph, a, id_q), keys_transposed(graph, a, id_k), scores);
+  scores = graph.each(CUDNN_POINTWISE_MUL, {scores, graph.number(id_scale)});
+  scores = causal(graph, scores);
+  const Value highest = graph.inner(sum_extents(a));
+  graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, highest);
+  const Value below = graph.each(CUDNN_POINTWISE_SUB, {scores, highest});
+  const Value grown = graph.each(CUDNN_POINTWISE_EXP, {below});
+  const Value sum = graph.inner(sum_extents(a));
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, grown, sum);
+  const Value log = graph.each(CUDNN_POINTWISE_LOG, {sum});
+  graph.each(CUDNN_POINTWISE_ADD, {highest, log}, sums(graph, a, id_logsumexp));
+  const Value chances = graph.inner(score_extents(a), a.type);
+  graph.each(CUDNN_POINTWISE_DIV, {grown, sum}, chances);
+  graph.multiply(chances, keys(graph, a, id_v), queries(graph, a, id_out));
+  return graph;
+}
+
+namespace {
+
+/// to = from^T other, summed over the query heads that share a key head.
+void add_key_gradient(CudnnGraph& graph, const CudnnAttention& a, const Value& from,
+                      const Value& other, const Value& to) {
+  const Extents strides = transposed(packed(score_extents(a)));
+  const Value turned = graph.inner(score_extents(a), strides, a.type);
+  graph.reshape(from, turned);
+  if (a.heads == a.kv_heads) return graph.multiply(turned, other, to);
+  const Value all = graph.inner(query_extents(a), a.type);
+  graph.multiply(turned, other, all);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, all, to);
+}
+
+/// d_out . out of every query, in memory: the products before and after it are kernels of their
+/// own.
+Value mean_of(CudnnGraph& graph, const CudnnAttention& a, const Value& d_out) {
+  const Value both = graph.inner(query_extents(a));
+  graph.each(CUDNN_POINTWISE_MUL, {d_out, queries(graph, a, id_out)}, both);
+  const Value sum = graph.inner(sum_extents(a));
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, both, sum);
+  const Value mean = sums(graph, a, id_mean);
+  graph.each(CUDNN_POINTWISE_MUL, {sum, graph.number(id_one)}, mean);
+  return mean;
+}
+
+}  // namespace
+
+CudnnGraph backward_graph(const CudnnAttention& a) {
+  CudnnGraph graph;
+  const Value q = queries(graph, a, id_q);
+  const Value k = keys_transposed(graph, a, id_k);
+  const Value d_out = queries(graph, a, id_d_out);
+  const Value scale = graph.number(id_scale);
+  const Value mean = mean_of(graph, a, d_out);
+
+  Value scores = graph.inner(score_extents(a));
+  graph.multiply(q, k, scores);
+  scores = graph.each(CUDNN_POINTWISE_MUL, {scores, scale});
+  scores = graph.each(CUDNN_POINTWISE_SUB, {scores, sums(graph, a, id_logsumexp)});
+  scores = causal(graph, scores);
+  const Value chances = graph.each(CUDNN_POINTWISE_EXP, {scores});
+  add_key_gradient(graph, a, chances, d_out, keys(graph, a, id_dv));
+
+  Value gradients = graph.inner(score_extents(a));
+  graph.multiply(d_out, keys_transposed(graph, a, id_v), gradients);
+  gradients = graph.each(CUDNN_POINTWISE_SUB, {gradients, mean});
+  gradients = graph.each(CUDNN_POINTWISE_MUL, {gradients, chances});
+  gradients = graph.each(CUDNN_POINTWISE_MUL, {gradients, scale});
+  add_key_gradient(graph, a, gradients, q, keys(graph, a, id_dk));
+
+  const Value straight = graph.inner(key_extents(a), row_strides(a, a.row_kv_heads), a.type);
+  graph.reshape(k, straight);
+  const Value dq = queries(graph, a, id_dq);
+  if (a.ordered) {
+    graph.multiply(gradients, straight, dq);
+  } else {
+    const Value sum = graph.accumulator(id_dq_sum, query_extents(a));
+    graph.multiply(gradients, straight, sum);
+    graph.each(CUDNN_POINTWISE_IDENTITY, {sum}, dq);
+  }
+  return graph;
+}
+
 namespace {
 
 // Earlier ones want another number for what is not seen, and 9.10 has faults in backward passes.

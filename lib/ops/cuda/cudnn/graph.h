@@ -1,16 +1,78 @@
-// Builds a graph of cuDNN: operations between tensors of four extents [sequences, heads, rows,
-// columns], and the plan by which the library runs it.
+// cuDNN's functions, from a library that is opened when they are first asked for: a machine without
+// it runs the module as well.
 #pragma once
+
+#include <cudnn_graph.h>
 
 #include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "ops/cuda/cudnn/descriptor.h"
-
 namespace trainctl::cuda {
+
+struct Cudnn {
+  decltype(&cudnnGetVersion) version;
+  decltype(&cudnnGetErrorString) error_text;
+  decltype(&cudnnGetLastErrorString) last_error;
+  decltype(&cudnnCreate) create;
+  decltype(&cudnnSetStream) set_stream;
+  decltype(&cudnnBackendCreateDescriptor) create_descriptor;
+  decltype(&cudnnBackendDestroyDescriptor) destroy_descriptor;
+  decltype(&cudnnBackendFinalize) finalize;
+  decltype(&cudnnBackendSetAttribute) set_attribute;
+  decltype(&cudnnBackendGetAttribute) get_attribute;
+  decltype(&cudnnBackendExecute) execute;
+};
+
+/// Opened once for the process: the file TRAINCTL_CUDNN_LIBRARY names, else libcudnn.so.9 where the
+/// loader finds it. Throws Error{unavailable} with the loader's words where there is none.
+const Cudnn& cudnn();
+
+/// Throws Error{unavailable} with the call and cuDNN's words unless it returned success.
+void check_cudnn(cudnnStatus_t status, const char* call);
+
+// A descriptor of cuDNN's backend, and who destroys it.
+
+/// All calls throw Error{unavailable} with cuDNN's words where it refuses.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(cudnnBackendDescriptorType_t type);
+  Descriptor(Descriptor&& other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(raw_, other.raw_);
+    return *this;
+  }
+  ~Descriptor();
+
+  /// `values`: `count` elements of the C type that cuDNN documents for `type`.
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const void* values,
+           std::int64_t count = 1);
+  void set(cudnnBackendAttributeName_t name, std::int64_t value) {
+    set(name, CUDNN_TYPE_INT64, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
+    set(name, CUDNN_TYPE_DATA_TYPE, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, bool value) { set(name, CUDNN_TYPE_BOOLEAN, &value); }
+  void set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &value);
+  }
+  void finalize();
+  /// How many elements there are of those that fit.
+  std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values,
+                   std::int64_t room) const;
+  cudnnBackendDescriptor_t raw() const { return raw_; }
+
+ private:
+  cudnnBackendDescriptor_t raw_ = nullptr;
+};
+
+// Builds a graph of cuDNN: operations between tensors of four extents [sequences, heads, rows,
+// columns], and the plan by which the library runs it.
 
 using Extents = std::array<std::int64_t, 4>;
 

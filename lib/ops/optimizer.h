@@ -1,0 +1,168 @@
+// Calls of one op that do not depend on each other, as one: on a device a few launches do them all.
+// They are built before the first step; running them allocates and copies nothing.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/kinds.h"
+#include "device/slab.h"
+#include "device/stream.h"
+#include "device/tensor.h"
+#include "ops/context.h"
+#include "ops/random_rounding.h"
+
+namespace trainctl {
+
+/// At most so many pieces, whatever the calls: the size of a piece grows. It depends on nothing but
+/// the elements.
+inline constexpr std::int64_t most_pieces = std::int64_t{1} << 17;
+inline constexpr std::int64_t least_piece = 4096;
+
+/// How calls are cut into pieces: of `size` elements of one call, the last of a call of fewer.
+struct Pieces {
+  std::vector<std::int64_t> first;  // by call, the number of its first piece
+  std::int64_t total = 0;
+  std::int64_t size = least_piece;
+};
+
+/// `elements`: of each call. Throws Error{unavailable} for more calls than half of most_pieces.
+Pieces cut_into_pieces(std::span<const std::int64_t> elements);
+
+/// What kernels of a device read; `calls` and `first` are in its memory.
+template <class Args>
+struct PlacedCalls {
+  const Args* calls = nullptr;
+  const std::int64_t* first = nullptr;  // Pieces::first
+  std::int64_t count = 0;               // of calls
+  std::int64_t pieces = 0;
+  std::int64_t piece = 0;  // Pieces::size
+};
+
+/// Args is an op's arguments, with a function elements_of(args).
+template <class Args>
+class Calls {
+ public:
+  static_assert(std::is_trivially_copyable_v<Args>);
+
+  Calls() = default;
+  /// What the arguments point to must outlive this object. With a `stream` of a device, a copy for
+  /// its kernels is enqueued there.
+  explicit Calls(std::vector<Args> list, Stream* stream = nullptr) : list_(std::move(list)) {
+    if (stream != nullptr && stream->device() == DeviceKind::cuda && !list_.empty()) place(*stream);
+  }
+
+  std::span<const Args> list() const { return list_; }
+  /// Nothing without a device.
+  const PlacedCalls<Args>& placed() const { return placed_; }
+
+ private:
+  void place(Stream& stream) {
+    std::vector<std::int64_t> elements;
+    for (const Args& args : list_) elements.push_back(elements_of(args));
+    const Pieces pieces = cut_into_pieces(elements);
+    const auto count = static_cast<std::int64_t>(list_.size());
+    const std::vector<SlabRow> rows{
+        {"calls", {count * static_cast<std::int64_t>(sizeof(Args))}, DType::u8},
+        {"first", {count}, DType::i64}};
+    on_host_ = Slab::on_host_for(DeviceKind::cuda, rows);
+    on_device_ = Slab(DeviceKind::cuda, rows);
+    std::memcpy(on_host_.at("calls").data, list_.data(), list_.size() * sizeof(Args));
+    std::ranges::copy(pieces.first, on_host_.at("first").template as<std::int64_t>());
+    stream.copy(on_device_.bytes(), on_host_.bytes());
+    placed_ = {.calls = static_cast<const Args*>(on_device_.at("calls").data),
+               .first = on_device_.at("first").template elements<std::int64_t>(),
+               .count = count,
+               .pieces = pieces.total,
+               .piece = pieces.size};
+  }
+
+  std::vector<Args> list_;
+  Slab on_host_, on_device_;  // the first as long as the copy may be under way
+  PlacedCalls<Args> placed_;
+};
+
+/// The kernel for many calls of a backend that has one for a single call.
+template <class Args, void (*kernel)(const OpContext&, const Args&)>
+void each_call(const OpContext& context, const Calls<Args>& calls) {
+  for (const Args& args : calls.list()) kernel(context, args);
+}
+
+// One step of an elementwise optimizer; g = grad * clip_coefficient. The formulas are rules in
+// update_rules.h. With found_inf nothing is written. The parameter and the states of some rules may
+// be bf16: they are then rounded at random (random_rounding.h), after all was computed in fp32 from
+// what is kept.
+
+/// What rules read besides the step state; each reads some of it.
+struct UpdateConstants {
+  float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
+  float momentum = 0;
+  bool nesterov = false;
+  bool coupled = false;                     // decay is added to the gradient
+  float scale = 1;                          // times the learning rate, not the decay
+  float rate_factor = 1, decay_factor = 1;  // times the learning rate and the decay of the step
+};
+
+struct Update {
+  UpdateRule rule = UpdateRule::adamw;
+  Tensor parameter;  // [n] fp32 or bf16, updated
+  Tensor gradient;   // [n] fp32 or bf16
+  /// Each [n], updated: as many as the rule keeps, fp32 or as it allows bf16.
+  std::array<Tensor, 2> states{};
+  Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter, which is fp32
+  UpdateConstants constants{};
+  bool decay = false;  // apply state->weight_decay
+  RandomRounding rounding{};
+  const float* factor = nullptr;     // of the rule `scale`: device memory
+  const StepState* state = nullptr;  // seed, step, learning_rate, weight_decay, bias corrections,
+                                     // clip_coefficient, found_inf
+};
+
+constexpr std::int64_t elements_of(const Update& args) { return args.parameter.shape.numel(); }
+
+/// All calls of a list have one rule.
+void update(const OpContext& context, const Calls<Update>& calls);
+
+// *result += sum of x^2, in double, over fixed blocks of elements in order (of 4096 on the CPU),
+// whatever the thread count. Calls with one result add to it in their order.
+
+struct SquareSum {
+  Tensor x;                  // [n] fp32 or bf16
+  double* result = nullptr;  // device memory
+};
+
+constexpr std::int64_t elements_of(const SquareSum& args) { return args.x.shape.numel(); }
+
+void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
+
+// What becomes of a step once every rank's sums of squares are there. All ranks have the same sums,
+// so all decide alike:
+//   found_inf = some sum is not finite
+//   grad_norm = sqrt(sum of the first column) / loss_scale
+//   clip_coefficient = min(1, limit / (grad_norm + 1e-6)) / loss_scale
+// and the loss scale moves as Megatron-Core's DynamicGradScaler does.
+
+/// With found_inf hysteresis falls by one, and at 0 the scale is multiplied by backoff, but not
+/// below `least`; after `window` updates in a row it is multiplied by growth, while it stays below
+/// 2^64, and hysteresis is reset.
+struct StepVerdict {
+  Tensor square_sums;  // [ranks, 2] f64: StepState::square_sums of every rank
+  double limit = 0;    // of the norm; 0: none
+  double growth = 1;   // 1 and 1: the scale is constant
+  double backoff = 1;
+  double least = 1;
+  std::int64_t window = 1;
+  std::int64_t hysteresis = 1;
+  StepState* state = nullptr;  // updated
+};
+
+void step_verdict(const OpContext& context, const StepVerdict& args);
+
+}  // namespace trainctl
