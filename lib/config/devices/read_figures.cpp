@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -339,10 +342,35 @@ void read_sources(FigureMap& root, const std::vector<const char*>& figures,
   map.finish();
 }
 
+/// Files without mistakes that were read: each plan asks for the same ones, and a search makes
+/// thousands of plans on several threads.
+template <class Figures>
+class ReadFiles {
+ public:
+  std::optional<Figures> find(std::string_view text) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = files_.find(text);
+    return found == files_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void keep(std::string_view text, const Figures& figures) {
+    constexpr std::size_t most = 64;  // of a search for figures that fit
+    const std::scoped_lock lock(mutex_);
+    if (files_.size() >= most) files_.clear();
+    files_.emplace(text, figures);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Figures, std::less<>> files_;
+};
+
 /// What `fill(map, figures)` takes from the file's map, all of whose keys it must know.
 template <class Figures, class Fill>
 Figures read_file(std::string_view text, const std::string& name, Diagnostics& diagnostics,
                   const Fill& fill) {
+  static ReadFiles<Figures> files;
+  if (auto known = files.find(text)) return std::move(*known);
+  const std::size_t findings = diagnostics.list().size();
   Figures figures;
   YamlTree tree;
   const int node = parse_figures(tree, text, name, diagnostics);
@@ -350,6 +378,7 @@ Figures read_file(std::string_view text, const std::string& name, Diagnostics& d
   FigureMap root(tree, node, "", diagnostics);
   fill(root, figures);
   root.finish();
+  if (diagnostics.list().size() == findings) files.keep(text, figures);
   return figures;
 }
 
