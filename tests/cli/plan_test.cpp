@@ -278,7 +278,7 @@ TEST_CASE("the best layout of a search is saved as a file that plans as it says"
   INFO(worlds.out << worlds.err);
   CHECK(worlds.exit_code == 0);
   CHECK(contains(worlds.out, "tokens/s"));
-  CHECK(contains(worlds.out, "not searched: precision, parallel.cp_comm_type, "));
+  CHECK(contains(worlds.out, "not searched: precision, parallel.expert_tensor_parallel, "));
   CHECK(std::count(worlds.out.begin(), worlds.out.end(), '\n') == 4);
   const Outcome none = trainctl(
       {"plan", "--config", config, "--search", "--world-sizes", "1,7", "--memory-limit", "0.001"});

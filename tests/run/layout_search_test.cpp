@@ -59,14 +59,19 @@ double least_of_all(const LayoutSearch& search) {
 }  // namespace
 
 TEST_CASE("a search finds the least of all layouts, from below") {
-  const ReadResult whole = small_file({});
-  const ReadResult part = small_file({"parallel.tensor_parallel=2", "parallel.context_parallel=1"});
+  const ReadResult words = small_file({});
+  const ReadResult whole =
+      small_file({"parallel.pipeline.scheduler=1f1b", "parallel.cp_comm_type=p2p",
+                  "parallel.tp_comm_overlap=false"});
+  const ReadResult part =
+      small_file({"parallel.tensor_parallel=2", "parallel.context_parallel=1",
+                  "parallel.pipeline.scheduler=1f1b", "parallel.tp_comm_overlap=false"});
   struct Space {
     const ReadResult& read;
     std::int64_t ranks;
     double gib;
   };
-  for (const Space& space : {Space{whole, 2, 1}, Space{whole, 4, 0.062}, Space{part, 8, 0.066}}) {
+  for (const Space& space : {Space{words, 2, 1}, Space{whole, 4, 0.062}, Space{part, 8, 0.066}}) {
     const LayoutSearch search = search_of(space.read, space.ranks, space.gib);
     const SearchedLayouts searched = search_layouts(search);
     INFO(print_search(searched));
@@ -81,6 +86,87 @@ TEST_CASE("a search finds the least of all layouts, from below") {
     const auto planned = std::ranges::count_if(
         searched.found, [](const FoundLayout& one) { return one.ledger.has_value(); });
     CHECK(planned == std::min<std::ptrdiff_t>(11, std::ssize(searched.found)));
+  }
+}
+
+namespace {
+
+/// The words that an axis has in the layouts of so many ranks to which it applies.
+std::set<std::string> words_of(std::string_view key, const ReadResult& read, std::int64_t ranks) {
+  const auto axes = layout_axes();
+  const auto axis = std::ranges::find(axes, key, &LayoutAxis::key);
+  REQUIRE(axis != axes.end());
+  std::set<std::string> words;
+  const FreeKeys free = free_keys(read.config, read.sources);
+  for (const RankLayout& one : layouts_of(read.config, free, ranks)) {
+    if (axis->applies(one)) words.insert(axis->word(one));
+  }
+  return words;
+}
+
+using Words = std::set<std::string>;
+
+}  // namespace
+
+TEST_CASE("words are searched where the file gives none and the sizes allow them") {
+  const std::vector<std::string> two = {"parallel.pipeline_stages=2"};
+  const std::vector<std::string> four = {"parallel.context_parallel=4"};
+  const auto with = [](std::vector<std::string> sets, const char* more) {
+    sets.emplace_back(more);
+    return small_file(sets);
+  };
+  CHECK(words_of("scheduler", small_file(two), 2) == Words{"1f1b", "gpipe", "zb-h1", "zb-v"});
+  CHECK(words_of("scheduler", with(two, "parallel.virtual_pipeline_stages=1"), 2) ==
+        Words{"1f1b", "gpipe", "zb-h1"});
+  CHECK(words_of("scheduler", with(two, "parallel.pipeline.scheduler=gpipe"), 2) == Words{"gpipe"});
+  CHECK(words_of("scheduler", small_file({"parallel.pipeline_stages=1"}), 2).empty());
+  CHECK(words_of("cp_comm_type", small_file(four), 4) ==
+        Words{"p2p", "all_gather", "a2a", "a2a+p2p [2, 2]"});
+  CHECK(words_of("cp_comm_type", with(four, "model.num_query_groups=2"), 4) ==
+        Words{"p2p", "all_gather", "a2a+p2p [2, 2]"});
+  CHECK(words_of("cp_comm_type", with(four, "parallel.cp_comm_type=a2a"), 4) == Words{"a2a"});
+  CHECK(words_of("tp_comm_overlap", small_file({}), 2) == Words{"off", "on"});
+  CHECK(words_of("tp_comm_overlap", small_file({"parallel.sequence_parallel=false"}), 2) ==
+        Words{"off"});
+  CHECK(words_of("tp_comm_overlap", small_file({"parallel.tp_comm_overlap=true"}), 2) ==
+        Words{"on"});
+
+  // Each word is a key of the configuration, and the text of the layout has it.
+  RankLayout layout{.tensor_parallel = 2, .context_parallel = 4, .stages = 2, .chunks = 2};
+  layout.scheduler = PipelineScheduler::zb_v;
+  layout.cp_comm_type = CpCommType::a2a_p2p;
+  layout.cp_heads = 2;
+  layout.tp_overlap = true;
+  const ReadResult read = small_file({});
+  const FreeKeys free = free_keys(read.config, read.sources);
+  const ParallelConfig parallel = with_layout(read.config, free, layout).parallel;
+  CHECK(parallel.pipeline.scheduler == PipelineScheduler::zb_v);
+  CHECK(parallel.cp_comm_type == CpCommTypes(CpCommType::a2a_p2p));
+  CHECK(parallel.hierarchical_context_parallel_sizes == IntList{2, 2});
+  CHECK(parallel.tp_comm_overlap.enable);
+  CHECK(layout_text(layout, 16) ==
+        "tp 2 cp 4 pp 2 x 2 micro-batch 1 zb-v a2a+p2p [2, 2] tp_comm_overlap on");
+}
+
+TEST_CASE("a search over words finds the least of all layouts") {
+  struct Space {
+    std::vector<std::string> sets;
+    std::int64_t ranks;
+  };
+  const std::vector<std::string> quick = {"cluster.device=h100-sxm", "precision.compute=bf16"};
+  for (Space space :
+       {Space{{"parallel.pipeline_stages=2", "train.micro_batch_size=4"}, 2},
+        Space{{"parallel.context_parallel=4", "train.micro_batch_size=2"}, 4},
+        Space{{"parallel.tensor_parallel=4", "parallel.pipeline_stages=1", "model.seq_length=2048"},
+              4}}) {
+    space.sets.insert(space.sets.end(), quick.begin(), quick.end());
+    const ReadResult read = small_file(space.sets);
+    const LayoutSearch search = search_of(read, space.ranks, 1);
+    const SearchedLayouts searched = search_layouts(search);
+    INFO(print_search(searched));
+    REQUIRE_FALSE(searched.found.empty());
+    CHECK(searched.found.front().seconds == least_of_all(search));
+    for (const FoundLayout& one : searched.found) CHECK(one.bound <= one.seconds * (1 + 1e-12));
   }
 }
 
@@ -316,6 +402,8 @@ TEST_CASE("a search says which words it leaves as they are written") {
     parallel.sequence_parallel = given.sequence_parallel;
     parallel.context_parallel = given.context_parallel;
     parallel.expert_parallel = given.expert_parallel;
+    parallel.cp_comm_type = given.cp_comm_type;
+    parallel.hierarchical_context_parallel_sizes = given.hierarchical_context_parallel_sizes;
     parallel.pipeline_stages = given.pipeline_stages;
     parallel.virtual_pipeline_stages = given.virtual_pipeline_stages;
     parallel.pipeline.first_stage_layers.reset();

@@ -1,6 +1,7 @@
 #include "run/layouts/decisions.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,8 +25,9 @@ std::string cut_text(const RankLayout& layout) {
 }
 
 struct LayoutKey {
-  const char* name;
-  std::string (*text)(const SearchedLayouts&, const LayoutOutcome&);
+  std::string name;
+  std::function<std::string(const SearchedLayouts&, const LayoutOutcome&)> text;
+  bool (*applies)(const RankLayout&) = [](const RankLayout&) { return true; };
 };
 
 template <std::int64_t RankLayout::*value>
@@ -33,7 +35,7 @@ std::string number_text(const SearchedLayouts&, const LayoutOutcome& one) {
   return std::to_string(one.layout.*value);
 }
 
-constexpr LayoutKey layout_keys[] = {
+const std::vector<LayoutKey> keys_of_sizes{
     {"tensor_parallel", number_text<&RankLayout::tensor_parallel>},
     {"pipeline_stages", number_text<&RankLayout::stages>},
     {"micro_batch_size", number_text<&RankLayout::micro_batch_size>},
@@ -54,6 +56,19 @@ constexpr LayoutKey layout_keys[] = {
      [](const SearchedLayouts&, const LayoutOutcome& one) { return cut_text(one.layout); }},
 };
 
+/// Those of sizes, then those of words.
+std::vector<LayoutKey> layout_keys() {
+  std::vector<LayoutKey> keys = keys_of_sizes;
+  for (const LayoutAxis& axis : layout_axes()) {
+    keys.push_back({std::string(axis.key),
+                    [&axis](const SearchedLayouts&, const LayoutOutcome& one) {
+                      return axis.word(one.layout);
+                    },
+                    axis.applies});
+  }
+  return keys;
+}
+
 /// Planned before bounded, and of these the fastest; refused ones last.
 bool is_better(const LayoutOutcome& a, const LayoutOutcome& b) {
   return std::tuple(a.state, a.seconds, a.layout) < std::tuple(b.state, b.seconds, b.layout);
@@ -61,8 +76,7 @@ bool is_better(const LayoutOutcome& a, const LayoutOutcome& b) {
 
 /// Planning decides repeats: before it, a bound and a refusal are about either.
 bool is_known(const SearchedLayouts& searched, const LayoutKey& key, const LayoutOutcome& one) {
-  return one.state == State::planned || !searched.free.recompute ||
-         std::string(key.name) != "recompute";
+  return one.state == State::planned || !searched.free.recompute || key.name != "recompute";
 }
 
 /// "2" before "16".
@@ -127,11 +141,13 @@ std::vector<Decision> decisions_of(const SearchedLayouts& searched) {
   if (searched.found.empty()) return decisions;
   const FoundLayout& front = searched.found.front();
   const LayoutOutcome best{front.layout, front.repeats, State::planned, front.seconds, ""};
-  for (const LayoutKey& key : layout_keys) {
+  for (const LayoutKey& key : layout_keys()) {
+    if (!key.applies(best.layout)) continue;
     const std::string taken = key.text(searched, best);
     const LayoutOutcome* next = nullptr;
     for (const LayoutOutcome& one : searched.outcomes) {
       if (one.state == State::refused || !is_known(searched, key, one)) continue;
+      if (!key.applies(one.layout)) continue;
       if (key.text(searched, one) == taken) continue;
       if (next == nullptr ||
           std::pair(one.seconds, one.state) < std::pair(next->seconds, next->state)) {
@@ -146,8 +162,8 @@ std::vector<Decision> decisions_of(const SearchedLayouts& searched) {
 }
 
 std::vector<LayoutMap> maps_of(const SearchedLayouts& searched) {
-  return {map_of(searched, layout_keys[0], layout_keys[1]),
-          map_of(searched, layout_keys[2], layout_keys[3])};
+  return {map_of(searched, keys_of_sizes[0], keys_of_sizes[1]),
+          map_of(searched, keys_of_sizes[2], keys_of_sizes[3])};
 }
 
 }  // namespace trainctl

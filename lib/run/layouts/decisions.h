@@ -16,7 +16,8 @@ struct Decision {
 };
 
 /// Of the keys for which some layout of the space that was not refused has another value. Those
-/// that cost most come first. Empty where nothing fits.
+/// that cost most come first. Empty where nothing fits. Layouts to which an axis does not apply
+/// decide nothing about it.
 std::vector<Decision> decisions_of(const SearchedLayouts& searched);
 
 /// Layouts by the values of two keys, with the best of all that have them.

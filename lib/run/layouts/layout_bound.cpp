@@ -75,10 +75,6 @@ LayoutBound::LayoutBound(const LayoutSearch& search, const FreeKeys& free, const
     alike_ = alike_ && model.kind(unit - 1) == model.kind(0);
   }
   alike_ = alike_ && least == most;
-  // Where W lies apart it fills the end of a step.
-  const ScheduleTraits& traits = traits_of(config.parallel.pipeline.scheduler);
-  in_turns_ = !config.parallel.delay_wgrad_compute && !traits.places_weights &&
-              !config.parallel.pipeline.defer_embedding_wgrad_compute;
   const auto hosts = static_cast<double>(machine.hosts(search.site.world_size));
   apart_ = 1 + machine.software.jitter * std::log2(std::max(1.0, hosts));
 }
@@ -111,7 +107,8 @@ const StageMap& LayoutBound::map_of(const RankLayout& layout) {
                        .counts_embedding = layout.counts_embedding,
                        .counts_loss = layout.counts_loss,
                        .first_layers = layout.first_layers,
-                       .last_layers = layout.last_layers};
+                       .last_layers = layout.last_layers,
+                       .scheduler = layout.scheduler};
   const auto [found, is_new] = maps_.try_emplace(cut);
   if (!is_new) return found->second;
   Diagnostics mistakes;
@@ -120,19 +117,36 @@ const StageMap& LayoutBound::map_of(const RankLayout& layout) {
   return found->second;
 }
 
+/// Where W lies apart it fills the end of a step.
+bool LayoutBound::in_turns(const RankLayout& layout) const {
+  const ParallelConfig& parallel = search_.config.parallel;
+  return !parallel.delay_wgrad_compute && !traits_of(layout.scheduler).places_weights &&
+         !parallel.pipeline.defer_embedding_wgrad_compute;
+}
+
 double LayoutBound::of_stages(const RankLayout& layout) {
   const Units* units = units_of(layout);
   const StageMap& map = map_of(layout);
   if (units == nullptr || map.all.empty()) return 0;
   const double batches = batches_of(layout);
+  const bool in_turns = this->in_turns(layout);
+  // With these keys the work of B is not the same where W lies apart.
+  const bool moves =
+      search_.config.parallel.pipeline.defer_embedding_wgrad_compute || layout.tp_overlap;
+  const Unit opening = units->of(map.at(0, 0));
   double most = 0;
-  double before = 0;  // F of the stages before, and where F and B end in turns also B and W
+  Unit before;  // of the first chunks of the stages before
   for (int stage = 0; stage < map.stages; ++stage) {
     Unit all;
     for (int chunk = 0; chunk < map.chunks; ++chunk) all += units->of(map.at(stage, chunk));
-    most = std::max(most, before + batches * all.passes());
-    const Unit first = units->of(map.at(stage, 0));
-    before += in_turns_ ? first.passes() : first.forward;
+    const double around = in_turns ? before.passes() : before.forward;
+    most = std::max(most, around + batches * all.passes());
+    // The last gradient still has to pass the stages before, and the first one's W follows it.
+    if (!moves && stage > 0) {
+      most = std::max(most, before.forward + batches * (all.forward + all.input) + before.input +
+                                opening.weight);
+    }
+    before += units->of(map.at(stage, 0));
   }
   return most;
 }
@@ -312,7 +326,10 @@ const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   const RankLayout alone{.tensor_parallel = layout.tensor_parallel,
                          .context_parallel = layout.context_parallel,
                          .expert_parallel = layout.expert_parallel,
-                         .micro_batch_size = layout.micro_batch_size};
+                         .micro_batch_size = layout.micro_batch_size,
+                         .cp_comm_type = layout.cp_comm_type,
+                         .cp_heads = layout.cp_heads,
+                         .tp_overlap = layout.tp_overlap};
   const auto [found, is_new] = units_.try_emplace(alone);
   std::optional<Units>& units = found->second;
   if (!is_new) return units ? &*units : nullptr;

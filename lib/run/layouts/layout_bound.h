@@ -16,7 +16,9 @@ namespace trainctl {
 
 /// The largest of two sums. All operations of the model at the highest rate of the device, over all
 /// ranks. And for each stage: the forward passes of the stages before it, the passes of all its
-/// micro-batches as each of its units is priced, and the backward passes of the stages before it.
+/// micro-batches as each of its units is priced, and the backward passes of the stages before it;
+/// where W lies apart, either these passes without W on the way back, or all passes and no way
+/// back.
 class LayoutBound {
  public:
   /// `machine` must outlive it.
@@ -75,6 +77,8 @@ class LayoutBound {
   const std::optional<Shares>& layer_shares(const RankLayout& layout);
   double batches_of(const RankLayout& layout) const;
   double largest_stage(const RankLayout& layout);  // layers
+  /// Whether F and B end a step in turns, W with B.
+  bool in_turns(const RankLayout& layout) const;
   double of_stages(const RankLayout& layout);
   const StageMap& map_of(const RankLayout& layout);
   const Units* units_of(const RankLayout& layout);
@@ -83,10 +87,9 @@ class LayoutBound {
   const LayoutSearch& search_;
   const FreeKeys free_;
   const Machine& machine_;
-  bool alike_ = true;      // all layers
-  bool in_turns_ = false;  // F and B end a step in turns, W with B
-  double ideal_ = 0;       // seconds of all operations, nothing else
-  double apart_ = 1;       // what the number of hosts makes of a step
+  bool alike_ = true;  // all layers
+  double ideal_ = 0;   // seconds of all operations, nothing else
+  double apart_ = 1;   // what the number of hosts makes of a step
   std::map<RankLayout, StageMap> maps_;
   std::map<RankLayout, std::optional<Units>> units_;
   std::map<RankLayout, std::optional<Shares>> shares_;

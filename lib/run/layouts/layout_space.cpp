@@ -92,23 +92,50 @@ std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout
   return different;
 }
 
-/// Adds the layouts with the sizes that `layout` has of tp, cp, ep and the stages.
-void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replicas,
-                 const RankLayout& sizes, std::vector<RankLayout>& all) {
+/// The layout with every combination of words of the axes.
+std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, RankLayout layout) {
+  for (const LayoutAxis& axis : layout_axes()) {
+    if (!(free.*axis.free)) axis.take_given(config.parallel, layout);
+  }
+  std::vector<RankLayout> all{layout};
+  for (const LayoutAxis& axis : layout_axes()) {
+    if (!(free.*axis.free) || !axis.applies(layout)) continue;
+    std::vector<RankLayout> more;
+    for (const RankLayout& one : all) {
+      const std::vector<RankLayout> values = axis.values(config, one);
+      more.insert(more.end(), values.begin(), values.end());
+    }
+    all = std::move(more);
+  }
+  return all;
+}
+
+/// The layouts of `sizes` with each number of chunks, each cut and each word.
+std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free,
+                                     const RankLayout& sizes) {
   const std::int64_t layers = config.model.num_layers;
-  const std::int64_t batch = config.train.global_batch_size;
-  if (sizes.stages > layers || batch % replicas != 0) return;
-  const bool shares = replicas * sizes.context_parallel > 1;
-  std::vector<RankLayout> cuts;
   const std::int64_t chunks = free.chunks ? 1 : config.parallel.virtual_pipeline_stages;
   const std::int64_t most =
       free.chunks && sizes.stages > 1 ? std::min(most_chunks, layers / sizes.stages) : chunks;
+  std::vector<RankLayout> all;
   for (RankLayout one = sizes; one.chunks <= most; ++one.chunks) {
     if (one.chunks < chunks) continue;
-    for (const RankLayout& cut : cuts_of(layers, free.cut, one)) cuts.push_back(cut);
+    for (const RankLayout& cut : cuts_of(layers, free.cut, one)) {
+      const std::vector<RankLayout> words = words_of(config, free, cut);
+      all.insert(all.end(), words.begin(), words.end());
+    }
   }
+  return all;
+}
+
+/// Adds the layouts with the sizes that `layout` has of tp, cp, ep and the stages.
+void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replicas,
+                 const RankLayout& sizes, std::vector<RankLayout>& all) {
+  const std::int64_t batch = config.train.global_batch_size;
+  if (sizes.stages > config.model.num_layers || batch % replicas != 0) return;
+  const bool shares = replicas * sizes.context_parallel > 1;
   const std::int64_t given = config.train.micro_batch_size.value_or(1);
-  for (RankLayout layout : cuts) {
+  for (RankLayout layout : pipelines_of(config, free, sizes)) {
     for (const std::int64_t size :
          sizes_of(free.micro_batch, given, batch / replicas, most_micro_batch)) {
       layout.micro_batch_size = size;
@@ -123,7 +150,9 @@ void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replic
 }  // namespace
 
 FreeKeys free_keys(const Config& config, const SourceMap& sources) {
-  const auto is_free = [&](const char* path) { return !sources.places().contains(path); };
+  const auto is_free = [&](std::string_view path) {
+    return !sources.places().contains(std::string(path));
+  };
   FreeKeys free;
   free.tensor = is_free("parallel.tensor_parallel");
   free.sequence = is_free("parallel.sequence_parallel");
@@ -139,23 +168,25 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources) {
   free.cut = std::ranges::all_of(
       std::to_array({"first_stage_layers", "last_stage_layers", "account_for_embedding",
                      "account_for_loss", "layout", "offset"}),
-      [&](const char* key) { return is_free((std::string("parallel.pipeline.") + key).c_str()); });
+      [&](const char* key) { return is_free(std::string("parallel.pipeline.") + key); });
+  for (const LayoutAxis& axis : layout_axes()) {
+    free.*axis.free = std::ranges::all_of(axis.paths, is_free);
+  }
+  // Without sequence parallelism nothing is gathered or summed that could overlap.
+  free.tp_overlap = free.tp_overlap && (free.sequence || config.parallel.sequence_parallel);
   return free;
 }
 
 std::span<const std::string_view> unsearched_keys() {
-  static constexpr std::array<std::string_view, 17> keys{
+  static constexpr std::array<std::string_view, 14> keys{
       "precision",
-      "parallel.cp_comm_type",
-      "parallel.hierarchical_context_parallel_sizes",
       "parallel.expert_tensor_parallel",
       "parallel.rank_order",
-      "parallel.pipeline.scheduler",
       "parallel.pipeline.microbatch_group_size_per_vp_stage",
       "parallel.pipeline.overlap_p2p_comm",
       "parallel.pipeline.defer_embedding_wgrad_compute",
       "parallel.parallel_optimizer.weight_shard_size",
-      "parallel.tp_comm_overlap",
+      "parallel.tp_comm_overlap.rs_dgrad",
       "parallel.operator_splits",
       "parallel.bucket_size",
       "parallel.delay_wgrad_compute",
@@ -210,6 +241,9 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
   parallel.pipeline_stages = layout.stages;
   parallel.virtual_pipeline_stages = layout.chunks;
   if (free.sequence) parallel.sequence_parallel = layout.tensor_parallel > 1;
+  for (const LayoutAxis& axis : layout_axes()) {
+    if (free.*axis.free) axis.set(layout, parallel);
+  }
   if (free.micro_batch) changed.train.micro_batch_size = layout.micro_batch_size;
   if (free.cut) {
     PipelineConfig& pipeline = parallel.pipeline;
@@ -250,6 +284,12 @@ std::string layout_text(const RankLayout& layout, std::int64_t world) {
   if (layout.first_layers > 0) {
     text += " first " + std::to_string(layout.first_layers) + " last " +
             std::to_string(layout.last_layers);
+  }
+  for (const LayoutAxis& axis : layout_axes()) {
+    const std::string word = axis.word(layout);
+    if (axis.applies(layout) && word != axis.word({})) {
+      text += " " + std::string(axis.label) + word;
+    }
   }
   return text;
 }

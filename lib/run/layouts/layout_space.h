@@ -21,6 +21,10 @@ struct RankLayout {
   // Whether embedding and loss count as a layer each where layers are divided among stages.
   bool counts_embedding = false, counts_loss = false;
   std::int64_t first_layers = 0, last_layers = 0;  // of these stages; 0: as the others
+  PipelineScheduler scheduler = PipelineScheduler::one_f_one_b;
+  CpCommType cp_comm_type = CpCommType::p2p;  // of all layers
+  std::int64_t cp_heads = 1;                  // ranks that exchange heads, with a2a+p2p
+  bool tp_overlap = false;                    // of collectives with products
   auto operator<=>(const RankLayout&) const = default;
 };
 
@@ -29,8 +33,25 @@ struct FreeKeys {
   bool tensor = false, sequence = false, context = false, experts = false, stages = false;
   bool chunks = false, micro_batch = false, optimizer = false, recompute = false;
   bool cut = false;  // how many layers each stage has
+  bool scheduler = false, cp_comm_type = false, tp_overlap = false;
 };
 FreeKeys free_keys(const Config& config, const SourceMap& sources);
+
+/// A key that is searched by its words, beside the sizes. Its word is a member of the layout.
+struct LayoutAxis {
+  std::string_view key;                 // in decisions and JSON
+  std::string_view label;               // before the word in the text of a layout; may be empty
+  std::vector<std::string_view> paths;  // any of these in the file or the options fixes it
+  bool FreeKeys::*free;                 // where none is
+  /// Whether a layout of these sizes has a choice.
+  bool (*applies)(const RankLayout& layout);
+  /// The layout with each word that its sizes allow, the default first.
+  std::vector<RankLayout> (*values)(const Config& config, const RankLayout& layout);
+  void (*take_given)(const ParallelConfig& given, RankLayout& layout);
+  void (*set)(const RankLayout& layout, ParallelConfig& parallel);
+  std::string (*word)(const RankLayout& layout);
+};
+std::span<const LayoutAxis> layout_axes();
 
 /// Keys and sections that change what a step takes and that no search sets, though the file does
 /// not give them: another value may be faster. In the order of the schema.
@@ -40,7 +61,8 @@ std::string unsearched_text();
 
 /// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
 /// Stages have as many layers each, embedding and loss counted or not, or the first and the last
-/// one have other numbers: of these pairs the four with the smallest largest stage.
+/// one have other numbers: of these pairs the four with the smallest largest stage. Each comes with
+/// every word of each free axis that applies.
 std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
 
 /// The configuration in the layout. Sequence parallelism is on where tensor parallelism is, unless

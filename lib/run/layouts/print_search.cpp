@@ -61,6 +61,9 @@ void write_layout(JsonText& json, const FoundLayout& one, const SearchedLayouts&
   json.member("account_for_loss", layout.counts_loss);
   json.member("first_stage_layers", layout.first_layers);
   json.member("last_stage_layers", layout.last_layers);
+  for (const LayoutAxis& axis : layout_axes()) {
+    json.member(axis.key, axis.word(layout));
+  }
   json.member("recompute_auto", one.repeats);
   json.member("seconds", one.seconds);
   json.member("bytes", one.bytes);
