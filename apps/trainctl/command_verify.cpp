@@ -13,7 +13,7 @@
 #include "output.h"
 #include "run/agreement.h"
 #include "run/directory/signals.h"
-#include "run/records/process_memory.h"
+#include "run/records/step_records.h"
 #include "verify/alone_check.h"
 #include "verify/ranks.h"
 #include "verify_output.h"

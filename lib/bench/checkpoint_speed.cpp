@@ -17,7 +17,7 @@
 #include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"
 #include "run/preflight/machine.h"
-#include "run/records/process_memory.h"
+#include "run/records/step_records.h"
 #include "verify/layouts.h"
 
 namespace trainctl {

@@ -5,7 +5,7 @@
 
 #include "bench/work_clock.h"
 #include "ops/context.h"
-#include "run/ceiling.h"
+#include "run/rates.h"
 
 namespace trainctl {
 

@@ -2,7 +2,7 @@
 
 #include "base/units.h"
 #include "bench/planned_step.h"
-#include "run/records/ledger_text.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
 

@@ -8,7 +8,7 @@
 
 #include "device/stream.h"
 #include "device/time_marks.h"
-#include "run/ceiling.h"
+#include "run/rates.h"
 
 namespace trainctl {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "formats/print/config_values.h"
+#include "formats/print/print.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "comm/world.h"
-#include "run/directory/lease_start.h"
+#include "run/directory/lease.h"
 #include "run/directory/run_dir.h"
 
 namespace trainctl {

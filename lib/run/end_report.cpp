@@ -2,29 +2,166 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <new>
+#include <string>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/trace.h"
 #include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "ops/cpu_level.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
-#include "run/measured.h"
 #include "run/rates.h"
-#include "run/records/ledger_text.h"
 #include "run/records/step_records.h"
-#include "run/records/timeline.h"
 #include "run/views/report_page.h"
 #include "run/views/run_files.h"
 
 namespace trainctl {
 
 namespace {
+
+TrafficRow& row_of(std::vector<TrafficRow>& rows, GroupOperation operation,
+                   const std::string& group) {
+  const auto same = std::find_if(rows.begin(), rows.end(), [&](const TrafficRow& row) {
+    return row.operation == operation && row.group == group;
+  });
+  return same != rows.end() ? *same : rows.emplace_back(TrafficRow{operation, group, {}, {}});
+}
+
+}  // namespace
+
+std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planned,
+                                        const Traffic& traffic) {
+  std::vector<TrafficRow> rows;
+  for (const CollectiveUse& use : planned) {
+    TrafficRow& row = row_of(rows, use.operation, group_name(use.purpose, use.group));
+    row.planned.count += use.count;
+    row.planned.bytes += use.bytes;
+    row.at_most = row.at_most || use.at_most;
+    row.fewer_calls = row.fewer_calls || use.fewer_calls;
+  }
+  for (const Traffic::Row& group : traffic.rows()) {
+    for (std::size_t i = 0; i < group.uses.size(); ++i) {
+      if (group.uses[i].count == 0) continue;
+      row_of(rows, static_cast<GroupOperation>(i), group.group).measured = group.uses[i];
+    }
+  }
+  return rows;
+}
+
+std::string differences(const std::vector<TrafficRow>& rows) {
+  std::string text;
+  for (const TrafficRow& row : rows) {
+    if (row.same()) continue;
+    text += std::string(name_of(row.operation)) + " '" + row.group +
+            "': " + format_grouped(row.measured.count) + " calls with " +
+            format_grouped(row.measured.bytes) + " bytes, planned " +
+            (row.fewer_calls ? "at most " : "") + format_grouped(row.planned.count) +
+            (row.at_most ? " with at most " : " with ") + format_grouped(row.planned.bytes) + "\n";
+  }
+  return text;
+}
+
+// The rows of a measured step as measured.json has them, for the report's drawing.
+
+namespace {
+
+/// The first letter is the kind: what the report colours by.
+std::string name_of(const Action& row) {
+  const std::string pass = std::to_string(row.microbatch) + "." + std::to_string(row.chunk);
+  switch (row.kind) {
+    case ActionKind::forward: return "F" + pass;
+    case ActionKind::repeat: return "R" + pass;
+    case ActionKind::backward_input: return "B" + pass;
+    case ActionKind::backward_weight: return "W" + pass;
+    case ActionKind::step: return "o";
+    case ActionKind::reduce:
+    case ActionKind::reduce_embedding:
+    case ActionKind::wait_reduce: return "s";
+    case ActionKind::gather:
+    case ActionKind::wait_gather:
+    case ActionKind::free: return "g";
+    case ActionKind::offload:
+    case ActionKind::wait_offload:
+    case ActionKind::reload:
+    case ActionKind::wait_reload: return "h";
+    case ActionKind::send_forward:
+    case ActionKind::send_backward:
+    case ActionKind::receive_forward:
+    case ActionKind::receive_backward:
+    case ActionKind::wait_forward:
+    case ActionKind::wait_backward: return "m";
+    default: return "d";
+  }
+}
+
+/// Rows of no length are left out.
+std::string rows_json(const TraceSource& source, std::int64_t step, double zero) {
+  JsonText json;
+  json.open_object(JsonText::Form::one_line);
+  json.member("rank", source.everyone.rank());
+  json.key("rows").open_array();
+  const auto rows = source.trace.rows();
+  const auto records = source.trace.step(step);
+  const auto micro = [](double seconds) { return std::llround(seconds * 1e6); };
+  for (std::size_t i = 0; i < rows.size();) {
+    const std::string name = name_of(rows[i]);
+    const double start = records[i].start;
+    double finish = start;
+    double waited = 0;
+    for (; i < rows.size() && name_of(rows[i]) == name; ++i) {
+      finish = records[i].finish;
+      waited += records[i].waited;
+    }
+    if (micro(finish - start) == 0) continue;
+    json.open_array();
+    json.value(name);
+    json.value(static_cast<std::int64_t>(micro(start - zero)));
+    json.value(static_cast<std::int64_t>(micro(finish - start)));
+    json.value(static_cast<std::int64_t>(micro(waited)));
+    json.close();
+  }
+  json.close();
+  json.close();
+  std::string text = json.take();
+  text.pop_back();  // its newline
+  return text;
+}
+
+/// On rank 0 the JSON of {"step", "ranks": [{"rank", "rows": [[name, start, length, waited],
+/// ...]}]} in microseconds, with one rank of each stage; "" elsewhere. Neighbouring rows of one
+/// micro-batch and kind are one. `step` as the trace counts, `shown` as the run does. Collective.
+std::string timeline_json(const TraceSource& source, std::int64_t step, std::int64_t shown) {
+  const double offset = clock_offset(source);
+  const double start = source.trace.step(step).front().start + offset;
+  const auto starts = gather_values(source.everyone, start);
+  const double zero = *std::min_element(starts.begin(), starts.end()) - offset;
+  const Mesh& mesh = source.plan.mesh;
+  const int rank = source.everyone.rank();
+  const bool first = mesh.coordinate(rank, Axis::dp) == 0 && mesh.coordinate(rank, Axis::tp) == 0 &&
+                     mesh.coordinate(rank, Axis::cp) == 0;
+  const auto all =
+      gather_bytes(source.everyone, first ? rows_json(source, step, zero) : std::string(), 0);
+  if (rank != 0) return "";
+  JsonText json;
+  json.open_object();
+  json.member("step", shown);
+  json.key("ranks").open_array();
+  for (const std::string& one : all) {
+    if (!one.empty()) json.json(one);
+  }
+  json.close();
+  json.close();
+  std::string text = json.take();
+  text.pop_back();
+  return text;
+}
 
 struct EndReport {
   const Plan& plan;

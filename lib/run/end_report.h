@@ -1,14 +1,16 @@
-// The report at the end of a run: planned next to measured values, in short in the log and in full
-// in measured.json; the result.
+// Measured against planned values: calls and bytes of every group's collectives and messages in the
+// last step, and memory by category.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/whole_file.h"
 #include "comm/nccl/device_world.h"
+#include "comm/traffic.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "engine/ledger.h"
@@ -16,9 +18,37 @@
 #include "engine/trace.h"
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
-#include "run/records/product_peak.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
+
+/// All calls of one operation through the groups of one name, on one rank in one step.
+struct TrafficRow {
+  GroupOperation operation = GroupOperation::all_reduce;
+  std::string group;  // group_name of plan/tables/traffic.h
+  Traffic::Use planned;
+  Traffic::Use measured;
+  bool at_most = false;      // CollectiveUse::at_most
+  bool fewer_calls = false;  // CollectiveUse::fewer_calls
+  bool same_bytes() const {
+    return at_most ? measured.bytes <= planned.bytes : measured.bytes == planned.bytes;
+  }
+  bool same_calls() const {
+    return fewer_calls ? measured.count <= planned.count : measured.count == planned.count;
+  }
+  bool same() const { return same_calls() && same_bytes(); }
+};
+
+/// `planned`: of this rank (estimate_communication). Rows in its order, then those that it lacks.
+std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planned,
+                                        const Traffic& traffic);
+
+/// "all_reduce 'gradients dp': 4 calls with 1,024 bytes, planned 3 with 768", one line for each row
+/// that differs; empty if all are equal.
+std::string differences(const std::vector<TrafficRow>& rows);
+
+// The report at the end of a run: planned next to measured values, in short in the log and in full
+// in measured.json; the result.
 
 struct EndMeasures {
   const TraceSource& source;  // of the last step

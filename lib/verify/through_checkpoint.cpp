@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/saver.h"
-#include "run/data/continuation.h"
+#include "run/data/corpus.h"
 #include "run/steps.h"
 #include "verify/verified_rank.h"
 

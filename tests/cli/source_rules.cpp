@@ -47,7 +47,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
       "cuda/cudnn"}},
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},
-    {"formats", {"", "page", "print", "html", "json", "strategy"}},
+    {"formats", {"", "print", "web", "json", "strategy"}},
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
      {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration",

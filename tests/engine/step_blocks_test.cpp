@@ -11,7 +11,7 @@
 #include "engine/ledger.h"
 #include "plan/prepare/make_plan.h"
 #include "run/data/corpus.h"
-#include "run/directory/metrics.h"
+#include "run/directory/run_dir.h"
 #include "run/progress.h"
 #include "sample_run.h"
 #include "temp_folder.h"

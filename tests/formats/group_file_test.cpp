@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "bytes.h"
 #include "catch.h"
-#include "formats/strategy/group_file.h"
+#include "formats/strategy/file.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

@@ -3,7 +3,6 @@
 
 #include "catch.h"
 #include "contains.h"
-#include "formats/print/config_values.h"
 #include "formats/print/print.h"
 #include "plan/sample.h"
 

@@ -3,9 +3,9 @@
 #include <regex>
 
 #include "catch.h"
-#include "formats/html/html_parts.h"
 #include "formats/print/print.h"
 #include "formats/print/text.h"
+#include "formats/web/plan_page.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

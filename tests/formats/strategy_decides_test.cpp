@@ -4,7 +4,7 @@
 
 #include "catch.h"
 #include "config/schema/words.h"
-#include "formats/strategy/decide.h"
+#include "formats/strategy/requested_files.h"
 #include "plan/sample.h"
 
 using namespace trainctl;

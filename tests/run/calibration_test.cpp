@@ -6,7 +6,6 @@
 #include "base/whole_file.h"
 #include "catch.h"
 #include "run/calibration/calibrate.h"
-#include "run/calibration/fit.h"
 #include "run/calibration/published_steps.h"
 #include "run/prepare.h"
 #include "temp_folder.h"

@@ -1,6 +1,6 @@
 // Event files against bytes that follow from event.proto, summary.proto and TFRecord's framing, and
 // a whole file against what TensorBoard read of it (tests/reference/check_tensorboard.py).
-#include "run/records/event_file.h"
+#include "run/views/event_file.h"
 
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Runs that go on with other lengths, blends, seeds and files, against a ledger that is kept by
 // hand: which labels were read, and which come next.
-#include "run/data/going_on.h"
+#include "run/data/corpus.h"
 
 #include <random>
 
@@ -9,7 +9,6 @@
 #include "data/dataset.h"
 #include "data/scratch_folder.h"
 #include "data/token_file.h"
-#include "run/data/corpus.h"
 #include "thorough.h"
 
 using namespace trainctl;

@@ -17,7 +17,7 @@
 #include "catch.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "run/directory/lease_start.h"
+#include "run/directory/lease.h"
 #include "temp_folder.h"
 #include "thorough.h"
 

@@ -1,6 +1,6 @@
 // The lease of a run's directory: who gets it, and that an owner which another start has followed
 // writes nothing that is ever loaded.
-#include "run/directory/lease_start.h"
+#include "run/directory/lease.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -20,7 +20,6 @@
 #include "catch.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "run/directory/old_lock.h"
 #include "temp_folder.h"
 
 using namespace trainctl;

@@ -1,6 +1,6 @@
 // What a run does against what its plan says: every collective and message with its bytes, and the
 // memory that is taken and touched.
-#include "run/measured.h"
+#include "run/end_report.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,9 +11,9 @@
 #include "base/units.h"
 #include "catch.h"
 #include "contains.h"
-#include "run/directory/metrics.h"
+#include "run/directory/run_dir.h"
 #include "run/progress.h"
-#include "run/records/product_peak.h"
+#include "run/records/step_records.h"
 #include "run/views/report_page.h"
 #include "temp_folder.h"
 

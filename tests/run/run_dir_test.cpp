@@ -7,8 +7,7 @@
 #include "catch.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "run/directory/metrics.h"
-#include "run/directory/unfinished.h"
+#include "run/directory/lease.h"
 #include "temp_folder.h"
 
 using namespace trainctl;

@@ -8,9 +8,8 @@
 #include <fstream>
 
 #include "catch.h"
-#include "run/directory/lease_start.h"
+#include "run/directory/lease.h"
 #include "run/views/report_page.h"
-#include "run/views/text_plot.h"
 #include "temp_folder.h"
 
 using namespace trainctl;

@@ -5,7 +5,7 @@
 #include "checkpoint/look.h"
 #include "commands.h"
 #include "output.h"
-#include "run/models/convert.h"
+#include "run/models/model_directory.h"
 
 namespace trainctl {
 

@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/whole_file.h"
 #include "commands.h"
-#include "run/records/event_file.h"
 #include "run/records/step_records.h"
+#include "run/views/event_file.h"
 #include "run/views/report_page.h"
 
 namespace trainctl {

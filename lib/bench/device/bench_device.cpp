@@ -16,10 +16,10 @@
 #include "config/devices/known_files.h"
 #include "config/devices/read_figures.h"
 #include "device/cuda_device.h"
-#include "formats/print/memory_fit.h"
+#include "formats/print/rows.h"
 #include "ops/kernels.h"
-#include "run/calibration/fit.h"
-#include "run/records/ledger_text.h"
+#include "run/calibration/calibrate.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
 

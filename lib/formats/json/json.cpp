@@ -1,16 +1,503 @@
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "base/at.h"
+#include "base/error.h"
 #include "config/report/render_json.h"
-#include "formats/json/json_parts.h"
-#include "formats/print/ramp_rows.h"
+#include "config/schema/words.h"
+#include "formats/json_text.h"
+#include "formats/print/print.h"
+#include "formats/print/rows.h"
 #include "formats/print/text.h"
+#include "plan/cost/forms.h"
 #include "plan/cost/kind_costs.h"
 #include "plan/cost/ledger.h"
 #include "plan/model/form.h"
-
-#include "config/schema/words.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 
+// The parts of the JSON document; each writes its own keys into the root object.
+
 namespace {
+
+/// Null where there is no value.
+void write_optional(JsonText& json, std::string_view key, const std::optional<double>& value) {
+  json.key(key);
+  if (value) {
+    json.value(*value);
+  } else {
+    json.json("null");
+  }
+}
+
+void write_lists(JsonText& json, const RankLists& lists) {
+  json.open_array();
+  for (const std::vector<int>& ranks : lists) json.value(ranks);
+  json.close();
+}
+
+void write_kind(JsonText& json, const PrintInput& input, const std::string& kind) {
+  json.key(kind);
+  const Mesh& mesh = input.plan.mesh;
+  if (kind == "hierarchical_cp") {
+    json.open_array();
+    for (const RankLists& level : hierarchical_lists(input)) write_lists(json, level);
+    json.close();
+  } else {
+    write_lists(json,
+                input.rank >= 0 ? groups_with(mesh, kind, input.rank) : list_groups(mesh, kind));
+  }
+}
+
+/// "groups", all of them or those of one rank.
+void write_groups(JsonText& json, const PrintInput& input, const std::vector<std::string>& kinds) {
+  json.key("groups").open_object();
+  for (const std::string& kind : kinds) write_kind(json, input, kind);
+  json.close();
+}
+
+}  // namespace
+
+std::string print_groups_json(const PrintInput& input, const std::string& kind) {
+  check_rank(input);
+  check_kind(input, kind);
+  JsonText json;
+  json.open_object();
+  json.member("format_version", 2);
+  json.member("world_size", input.plan.mesh.world_size());
+  write_groups(json, input, {kind});
+  if (input.diagnostics != nullptr) json.json_member("diagnostics", json_rows(*input.diagnostics));
+  json.close();
+  return json.take();
+}
+
+namespace {
+
+/// Compute and messages; the rest is in the refined rows.
+bool is_listed(const Action& row) {
+  switch (row.kind) {
+    case ActionKind::forward:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight:
+    case ActionKind::send_forward:
+    case ActionKind::receive_forward:
+    case ActionKind::send_backward:
+    case ActionKind::receive_backward:
+    case ActionKind::wait_forward:
+    case ActionKind::wait_backward: return true;
+    default: return false;
+  }
+}
+
+void write_table(JsonText& json, const Plan& plan) {
+  json.key("table").open_array(JsonText::Form::one_line);
+  const int microbatches = static_cast<int>(plan.microbatches);
+  for (const ScheduleEntry& entry :
+       schedule_table(microbatches, plan.map.chunks, plan.group_size)) {
+    json.value(std::vector<int>{entry.microbatch, entry.chunk});
+  }
+  json.close();
+}
+
+void write_rank(JsonText& json, const Plan& plan, int stage, bool with_rows) {
+  const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
+  json.open_object();
+  json.member("pipeline_rank", stage);
+  json.member("warmup", held.warmup);
+  json.member("peak_microbatches", held.slots);
+  json.key("actions").open_array(JsonText::Form::one_line);
+  for (const Action& row : held.schedule) {
+    if (is_listed(row)) json.value(short_name(row));
+  }
+  json.close();
+  if (with_rows) {
+    json.key("rows").open_array();
+    for (const Action& row : held.actions) json.value(to_string(row));
+    json.close();
+  }
+  json.close();
+}
+
+/// "stages" and "schedule".
+void write_stages(JsonText& json, const Plan& plan) {
+  json.key("stages").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    json.open_object();
+    json.member("stage", stage);
+    json.member("ranks", plan.mesh.world_size() / plan.mesh.pp);
+    json.key("chunks").open_array();
+    for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
+      const ChunkLayers& held = plan.map.at(stage, chunk);
+      json.open_object(JsonText::Form::one_line);
+      json.member("chunk", chunk);
+      json.member("layers", std::vector<std::int64_t>{held.first, held.count});
+      json.member("embedding", held.embedding);
+      json.member("head", held.head);
+      json.member("units", std::vector<int>{held.first_unit, held.end_unit});
+      json.close();
+    }
+    json.close();
+    json.close();
+  }
+  json.close();
+}
+
+void write_schedule(JsonText& json, const PrintInput& input) {
+  const Plan& plan = input.plan;
+  json.key("schedule").open_object();
+  json.member("name", plan.schedule);
+  json.member("microbatches", plan.microbatches);
+  json.member("microbatch_group_size_per_vp_stage", plan.group_size);
+  json.member("bubble_fraction", plan.bubble_fraction);
+  write_table(json, plan);
+  json.key("ranks").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const bool here = input.rank >= 0 && plan.mesh.coordinate(input.rank, Axis::pp) == stage;
+    write_rank(json, plan, stage, here);
+  }
+  json.close();
+  json.close();
+}
+
+using enum JsonText::Form;
+
+std::vector<std::int64_t> dims_of(const Shape& shape) {
+  std::vector<std::int64_t> dims;
+  for (int dim = 0; dim < shape.rank(); ++dim) dims.push_back(shape[dim]);
+  return dims;
+}
+
+/// Per axis of the factorisation that the parameter lies in: the dim that is cut, or "whole".
+void write_layout(JsonText& json, const ParamSpec& row) {
+  json.key("layout").open_object(one_line);
+  for (const auto& [name, axis] : public_axes()) {
+    const bool of_experts = axis == Axis::etp || axis == Axis::ep || axis == Axis::edp;
+    if (axis == Axis::pp || of_experts != row.expert) continue;
+    const int dim = row.split_dim[static_cast<std::size_t>(axis)];
+    if (dim < 0) {
+      json.member(name, "whole");
+    } else {
+      json.member(name, dim);
+    }
+  }
+  json.close();
+}
+
+void write_shard(JsonText& json, const OptimizerShard& shard) {
+  static constexpr std::array<const char*, 4> kinds{"whole", "rows", "dealt", "bucket"};
+  json.key("optimizer_shard").open_object(one_line);
+  json.member("kind", kinds[static_cast<std::size_t>(shard.kind)]);
+  json.member("ranks", shard.ranks);
+  json.member("mirrors", shard.mirrors);
+  json.member("rows", shard.rows);
+  json.member("owner", shard.owner);
+  json.member("elements", shard.elements);
+  json.member("why", shard.why);
+  json.close();
+}
+
+struct ParameterPlace {
+  int stage = 0;
+  std::size_t index = 0;
+  int bucket = -1;
+};
+
+void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& place) {
+  static constexpr std::array<const char*, 3> inits{"normal", "zeros", "ones"};
+  const StagePlan& held = plan.stages[static_cast<std::size_t>(place.stage)];
+  const ParamSpec& row = held.parameters[place.index];
+  json.open_object(one_line);
+  json.member("stage", place.stage);
+  json.member("name", row.name);
+  json.member("global_shape", dims_of(row.global_shape));
+  write_layout(json, row);
+  json.member("shape", dims_of(row.shape));
+  json.member("owner_groups", owner_groups(plan, place.stage, row));
+  json.member("bucket", place.bucket);
+  write_shard(json, held.shards[place.index]);
+  json.member("role", row.role == DTypeRole::matrix ? "matrix" : "vector");
+  json.member("master", name_of(row.master));
+  json.member("init", inits[static_cast<std::size_t>(row.init)]);
+  json.member("init_deviation", row.init_deviation);
+  json.member("decay", row.decay);
+  json.member("unit", row.unit);
+  json.member("offset", held.flat.offset[place.index]);
+  json.member("expert", row.expert);
+  json.member("second_home", row.second_home);
+  json.close();
+}
+
+/// "parameters", "buckets", "activations", "communication".
+void write_parameters(JsonText& json, const PrintInput& input) {
+  json.key("parameters").open_array();
+  for (int stage = 0; stage < input.plan.map.stages; ++stage) {
+    const StagePlan& held = input.plan.stages[static_cast<std::size_t>(stage)];
+    const std::vector<int> buckets = bucket_of_each(held);
+    for (std::size_t i = 0; i < held.parameters.size(); ++i) {
+      write_parameter(json, input.plan, {stage, i, buckets[i]});
+    }
+  }
+  json.close();
+}
+
+/// "optimizer_groups", where there are some.
+void write_optimizer_groups(JsonText& json, const PrintInput& input) {
+  if (input.config == nullptr) return;
+  const std::vector<GroupRow> rows = group_rows(input.plan, input.config->optimizer);
+  if (rows.empty()) return;
+  json.key("optimizer_groups").open_array();
+  for (const GroupRow& row : rows) {
+    json.open_object();
+    json.key("entry").json(row.entry < 0 ? "null" : std::to_string(row.entry));
+    json.member("type", word_of(row.type));
+    json.member("lr_mult", row.rate_factor);
+    write_optional(json, "wd_mult", row.decay_factor);
+    json.key("parameters").open_array();
+    for (const std::string& name : row.parameters) json.value(name);
+    json.close();
+    json.close();
+  }
+  json.close();
+}
+
+/// "matrices", where some are updated whole.
+void write_matrices(JsonText& json, const Plan& plan) {
+  const std::vector<MatrixRow> rows = matrix_rows(plan);
+  if (rows.empty()) return;
+  json.key("matrices").open_array();
+  for (const MatrixRow& row : rows) {
+    const MatrixWork& work = *row.work;
+    const std::int64_t expert = work.parts.front().expert;
+    json.open_object(one_line);
+    json.member("stage", row.stage);
+    json.key("parameters").open_array();
+    for (const std::string& name : row.parameters) json.value(name);
+    json.close();
+    json.key("expert").json(expert < 0 ? "null" : std::to_string(expert));
+    json.member("count", work.matrices);
+    json.member("rows", work.matrix_rows());
+    json.member("columns", work.matrix_columns());
+    json.member("worker", row.worker);
+    json.member("round", work.round);
+    json.member("flops", work.cost);
+    json.close();
+  }
+  json.close();
+}
+
+void write_buckets(JsonText& json, const Plan& plan) {
+  json.key("buckets").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
+    int index = 0;
+    for (const Bucket& bucket : held.flat.buckets) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      json.member("index", index++);
+      json.member("offset", bucket.offset);
+      json.member("length", bucket.length);
+      json.member("ready_unit", bucket.ready_unit);
+      json.member("expert", bucket.expert);
+      json.key("parameters").open_array();
+      for (const int parameter : bucket.parameters) {
+        json.value(held.parameters[static_cast<std::size_t>(parameter)].name);
+      }
+      json.close();
+      json.close();
+    }
+  }
+  json.close();
+}
+
+void write_activations(JsonText& json, const Plan& plan) {
+  static constexpr std::array storages{"batch",    "input",   "forward",   "statistic",
+                                       "gradient", "message", "repeated",  "staged",
+                                       "host",     "counted", "exchanged", "shared"};
+  static constexpr std::array moments{"fetch",  "input",  "forward",  "offload", "gradient",
+                                      "reload", "repeat", "backward", "weight"};
+  static_assert(storages.size() == static_cast<std::size_t>(Storage::shared) + 1);
+  static_assert(moments.size() == static_cast<std::size_t>(Moment::weight) + 1);
+  static constexpr std::array<const char*, 3> kinds{"all", "usual", "partial"};
+  json.key("activations").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    for (const ActivationSpec& row : plan.stages[static_cast<std::size_t>(stage)].activations) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      json.member("name", row.name);
+      json.member("shape", dims_of(row.shape));
+      json.member("dtype", name_of(row.dtype));
+      json.member("storage", storages[static_cast<std::size_t>(row.storage)]);
+      json.member("from", moments[static_cast<std::size_t>(row.from)]);
+      json.member("until", moments[static_cast<std::size_t>(row.until)]);
+      json.member("kind", kinds[static_cast<std::size_t>(row.kind)]);
+      json.close();
+    }
+  }
+  json.close();
+}
+
+void write_communication(JsonText& json, const Plan& plan) {
+  json.key("communication").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      json.member("operation", name_of(use.operation));
+      json.member("what", name_of(use.cargo));
+      json.member("purpose", name_of(use.purpose));
+      json.member("group", name_of(use.group));
+      json.member("ranks", use.ranks);
+      json.member("count", use.count);
+      json.member("bytes", use.bytes);
+      json.close();
+    }
+  }
+  json.close();
+}
+
+using enum JsonText::Form;
+
+void write_costs(JsonText& json, const CutChoice& choice) {
+  json.open_object(one_line);
+  const char* names[] = {"i", "j", "k", "none"};
+  json.member("taken", at(names, choice.taken));
+  for (const ProductCut cut : all_cuts) write_optional(json, at(names, cut), at(choice.costs, cut));
+  json.close();
+}
+
+void write_products(JsonText& json, const StageSearch& stage) {
+  for (std::size_t product = 0; product < stage.net.products.size(); ++product) {
+    const ProductParts& parts = at(stage.answer.parts, product);
+    json.open_object();
+    json.member("stage", stage.stage);
+    json.member("name", stage.net.products[product].name);
+    json.member("parts", std::vector<std::int64_t>{parts.i, parts.k, parts.j});
+    json.key("rounds").open_array();
+    for (const auto& round : stage.answer.rounds) write_costs(json, at(round, product));
+    json.close();
+    json.close();
+  }
+}
+
+void write_seconds(JsonText& json, const SecondsSearch& found) {
+  json.key("by_seconds").open_object();
+  json.member("device", found.device);
+  json.member("memory_limit_gib", found.limit_gib);
+  json.member("seconds", found.seconds);
+  json.member("bytes", found.bytes);
+  json.member("bounded", static_cast<std::int64_t>(found.bounded));
+  json.member("drafted", static_cast<std::int64_t>(found.drafted));
+  json.member("planned", static_cast<std::int64_t>(found.planned));
+  json.member("gap", found.gap);
+  json.key("others").open_array();
+  for (const OtherDecision& one : found.others) {
+    json.open_object(one_line);
+    json.member("of", one.of);
+    json.member("taken", one.taken);
+    json.member("otherwise", one.otherwise);
+    json.member("seconds", one.seconds);
+    json.member("fits", one.fits);
+    json.member("at_least", one.at_least);
+    json.close();
+  }
+  json.close();
+  json.close();
+}
+
+/// "search", where something was searched.
+void write_search(JsonText& json, const PrintInput& input) {
+  if (input.search == nullptr) return;
+  const SearchReport& report = *input.search;
+  json.key("search").open_object();
+  json.member("mode", word_of(report.mode));
+  json.member("ranks", report.ranks);
+  json.member("tensor_parallel", report.tensor_parallel);
+  json.member("data_parallel", report.data_parallel);
+  json.member("notes", report.notes);
+  if (report.by_seconds) write_seconds(json, *report.by_seconds);
+  json.key("products").open_array();
+  for (const StageSearch& stage : report.stages) write_products(json, stage);
+  json.close();
+  json.close();
+}
+
+/// Of each layer of which something is made again or kept on the host.
+void write_recompute_layers(JsonText& json, const Plan& plan) {
+  json.key("recompute_layers").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
+    for (const int unit : first_blocks(rows.units, plan.model.layers, plan.model.layers)) {
+      const BlockForm usual = rows.forms.of(unit, false);
+      const BlockForm partial = rows.forms.is_partial.empty() ? usual : rows.forms.of(unit, true);
+      if (!usual.repeats() && !partial.repeats() && !usual.on_host) continue;
+      json.open_object(JsonText::Form::one_line);
+      json.member("stage", stage);
+      json.member("layer", unit - 1);
+      json.member("form", form_text(usual.again));
+      json.member("partial_form", form_text(partial.again));
+      json.member("on_host", usual.on_host);
+      json.close();
+    }
+  }
+  json.close();
+}
+
+/// "memory" and "memory_models".
+void write_memory(JsonText& json, const PrintInput& input) {
+  const Plan& plan = input.plan;
+  json.key("memory").open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const MemoryEstimate& memory = plan.stages[static_cast<std::size_t>(stage)].memory;
+    json.open_object(JsonText::Form::one_line);
+    json.member("stage", stage);
+    for (const auto& [name, bytes] : memory_rows(memory)) json.member(name, bytes);
+    if (!memory.on_cuda) {  // a terminal is spared these rows
+      json.member("library", memory.library);
+      json.member("communicators", memory.communicators);
+    }
+    json.member("total", memory.total());
+    json.member("device", memory.device());
+    json.member("host", memory.host());
+    json.close();
+  }
+  json.close();
+  const std::vector<MemoryModelRows> models = memory_models(input);
+  if (models.empty()) return;
+  json.key("memory_models").open_object();
+  for (const MemoryModelRows& model : models) {
+    json.key(model.name).open_object(JsonText::Form::one_line);
+    json.member("about", model.about);
+    for (const ModelNumber& number : model.numbers) json.member(number.name, number.value);
+    json.close();
+  }
+  json.close();
+}
+
+/// "recompute_layers" and "recompute_forms".
+void write_recompute_forms(JsonText& json, const PrintInput& input) {
+  write_recompute_layers(json, input.plan);
+  if (input.config == nullptr) return;
+  json.key("recompute_forms").open_array();
+  const int stage = shown_stage(input);
+  for (const RecomputeCost& cost :
+       compare_forms(input.plan, stage, move_config(*input.config), input.config->cluster)) {
+    json.open_object(JsonText::Form::one_line);
+    json.member("stage", stage);
+    json.member("kind", cost.experts ? "experts" : "dense");
+    json.member("form", cost.form);
+    json.member("in_use", cost.in_use);
+    json.member("layer_bytes", cost.kept);
+    json.member("repeated_bytes", cost.once);
+    json.member("rank_bytes", cost.rank);
+    json.member("host_bytes", cost.on_host);
+    json.member("layer_flops", cost.flops);
+    write_optional(json, "layer_seconds", cost.seconds);
+    json.close();
+  }
+  json.close();
+}
 
 using enum JsonText::Form;
 
@@ -184,17 +671,7 @@ void write_ramp(JsonText& json, const Plan& plan) {
   json.close();
 }
 
-}  // namespace
-
-void write_optional(JsonText& json, std::string_view key, const std::optional<double>& value) {
-  json.key(key);
-  if (value) {
-    json.value(*value);
-  } else {
-    json.json("null");
-  }
-}
-
+/// {step, learning_rate, weight_decay} on one line each.
 void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
   json.open_array();
   for (const RatePoint& point : points) {
@@ -206,6 +683,8 @@ void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
   }
   json.close();
 }
+
+}  // namespace
 
 std::string print_json(const PrintInput& input) {
   check_rank(input);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/report/diagnostics.h"
@@ -25,7 +26,7 @@ struct PrintInput {
   std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
   MemoryModels memory_models = MemoryModels::all;
   std::vector<std::int64_t> lr_at{};     // steps whose learning rate is shown
-  std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/memory_fit.h
+  std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/rows.h
   // Warnings that the JSON forms list; null: none are listed.
   const Diagnostics* diagnostics = nullptr;
   const SearchReport* search = nullptr;  // what auto_parallel found; null: nothing was searched
@@ -63,5 +64,14 @@ std::string print_groups_json(const PrintInput& input, const std::string& kind);
 /// The differences from `before` to `after`, section by section. Both need a config.
 std::string print_diff_table(const PrintInput& before, const PrintInput& after);
 std::string print_diff_json(const PrintInput& before, const PrintInput& after);
+
+// A configuration as a flat list of paths and values, so that two of them can be compared.
+
+/// The value of an optional key that has none.
+inline constexpr std::string_view not_given = "not given";
+
+/// Every key in the order of the schema: "train.steps" and "2000"; a key that is not given is
+/// "not given".
+std::vector<std::pair<std::string, std::string>> config_values(const Config& config);
 
 }  // namespace trainctl

@@ -8,34 +8,27 @@
 
 namespace trainctl {
 
-/// print_table_parallel.cpp
 std::string mesh_section(const Plan& plan);
 /// A line for each kind of layers; empty unless the file gives kinds.
 std::string kinds_section(const Plan& plan);
 std::string groups_section(const PrintInput& input);
 std::string stages_section(const Plan& plan, const Timeline& timeline);
-/// print_table_schedule.cpp: the order of work, drawn where it fits, and the rows of one rank.
+/// The order of work, drawn where it fits, and the rows of one rank.
 std::string schedule_section(const PrintInput& input, const Timeline& timeline);
-/// print_table_costs.cpp
 std::string parameters_section(const PrintInput& input);
-/// group_rows.cpp: who updates what; empty without optimizer.groups.
+/// Who updates what; empty without optimizer.groups.
 std::string optimizer_section(const PrintInput& input);
 std::string memory_section(const PrintInput& input);
-/// That of the rank asked for, or the fullest.
-int shown_stage(const PrintInput& input);
-/// table_search.cpp: empty where nothing was searched.
+/// Empty where nothing was searched.
 std::string search_section(const PrintInput& input);
-/// table_recompute.cpp: what each form of recomputation costs and saves; needs a config.
+/// What each form of recomputation costs and saves; needs a config.
 std::string recompute_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);
 std::string work_section(const Plan& plan);
 /// `config`, if it is known: with a device, what the time goes to is told.
 std::string time_section(const Plan& plan, const Config* config);
-/// table_ramp.cpp: the batches of a ramp; empty without one.
+/// The batches of a ramp; empty without one.
 std::string ramp_section(const Plan& plan);
 std::string rates_section(const std::string& title, const std::vector<RatePoint>& points);
-
-/// "  label         text\n"
-std::string labelled(const std::string& label, const std::string& text);
 
 }  // namespace trainctl

@@ -25,6 +25,10 @@ std::string grouped_count(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + ending;
 }
 
+std::string labelled(const std::string& label, const std::string& text) {
+  return "  " + padded(label, 13) + " " + text + "\n";
+}
+
 std::string shell_word(const std::string& word) {
   const bool plain = !word.empty() && word.find_first_not_of(
                                           "abcdefghijklmnopqrstuvwxyz"
@@ -190,6 +194,19 @@ std::vector<int> bucket_of_each(const StagePlan& stage) {
     }
   }
   return buckets;
+}
+
+int shown_stage(const PrintInput& input) {
+  const Plan& plan = input.plan;
+  if (input.rank >= 0) return static_cast<int>(plan.mesh.coordinate(input.rank, Axis::pp));
+  int fullest = 0;
+  for (int stage = 1; stage < plan.map.stages; ++stage) {
+    const auto total_of = [&plan](int one) {
+      return plan.stages[static_cast<std::size_t>(one)].memory.device();
+    };
+    if (total_of(stage) > total_of(fullest)) fullest = stage;
+  }
+  return fullest;
 }
 
 void check_rank(const PrintInput& input) {

@@ -16,6 +16,8 @@ namespace trainctl {
 /// Padded with spaces after, or before, up to `width`.
 std::string padded(const std::string& text, std::size_t width);
 std::string padded_left(const std::string& text, std::size_t width);
+/// "  label         text\n"
+std::string labelled(const std::string& label, const std::string& text);
 /// As a word of a POSIX shell, in quotes where it needs them.
 std::string shell_word(const std::string& word);
 /// "3 ranks", "1 batch", "2 batches"; thousands are grouped.
@@ -56,6 +58,8 @@ std::string_view purpose_text(TrafficPurpose purpose);
 /// Index of the gradient bucket that holds a parameter, -1 if none does.
 std::vector<int> bucket_of_each(const StagePlan& stage);
 
+/// The stage of the rank asked for, else the one that takes the most memory.
+int shown_stage(const PrintInput& input);
 /// Throws Error{usage} if the world has no such rank.
 void check_rank(const PrintInput& input);
 /// The available kinds of groups, with "hierarchical_cp" last if its sizes are given.

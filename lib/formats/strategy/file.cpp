@@ -1,15 +1,20 @@
+// What holds for strategy files of either form: the rules of a layout, and when two are the same.
+
 #include "formats/strategy/file.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/units.h"
 #include "config/schema/optimizers.h"
-#include "formats/strategy/format.h"
+#include "config/schema/values.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
-
-void refuse_file(const std::string& why) { throw Error(ExitCode::bad_data, why); }
 
 namespace {
 
@@ -227,5 +232,279 @@ LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
 }
 
 bool is_json_name(std::string_view file_name) { return file_name.ends_with(".json"); }
+
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+/// Where a parameter is: "1-layers.3.norm1.weight" is on stage 1; without a prefix there is one
+/// stage, 0.
+struct Home {
+  std::string name;
+  std::int64_t stage = 0;
+  auto operator<=>(const Home&) const = default;
+};
+
+Home home_of(const std::string& name) {
+  constexpr std::size_t most_digits = 8;
+  const std::size_t dash = name.find_first_not_of("0123456789");
+  if (dash == std::string::npos || name[dash] != '-' || dash == 0 || dash > most_digits) {
+    return {name, 0};
+  }
+  return {name.substr(dash + 1), std::stoll(name.substr(0, dash))};
+}
+
+std::string describe(const ParamLayout& layout, const ParamLayout& other) {
+  std::string text =
+      "dev_matrix " + list_text(layout.dev_matrix) + ", tensor_map " + list_text(layout.tensor_map);
+  if (!layout.tensor_shape.empty() && !other.tensor_shape.empty() &&
+      layout.tensor_shape != other.tensor_shape) {
+    text += ", tensor_shape " + list_text(layout.tensor_shape);
+  }
+  if (layout.shard_size != other.shard_size || layout.shard_step != other.shard_step) {
+    text += ", opt_weight_shard_size " + std::to_string(layout.shard_size) +
+            ", opt_weight_shard_step " + std::to_string(layout.shard_step);
+  }
+  return text;
+}
+
+bool same_layout(const ParamLayout& one, const ParamLayout& two) {
+  ParamLayout a = simplest(one);
+  ParamLayout b = simplest(two);
+  if (a.tensor_shape.empty() || b.tensor_shape.empty()) {
+    a.tensor_shape.clear();
+    b.tensor_shape.clear();
+  }
+  a.name = b.name;
+  return a == b;
+}
+
+/// Collects what differs; the first in full, the others counted.
+struct Differences {
+  std::string first;
+  std::int64_t count = 0;
+  void add(const std::string& text) {
+    if (count++ == 0) first = text;
+  }
+};
+
+struct Unknown {
+  std::vector<std::string> names;  // the first few
+  std::size_t count = 0;
+};
+
+class Comparison {
+ public:
+  Comparison(const LayoutFile& own, std::string file) : file_(std::move(file)) {
+    for (const OperatorSplit& split : own.operators) operators_[split.name] = &split;
+    for (const ParamLayout& layout : own.parameters) {
+      const Home home = home_of(layout.name);
+      parameters_[home] = &layout;
+    }
+  }
+
+  void parameter(const ParamLayout& loaded) {
+    const Home home = home_of(loaded.name);
+    const auto found = parameters_.find(home);
+    if (found != parameters_.end()) {
+      if (same_layout(loaded, *found->second)) return;
+      differences.add("'" + shown(loaded.name) + "' has " + describe(loaded, *found->second) +
+                      " in " + file_ + ", but " + describe(*found->second, loaded) +
+                      " in this plan");
+      return;
+    }
+    const auto elsewhere = parameters_.lower_bound(Home{home.name, -1});
+    if (elsewhere == parameters_.end() || elsewhere->first.name != home.name) {
+      if (unknown.count++ < 3) unknown.names.push_back("'" + shown(loaded.name) + "'");
+      return;
+    }
+    differences.add("'" + shown(home.name) + "' is on stage " + std::to_string(home.stage) +
+                    " in " + file_ + ", but on stage " + std::to_string(elsewhere->first.stage) +
+                    " in this plan");
+  }
+
+  void one_operator(const OperatorSplit& loaded) {
+    const auto found = operators_.find(loaded.name);
+    if (found == operators_.end() || *found->second == loaded) return;
+    const auto described = [](const OperatorSplit& split) {
+      return list_text(split.inputs) + " on stage " + std::to_string(split.stage);
+    };
+    differences.add("operator '" + shown(loaded.name) + "' splits its inputs " + described(loaded) +
+                    " in " + file_ + ", but " + described(*found->second) + " in this plan");
+  }
+
+  Differences differences;
+  Unknown unknown;
+
+ private:
+  std::string file_;
+  std::map<Home, const ParamLayout*> parameters_;
+  std::map<std::string, const OperatorSplit*> operators_;
+};
+
+}  // namespace
+
+std::string list_text(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers)
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  return "[" + text + "]";
+}
+
+std::string list_text(const std::vector<std::vector<std::int64_t>>& lists) {
+  std::string text;
+  for (const std::vector<std::int64_t>& list : lists)
+    text += (text.empty() ? "" : ",") + list_text(list);
+  return "[" + text + "]";
+}
+
+ParamLayout simplest(ParamLayout layout) {
+  const std::int64_t axes = static_cast<std::int64_t>(layout.dev_matrix.size());
+  Numbers sizes;                                 // from the right
+  std::map<std::int64_t, std::int64_t> renamed;  // cut axis, from the right: before -> now
+  std::int64_t replicas = 1;
+  bool last_is_free = false;
+  for (std::int64_t axis = 0; axis < axes; ++axis) {
+    const std::int64_t size = layout.dev_matrix[static_cast<std::size_t>(axes - 1 - axis)];
+    if (size == 1) continue;
+    const auto& map = layout.tensor_map;
+    const bool is_free = std::find(map.begin(), map.end(), axis) == map.end();
+    if (is_free) replicas *= size;
+    if (is_free && last_is_free) {
+      sizes.back() *= size;
+      continue;
+    }
+    if (!is_free) renamed[axis] = static_cast<std::int64_t>(sizes.size());
+    sizes.push_back(size);
+    last_is_free = is_free;
+  }
+  if (sizes.empty()) sizes.push_back(1);
+  layout.dev_matrix.assign(sizes.rbegin(), sizes.rend());
+  for (std::int64_t& axis : layout.tensor_map) {
+    const auto found = renamed.find(axis);
+    axis = found == renamed.end() ? -1 : found->second;
+  }
+  if (layout.shard_size == -1) layout.shard_size = replicas;
+  if (layout.shard_size <= 1) layout.shard_size = layout.shard_step = 0;
+  return layout;
+}
+
+void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,
+                     Check& check) {
+  Comparison comparison(own, file_name);
+  for (const ParamLayout& layout : loaded.parameters) comparison.parameter(layout);
+  for (const OperatorSplit& split : loaded.operators) comparison.one_operator(split);
+  const Differences& differences = comparison.differences;
+  if (differences.count > 0) {
+    const std::int64_t more = differences.count - 1;
+    check.error("strategy-differs", strategy_file_key,
+                differences.first + (more == 0 ? "" : "; " + format_grouped(more) + " more differ"),
+                "choose the sizes that the file was written for, write a new file with "
+                "parallel.strategy_ckpt_config.save_file, or leave load_file out");
+  }
+  const Unknown& unknown = comparison.unknown;
+  if (unknown.count == 0) return;
+  std::string names;
+  for (const std::string& name : unknown.names) names += (names.empty() ? "" : ", ") + name;
+  if (unknown.count > unknown.names.size()) names += ", ...";
+  check.warning("strategy-unknown", strategy_file_key,
+                file_name + " has " + std::to_string(unknown.count) + " parameter" +
+                    (unknown.count == 1 ? "" : "s") + " that this model does not have: " + names);
+}
+
+namespace {
+
+/// Which slice of a parameter the rank at `place` of its stage holds: per cut axis the coordinate,
+/// then the optimizer's share among the replicas.
+std::vector<std::int64_t> slice_at(const ParamLayout& layout, std::int64_t place) {
+  std::vector<std::int64_t> slice;
+  std::int64_t replica = 0;  // position among the ranks with this slice
+  std::int64_t replicas = 1;
+  std::int64_t rest = place;
+  const std::int64_t axes = static_cast<std::int64_t>(layout.dev_matrix.size());
+  for (std::int64_t from_right = 0; from_right < axes; ++from_right) {
+    const std::int64_t size = layout.dev_matrix[static_cast<std::size_t>(axes - 1 - from_right)];
+    const std::int64_t coordinate = rest % size;
+    rest /= size;
+    const auto& map = layout.tensor_map;
+    if (std::find(map.begin(), map.end(), from_right) != map.end()) {
+      slice.push_back(coordinate);
+    } else {
+      replica += coordinate * replicas;
+      replicas *= size;
+    }
+  }
+  const std::int64_t shards = layout.shard_size < 0 ? replicas : layout.shard_size;
+  slice.push_back(shards > 1 ? replica % shards : 0);
+  return slice;
+}
+
+/// The layouts of a stage's parameters, equal ones once.
+std::vector<ParamLayout> distinct_layouts(const Plan& plan, int stage,
+                                          const ParallelConfig& parallel) {
+  std::vector<ParamLayout> distinct;
+  for (const ParamLayout& one : make_param_layouts(plan, stage, parallel)) {
+    ParamLayout layout = simplest(one);
+    layout.name.clear();
+    layout.tensor_shape.clear();
+    if (std::find(distinct.begin(), distinct.end(), layout) == distinct.end()) {
+      distinct.push_back(std::move(layout));
+    }
+  }
+  return distinct;
+}
+
+std::vector<int> restore_ranks(const Plan& plan, const ParallelConfig& parallel,
+                               std::int64_t rank) {
+  const Mesh& mesh = plan.mesh;
+  const std::int64_t stage = mesh.coordinate(rank, Axis::pp);
+  std::vector<int> held;  // the stage's ranks that hold the same, with their places
+  std::vector<std::int64_t> places;
+  std::int64_t own_place = 0;
+  std::int64_t place = 0;
+  for (std::int64_t other = 0; other < mesh.world_size(); ++other) {
+    if (mesh.coordinate(other, Axis::pp) != stage) continue;
+    if (other == rank) own_place = place;
+    held.push_back(static_cast<int>(other));
+    places.push_back(place++);
+  }
+  for (const ParamLayout& layout : distinct_layouts(plan, static_cast<int>(stage), parallel)) {
+    const std::vector<std::int64_t> own = slice_at(layout, own_place);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      if (slice_at(layout, places[i]) != own) continue;
+      held[kept] = held[i];
+      places[kept++] = places[i];
+    }
+    held.resize(kept);
+    places.resize(kept);
+  }
+  return held;
+}
+
+}  // namespace
+
+std::string group_name(const std::vector<int>& ranks) {
+  std::string list;
+  for (const int rank : ranks) list += (list.empty() ? "" : "-") + std::to_string(rank);
+  return std::to_string(ranks.size()) + "-" + std::to_string(fnv1a(list));
+}
+
+GroupFile make_group_file(const Plan& plan, const ParallelConfig& parallel, std::int64_t rank) {
+  require(rank >= 0 && rank < plan.mesh.world_size(), ExitCode::usage,
+          "rank " + std::to_string(rank) + " does not exist: ranks are 0 to " +
+              std::to_string(plan.mesh.world_size() - 1));
+  GroupFile file;
+  std::set<std::vector<int>> seen;
+  for (const std::string_view kind : group_kinds()) {
+    for (std::vector<int>& ranks : groups_with(plan.mesh, kind, rank)) {
+      std::sort(ranks.begin(), ranks.end());
+      if (ranks.size() < 2 || !seen.insert(ranks).second) continue;
+      file.groups.push_back({group_name(ranks), ranks});
+    }
+  }
+  file.restore_ranks = restore_ranks(plan, parallel, rank);
+  return file;
+}
 
 }  // namespace trainctl

@@ -54,6 +54,10 @@ LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
 std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
                                             const ParallelConfig& parallel);
 
+/// "[2,4]"; "[[2,4],[1]]".
+std::string list_text(const std::vector<std::int64_t>& numbers);
+std::string list_text(const std::vector<std::vector<std::int64_t>>& lists);
+
 /// Whether a file name selects JSON; all other files are protobuf.
 bool is_json_name(std::string_view file_name);
 std::string write_layouts(const LayoutFile& file, bool json);
@@ -73,5 +77,33 @@ inline constexpr const char* strategy_file_key = "parallel.strategy_ckpt_config.
 /// "strategy-unknown" for everything that only `loaded` has.
 void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,
                      Check& check);
+
+// The contents of a group file (MindSpore group_ckpt_save_file): the communication groups of one
+// rank, and the ranks from which its lost parameters could be copied.
+
+struct NamedGroup {
+  std::string name;        // "<size>-<hash of its ranks>"
+  std::vector<int> ranks;  // ascending
+  bool operator==(const NamedGroup&) const = default;
+};
+
+struct GroupFile {
+  std::vector<NamedGroup>
+      groups;  // of more than one rank, each once, in the order of group_kinds()
+  // Ranks that hold the same slice of every parameter, this one included; ascending.
+  std::vector<int> restore_ranks;
+  bool operator==(const GroupFile&) const = default;
+};
+
+/// "4-" and the decimal FNV-1a hash of "0-1-2-3": the same on every machine.
+std::string group_name(const std::vector<int>& ranks);
+
+/// Throws Error{usage} if the world has no such rank.
+GroupFile make_group_file(const Plan& plan, const ParallelConfig& parallel, std::int64_t rank);
+
+/// mindspore.straspb.ParallelGroupMap.
+std::string write_groups(const GroupFile& file);
+/// Throws Error{bad_data}.
+GroupFile read_groups(std::string_view bytes);
 
 }  // namespace trainctl

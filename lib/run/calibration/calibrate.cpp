@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -18,8 +21,7 @@
 #include "config/devices/read_figures.h"
 #include "formats/print/text.h"
 #include "plan/cost/device_prices.h"
-#include "run/calibration/constants.h"
-#include "run/calibration/fit.h"
+#include "plan/prices/machine.h"
 #include "run/calibration/published_steps.h"
 #include "run/preflight/machine.h"
 #include "run/prepare.h"
@@ -27,6 +29,218 @@
 namespace trainctl {
 
 namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr double least_error = 0.01;  // below which an error counts as its square
+constexpr double most_step = 0.4;     // of a logarithm in a round
+constexpr double difference = 0.05;   // of a logarithm, for slopes
+
+/// Solves a x = b for a symmetric positive a, by elimination with pivots.
+Numbers solve(std::vector<Numbers> a, Numbers b) {
+  const std::size_t n = b.size();
+  for (std::size_t column = 0; column < n; ++column) {
+    std::size_t pivot = column;
+    for (std::size_t row = column; row < n; ++row) {
+      if (std::abs(a[row][column]) > std::abs(a[pivot][column])) pivot = row;
+    }
+    std::swap(a[column], a[pivot]);
+    std::swap(b[column], b[pivot]);
+    for (std::size_t row = column + 1; row < n; ++row) {
+      const double factor = a[row][column] / a[column][column];
+      for (std::size_t at = column; at < n; ++at) a[row][at] -= factor * a[column][at];
+      b[row] -= factor * b[column];
+    }
+  }
+  for (std::size_t row = n; row-- > 0;) {
+    for (std::size_t at = row + 1; at < n; ++at) b[row] -= a[row][at] * b[at];
+    b[row] /= a[row][row];
+  }
+  return b;
+}
+
+/// One step of reweighted least squares for errors e + slopes * step; `moved` is how far the
+/// constants are from where they began.
+Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
+                const std::vector<Numbers>& slopes, const Numbers& moved) {
+  const std::size_t n = moved.size();
+  std::vector<Numbers> a(n, Numbers(n, 0));
+  Numbers b(n, 0);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].used) continue;
+    const double weight = cases[i].weight / std::max(std::abs(errors[i]), least_error);
+    for (std::size_t row = 0; row < n; ++row) {
+      if (slopes[i][row] == 0) continue;
+      b[row] -= weight * slopes[i][row] * errors[i];
+      for (std::size_t at = 0; at < n; ++at) a[row][at] += weight * slopes[i][row] * slopes[i][at];
+    }
+  }
+  for (std::size_t row = 0; row < n; ++row) {
+    const double pull = 2 * usual_error / (start.spread[row] * start.spread[row]);
+    a[row][row] += pull;
+    b[row] -= pull * moved[row];
+  }
+  Numbers step = solve(std::move(a), std::move(b));
+  for (double& one : step) one = std::clamp(one, -most_step, most_step);
+  return step;
+}
+
+Numbers moved_from(const FitStart& start, const Numbers& values) {
+  Numbers moved;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    moved.push_back(std::log(values[i] / start.values[i]));
+  }
+  return moved;
+}
+
+double cost_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
+               const Numbers& values) {
+  double cost = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) cost += cases[i].weight * std::abs(errors[i]);
+  const Numbers moved = moved_from(start, values);
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    cost += usual_error * moved[i] * moved[i] / (start.spread[i] * start.spread[i]);
+  }
+  return cost;
+}
+
+Numbers times_exp(const Numbers& values, const Numbers& step, double part) {
+  Numbers moved;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    moved.push_back(values[i] * std::exp(part * step[i]));
+  }
+  return moved;
+}
+
+Numbers errors_of(const std::vector<FitCase>& cases, const FitError& error, const Numbers& values) {
+  Numbers errors(cases.size(), 0);
+  parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (at(cases, i).used) at(errors, i) = error(static_cast<std::size_t>(i), values);
+    }
+  });
+  return errors;
+}
+
+/// [case][constant], by the constant's logarithm.
+std::vector<Numbers> slopes_of(const std::vector<FitCase>& cases, const FitError& error,
+                               const Fitted& fitted) {
+  std::vector<Numbers> slopes(cases.size(), Numbers(fitted.values.size(), 0));
+  parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::size_t constant = 0; constant < fitted.values.size(); ++constant) {
+        if (!at(cases, i).used || !at(cases, i).concerned[constant]) continue;
+        Numbers values = fitted.values;
+        values[constant] *= std::exp(difference);
+        const double moved = error(static_cast<std::size_t>(i), values);
+        at(slopes, i)[constant] = (moved - at(fitted.errors, i)) / difference;
+      }
+    }
+  });
+  return slopes;
+}
+
+}  // namespace
+
+Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
+           int rounds, const std::function<void(int round, double mean)>& tell) {
+  Fitted fitted{.values = start.values, .errors = errors_of(cases, error, start.values)};
+  const auto count = static_cast<double>(std::ranges::count(cases, true, &FitCase::used));
+  bool better = true;
+  for (int round = 0; better; ++round) {
+    double mean = 0;
+    for (const double one : fitted.errors) mean += std::abs(one) / count;
+    tell(round, mean);
+    if (round == rounds) break;
+    const std::vector<Numbers> slopes = slopes_of(cases, error, fitted);
+    const double before = cost_of(cases, start, fitted.errors, fitted.values);
+    const Numbers step =
+        step_of(cases, start, fitted.errors, slopes, moved_from(start, fitted.values));
+    better = false;
+    for (double part = 1; part > 0.2 && !better; part /= 2) {
+      const Numbers values = times_exp(fitted.values, step, part);
+      const Numbers errors = errors_of(cases, error, values);
+      better = cost_of(cases, start, errors, values) < before;
+      if (better) fitted = {.values = values, .errors = errors};
+    }
+  }
+  return fitted;
+}
+
+// The constants of the files in configs/devices and configs/software that are fitted to measured
+// steps: of published ones at most 26.
+
+struct Constant {
+  std::string file;   // "h100", whose devices share it; "nemo"; "shared" by all software
+  std::string key;    // in the file: "overhead"
+  double start = 0;   // where the fit begins
+  double spread = 0;  // FitStart::spread
+  double most = 0;    // the value cannot be larger
+  /// Its place in a machine; nullptr where it does not concern it.
+  std::function<double*(Machine&, const ClusterConfig&)> place;
+};
+
+namespace {
+
+/// "h100" of "h100-sxm": devices of one generation share what is fitted.
+std::string generation_of(const std::string& device) {
+  const std::string name = device.substr(device.find_last_of('/') + 1);
+  return name.substr(0, name.find_first_of("-."));
+}
+
+constexpr double weak = 0.7, firm = 0.15;
+
+using Member = double SoftwareFigures::*;
+
+Constant of_software(std::string file, std::string key, double start, double spread, double most,
+                     Member member) {
+  Constant constant{file, std::move(key), start, spread, most, {}};
+  constant.place = [file, member](Machine& machine, const ClusterConfig& cluster) -> double* {
+    const bool shared = file == "shared" && cluster.software != "trainctl";
+    return shared || cluster.software == file ? &(machine.software.*member) : nullptr;
+  };
+  return constant;
+}
+
+Constant sustained(const std::string& generation, double start) {
+  Constant constant{generation, "sustained", start, firm, 1, {}};
+  constant.place = [generation](Machine& machine, const ClusterConfig& cluster) -> double* {
+    return generation_of(cluster.device.value_or("")) == generation ? &machine.device.sustained
+                                                                    : nullptr;
+  };
+  return constant;
+}
+
+/// All of them; rows depend on those of their devices and software.
+std::vector<Constant> fitted_constants() {
+  std::vector<Constant> all{sustained("a100", 0.94), sustained("h100", 0.82),
+                            sustained("gb200", 0.86), sustained("h200", 0.82),
+                            sustained("b200", 0.86)};
+  for (const char* software :
+       {"megatron-22", "zb", "nemo", "fsdp-2", "torchtitan", "maxtext", "llmc", "trainctl"}) {
+    all.push_back(of_software(software, "overhead", 0.05, weak, 1, &SoftwareFigures::overhead));
+  }
+  for (const char* software : {"megatron-22", "zb", "fsdp-2"}) {
+    all.push_back(
+        of_software(software, "attention_speed", 0.9, weak, 2, &SoftwareFigures::attention_speed));
+  }
+  all.push_back(of_software("fsdp-2", "attention_64", 1, weak, 2, &SoftwareFigures::attention_64));
+  all.push_back(
+      of_software("megatron-22", "collectives", 1, weak, 3, &SoftwareFigures::collectives));
+  const auto shared = [&](const char* key, double start, double most, Member member) {
+    all.push_back(of_software("shared", key, start, weak, most, member));
+  };
+  shared("elements", 1.0, 10, &SoftwareFigures::elements);
+  shared("launch", 6e-6, 1e-3, &SoftwareFigures::launch);
+  shared("logit_bytes", 12, 200, &SoftwareFigures::logit_bytes);
+  shared("score_bytes", 12, 200, &SoftwareFigures::score_bytes);
+  shared("tensor_rest", 0.35, 1, &SoftwareFigures::tensor_rest);
+  shared("sums_rest", 0.1, 1, &SoftwareFigures::sums_rest);
+  shared("network_share", 0.75, 1, &SoftwareFigures::network_share);
+  shared("network_latency", 1e-5, 1e-3, &SoftwareFigures::network_latency);
+  shared("fixed", 0.02, 10, &SoftwareFigures::fixed);
+  return all;
+}
 
 using Numbers = std::vector<double>;
 

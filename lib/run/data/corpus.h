@@ -1,7 +1,8 @@
-// From the data section of a config to datasets: finds or builds token files, checks their
-// vocabulary.
+// Where a run goes on in its training data, and whether that data is still what it read.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,12 +13,50 @@
 #include "config/read/read.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
+#include "data/data_position.h"
 #include "data/dataset.h"
+#include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "plan/tables/model.h"
+#include "plan/tables/site.h"
 #include "weights/hugging_face_config.h"
 
 namespace trainctl {
+
+/// Reads the header, the whole index and 64 blocks. Throws as File::read_at.
+SourceIdentity identity_of(const TokenFile& file);
+
+/// SavedSource::path: in printable ASCII, whatever the path has.
+std::string storable_name(const std::string& path);
+/// SavedData::windows: two runs with the same text cut a file into the same windows.
+std::string windows_text(const DataConfig& data);
+
+/// What of the present data decides where its sources go on.
+struct PresentData {
+  const DataConfig& data;
+  const std::vector<SourceIdentity>& identities;  // identify_sources()
+  std::int64_t seq_length = 0;
+  std::uint64_t seed = 0;
+};
+
+struct DataPlace {
+  DataPosition position;
+  std::vector<SavedSource> absent;  // sources that the blend no longer has
+  std::vector<std::string> notes;   // for people
+};
+
+/// A source is known by its path, else by its identity, so that it may be moved or take another
+/// place in the list; a new one begins with its first epoch. The pattern of the blend begins again
+/// where sources or weights are others. Throws Error{bad_data} for a source, or validation data,
+/// with another identity, unless data.changed allows it: a new epoch of the source then begins.
+DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const PresentData& now);
+
+/// What a checkpoint keeps.
+SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& identities,
+                     const DataPosition& position, const std::vector<SavedSource>& absent);
+
+// From the data section of a config to datasets: finds or builds token files, checks their
+// vocabulary.
 
 struct Corpus {
   Dataset train;
@@ -43,5 +82,49 @@ SpecialTokens special_tokens(const Config& config, const Corpus& corpus);
 Dataset open_train_data(const DataConfig& data, std::int64_t seq_length, std::uint64_t seed);
 /// Of each of its sources, then of data.validation.path if there is one. Throws the same.
 std::vector<SourceIdentity> identify_sources(const DataConfig& data);
+
+// What a run takes over from the checkpoint that it goes on from, beside the tensors.
+
+struct Continuation {
+  Manifest manifest;
+  /// Without `windows`, which only the data tells.
+  Progress progress;
+  /// Where the data goes on; none: where so many samples of the present data end, since the
+  /// checkpoint is of a version that kept no more.
+  std::optional<DataPlace> data;
+  std::vector<SourceIdentity> identities;  // identify_sources(), once the data was looked at
+};
+
+/// Rank 0 reads the manifest, all get it. Collective. Throws as read_manifest_text and
+/// parse_manifest, on every rank.
+Continuation read_continuation(const std::filesystem::path& checkpoint, Group& everyone);
+
+/// Looks at the present sources, once, and finds where they go on; rank 0 tells what is new.
+/// Collective. Throws as go_on_in_data and identify_sources, on every rank.
+void find_data_place(Continuation& continuation, const Config& config, Group& everyone);
+
+/// Progress::windows. Call it after find_data_place. Throws as open_train_data.
+std::int64_t windows_behind(const Continuation& continuation, const Config& config);
+
+// The data of a training run, at the place where it goes on, and what a checkpoint keeps of it.
+
+class TrainingData {
+ public:
+  /// `continuation`: of a run that goes on, with its data found; null: a new run. Rank 0 tells
+  /// what is left out of an epoch whose rows now have another length. Collective. Throws as
+  /// identify_sources, on every rank.
+  TrainingData(Corpus corpus, const Config& config, const Continuation* continuation,
+               Group& everyone);
+
+  const Corpus& corpus() const { return corpus_; }
+  /// After so many samples of the run; on rank 0 alone, empty elsewhere.
+  SavedData saved(std::int64_t samples) const;
+
+ private:
+  Corpus corpus_;
+  const Config& config_;
+  std::vector<SourceIdentity> identities_;  // on rank 0
+  std::vector<SavedSource> absent_;
+};
 
 }  // namespace trainctl

@@ -2,20 +2,177 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/units.h"
+#include "base/whole_file.h"
 #include "checkpoint/folder.h"
 
 namespace trainctl {
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+std::int64_t number_in(const std::string& text) {
+  std::int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::uint64_t process_numbers() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
+std::string new_token() {
+  std::random_device source;
+  std::ostringstream text;
+  for (int i = 0; i < 4; ++i) text << std::hex << source();
+  return text.str();
+}
+
+/// Of /proc/PID/stat, from the state on, which is the first. Empty if there is no such process, or
+/// no /proc.
+std::vector<std::string> fields_of(std::int64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(") ");
+  std::vector<std::string> fields;
+  if (name_end == std::string::npos) return fields;
+  std::istringstream rest(text.substr(name_end + 2));
+  for (std::string field; rest >> field;) fields.push_back(field);
+  return fields;
+}
+
+constexpr std::size_t state_field = 0;
+constexpr std::size_t start_field = 19;
+
+bool has_ended(const std::vector<std::string>& fields) {
+  return fields[state_field] == "Z" || fields[state_field] == "X";
+}
+
+}  // namespace
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string start_of_process(std::int64_t process) {
+  const auto fields = fields_of(process);
+  return fields.size() > start_field && !has_ended(fields) ? fields[start_field] : "";
+}
+
+LeaseOwner LeaseOwner::here() {
+  LeaseOwner self{.host = own_host_name(),
+                  .boot = first_line("/proc/sys/kernel/random/boot_id"),
+                  .processes = process_numbers(),
+                  .process = ::getpid(),
+                  .started = start_of_process(::getpid()),
+                  .token = new_token(),
+                  .launch = variable("TRAINCTL_LAUNCH"),
+                  .attempt = number_in(variable("TRAINCTL_ATTEMPT")),
+                  .job = "",
+                  .restarts = number_in(variable("SLURM_RESTART_COUNT"))};
+  const std::string job = variable("SLURM_JOB_ID");
+  if (!job.empty()) self.job = variable("SLURM_CLUSTER_NAME") + "/" + job;
+  return self;
+}
+
+std::string LeaseOwner::to_text() const {
+  return Json{{"host", host},        {"boot", boot},       {"processes", processes},
+              {"process", process},  {"started", started}, {"token", token},
+              {"launch", launch},    {"attempt", attempt}, {"job", job},
+              {"restarts", restarts}}
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+std::optional<LeaseOwner> LeaseOwner::parse(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("token")) return std::nullopt;
+  LeaseOwner owner;
+  try {
+    owner = {.host = json.value("host", ""),
+             .boot = json.value("boot", ""),
+             .processes = json.value("processes", std::uint64_t{0}),
+             .process = json.value("process", std::int64_t{0}),
+             .started = json.value("started", ""),
+             .token = json.value("token", ""),
+             .launch = json.value("launch", ""),
+             .attempt = json.value("attempt", std::int64_t{0}),
+             .job = json.value("job", ""),
+             .restarts = json.value("restarts", std::int64_t{0})};
+  } catch (const Json::exception&) {  // a value of another type
+    return std::nullopt;
+  }
+  return owner;
+}
+
+std::string free_lease_text(const LeaseOwner& owner) {
+  return Json{{"free", true}, {"by", owner.token}}.dump() + "\n";
+}
+
+bool is_free_lease(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.contains("free");
+}
+
+std::string LeaseOwner::name() const {
+  return "process " + std::to_string(process) + " on host " + host;
+}
+
+bool LeaseOwner::comes_before(const LeaseOwner& next) const {
+  const bool of_launch = !launch.empty() && launch == next.launch && attempt < next.attempt;
+  const bool of_job = !job.empty() && job == next.job && restarts < next.restarts;
+  return of_launch || of_job;
+}
+
+LeaseOwner::Life LeaseOwner::life_seen_from(const LeaseOwner& from) const {
+  const bool visible = !boot.empty() && boot == from.boot && processes != 0 &&
+                       processes == from.processes && process > 0;
+  if (!visible) return Life::unknown;
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return Life::gone;
+  const auto fields = fields_of(process);
+  if (fields.size() <= start_field) return Life::lives;  // the system does not say more
+  const bool other = !started.empty() && fields[start_field] != started;
+  return has_ended(fields) || other ? Life::gone : Life::lives;
+}
 
 namespace {
 
@@ -265,6 +422,315 @@ void Lease::remove_old() const {
   for (const std::int64_t number : numbers_.all()) {
     if (number <= last_ - kept_numbers) ::unlink(numbers_.of(number).c_str());
   }
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Its process holds it while it lives, where the file system has such locks.
+bool is_held(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return false;
+  const bool held = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return held;
+}
+
+}  // namespace
+
+OldLock read_old_lock(const fs::path& run) {
+  using Kind = OldLock::Kind;
+  const fs::path path = run / old_lock_name;
+  std::error_code failure;
+  if (!fs::is_regular_file(fs::symlink_status(path, failure))) return {};
+  constexpr std::int64_t most = 4096;
+  std::istringstream text(read_beginning(path, most));
+  OldLock lock;
+  std::string started;
+  const bool held = is_held(path);
+  if (!(text >> lock.host >> lock.process >> started)) {
+    lock.kind = held ? Kind::taken : Kind::free;
+    return lock;
+  }
+  const bool gone =
+      !held && lock.host == own_host_name() && start_of_process(lock.process) != started;
+  lock.kind = gone ? Kind::gone : Kind::taken;
+  return lock;
+}
+
+void remove_old_lock(const fs::path& run) { ::unlink((run / old_lock_name).c_str()); }
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What an earlier version wrote beside the files of a run, until these were whole.
+bool is_old_temporary(const std::string& name) {
+  const std::size_t at = name.find(".tmp-");
+  if (at == std::string::npos) return false;
+  const std::string file = name.substr(0, at);
+  return file == "metrics.jsonl" || file == "config.yaml" || file == "plan.json" ||
+         file == "measured.json" || file == "report.html" || file.starts_with("model");
+}
+
+void take_away(const fs::path& path, const Fence& fence) {
+  const fs::path own = fence.partial(path);
+  std::error_code failure;
+  fs::rename(path, own, failure);
+  if (failure == std::errc::no_such_file_or_directory) return;
+  require(!failure, ExitCode::io, "cannot rename " + path.string() + ": " + failure.message());
+  const std::string reason = remove_directory(own);
+  require(reason.empty(), ExitCode::io, reason);
+}
+
+}  // namespace
+
+void remove_unfinished(const fs::path& run, std::int64_t session) {
+  const Fence fence{session, {}};
+  for (const fs::path& folder : {run, CheckpointFolder(run).path()}) {
+    for (const std::string& name : names_in(folder)) {
+      if (Fence::is_partial(name, session) || is_old_temporary(name)) {
+        take_away(folder / name, fence);
+      }
+    }
+  }
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int unchanged_looks = 4;                 // after the first
+constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is made again
+constexpr auto silence = std::chrono::seconds(1);  // at its beginning
+
+/// What a look finds.
+struct Look {
+  std::int64_t number = 0;  // the highest; 0: none
+  std::string text;
+  std::int64_t session = 0;  // the highest in the manifests
+  bool has_manifest = false;
+  friend bool operator==(const Look&, const Look&) = default;
+};
+
+class LeaseStart {
+ public:
+  explicit LeaseStart(const LeaseRequest& request)
+      : request_(request), numbers_(request.run), text_(request.self.to_text()) {}
+
+  std::unique_ptr<Lease> take() {
+    make_folder();
+    while (true) {
+      const std::int64_t judged = judge();
+      if (auto lease = take_number(judged + 1)) return lease;
+    }
+  }
+
+ private:
+  /// A disk that fails for a moment is asked again.
+  void make_folder() const {
+    const auto begin = Clock::now();
+    bool told = false;
+    while (true) {
+      std::error_code failure;
+      fs::create_directories(numbers_.folder(), failure);
+      if (!failure) return;
+      const bool refused =
+          failure == std::errc::permission_denied || failure == std::errc::not_a_directory ||
+          failure == std::errc::read_only_file_system || failure == std::errc::no_space_on_device;
+      const auto waited = Clock::now() - begin;
+      const std::string what =
+          "cannot create the output folder " + request_.run.string() + ": " + failure.message();
+      require(!refused && waited < moment, ExitCode::io, what);
+      if (!told && waited >= silence) {
+        told = true;
+        log_warning(what + "; trying again for " + std::to_string(moment.count()) + " s");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+
+  /// Of the lease alone.
+  Look look() const {
+    Look found;
+    const std::vector<std::int64_t> all = numbers_.all();
+    if (all.empty()) return found;
+    found.number = all.back();
+    found.text = numbers_.text_of(found.number).value_or("");
+    return found;
+  }
+
+  /// look(), tried again at each interval while the folder of the lease cannot be read. Manifests
+  /// that cannot be read end the start: without them nothing can go on.
+  std::optional<Look> patient_look() {
+    const auto complete = CheckpointFolder(request_.run).complete();
+    try {
+      Look found = look();
+      found.has_manifest = !complete.empty();
+      found.session = complete.empty() ? 0 : complete.front().session;
+      failing_since_.reset();
+      return found;
+    } catch (const Error& error) {
+      const auto now = Clock::now();
+      if (!failing_since_) failing_since_ = now;
+      const double failed = std::chrono::duration<double>(now - *failing_since_).count();
+      if (failed >= request_.timing.longest_seconds) throw;
+      return std::nullopt;
+    }
+  }
+
+  enum class Verdict { take, refuse, wait };
+
+  Verdict first_verdict(const Look& found) const {
+    const OldLock old = read_old_lock(request_.run);
+    if (old.kind == OldLock::Kind::taken) refuse_for(old);
+    if (found.number == 0) {
+      const bool was_given_back = old.kind != OldLock::Kind::none;
+      return was_given_back || !found.has_manifest ? Verdict::take : Verdict::wait;
+    }
+    if (is_free_lease(found.text)) return Verdict::take;
+    const auto owner = LeaseOwner::parse(found.text);
+    if (!owner) return Verdict::wait;
+    if (owner->comes_before(request_.self)) return Verdict::take;
+    switch (owner->life_seen_from(request_.self)) {
+      case LeaseOwner::Life::gone: return Verdict::take;
+      case LeaseOwner::Life::lives: return Verdict::refuse;
+      case LeaseOwner::Life::unknown: break;
+    }
+    return Verdict::wait;
+  }
+
+  /// Returns the number that may be followed. Throws if the run is another's.
+  std::int64_t judge() {
+    std::optional<Look> first;
+    int unchanged = 0;
+    while (true) {
+      const std::optional<Look> found = patient_look();
+      if (found && !first) {
+        const Verdict verdict = first_verdict(*found);
+        if (verdict == Verdict::refuse) refuse(*found);
+        if (verdict == Verdict::take) return base_of(*found);
+        first = found;
+        tell_wait(*found);
+      } else if (found && is_free_lease(found->text)) {
+        return base_of(*found);
+      } else if (found && found->number != first->number) {
+        refuse(*found);
+      } else {
+        unchanged = found ? unchanged + 1 : 0;
+      }
+      if (first && unchanged == unchanged_looks) {
+        log_info("took over the run from " + owner_of(*first) + ", whose lease did not rise");
+        return base_of(*first);
+      }
+      std::this_thread::sleep_for(request_.timing.interval);
+    }
+  }
+
+  static std::int64_t base_of(const Look& found) { return std::max(found.number, found.session); }
+
+  static std::string owner_of(const Look& found) {
+    const auto owner = LeaseOwner::parse(found.text);
+    return owner ? owner->name() : "an unknown process";
+  }
+
+  void tell_wait(const Look& found) const {
+    const double seconds =
+        unchanged_looks * std::chrono::duration<double>(request_.timing.interval).count();
+    log_info("the output folder " + request_.run.string() + " is that of " + owner_of(found) +
+             ", which cannot be seen from here; this start looks for " + format_seconds(seconds) +
+             " whether it still runs");
+  }
+
+  [[noreturn]] void refuse(const Look& found) const {
+    throw Error(ExitCode::taken, owner_of(found) + " owns the run in " + request_.run.string() +
+                                     "; wait for its end, or set another output.dir");
+  }
+
+  [[noreturn]] void refuse_for(const OldLock& old) const {
+    const std::string process =
+        "process " + std::to_string(old.process) + " on host " + old.host + ", ";
+    throw Error(ExitCode::taken,
+                "the output folder " + request_.run.string() + " is locked by " + process +
+                    "of an earlier version of trainctl; wait for its end, or if it has ended, "
+                    "remove " +
+                    (request_.run / old_lock_name).string() + " and start again");
+  }
+
+  /// None if another start was faster.
+  std::unique_ptr<Lease> take_number(std::int64_t number) {
+    using Made = LeaseNumbers::Made;
+    const Made made = make(number);
+    if (made == Made::lacking) make_folder();
+    if (made == Made::taken || made == Made::lacking) return nullptr;
+    const std::vector<std::int64_t> all = numbers_.all();
+    if (!all.empty() && all.back() > number) return nullptr;
+    auto lease = std::make_unique<Lease>(Lease::Input{.run = request_.run,
+                                                      .self = request_.self,
+                                                      .number = number,
+                                                      .hollow = made == Made::hollow,
+                                                      .timing = request_.timing,
+                                                      .end = request_.end});
+    remove_old_lock(request_.run);
+    remove_unfinished(request_.run, number);
+    return lease;
+  }
+
+  /// By a link of a whole file, so that nobody sees a part of it.
+  LeaseNumbers::Made make(std::int64_t number) const {
+    const fs::path whole = numbers_.folder() / request_.self.token;
+    try {
+      File::create(whole).write(text_);
+    } catch (const Error&) {  // a full disk: the number alone must do
+      ::unlink(whole.c_str());
+      return numbers_.make(number, {}, text_);
+    }
+    try {
+      const LeaseNumbers::Made made = numbers_.make(number, whole, text_);
+      ::unlink(whole.c_str());
+      return made;
+    } catch (const Error&) {
+      ::unlink(whole.c_str());
+      throw;
+    }
+  }
+
+  const LeaseRequest& request_;
+  const LeaseNumbers numbers_;
+  const std::string text_;
+  std::optional<Clock::time_point> failing_since_;
+};
+
+LeaseState state_of_old(const OldLock& old) {
+  using Kind = LeaseState::Kind;
+  switch (old.kind) {
+    case OldLock::Kind::none: return {};
+    case OldLock::Kind::free: return {Kind::free, 0, ""};
+    case OldLock::Kind::gone: return {Kind::gone, old.process, old.host};
+    case OldLock::Kind::taken: break;
+  }
+  return {Kind::taken, old.process, old.host};
+}
+
+}  // namespace
+
+std::unique_ptr<Lease> take_lease(const LeaseRequest& request) {
+  return LeaseStart(request).take();
+}
+
+LeaseState lease_state(const fs::path& run) {
+  using Kind = LeaseState::Kind;
+  const LeaseNumbers numbers(run);
+  const std::vector<std::int64_t> all = numbers.all();
+  if (all.empty()) return state_of_old(read_old_lock(run));
+  const std::string text = numbers.text_of(all.back()).value_or("");
+  if (is_free_lease(text)) return {Kind::free, 0, ""};
+  const auto owner = LeaseOwner::parse(text);
+  if (!owner) return {Kind::taken, 0, ""};
+  const bool gone = owner->life_seen_from(LeaseOwner::here()) == LeaseOwner::Life::gone;
+  return {gone ? Kind::gone : Kind::taken, owner->process, owner->host};
 }
 
 }  // namespace trainctl

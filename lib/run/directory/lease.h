@@ -1,5 +1,5 @@
-// The lease of a run's directory: of all starts, on whatever hosts, one owns the run. It needs
-// neither clocks that agree nor locks of the file system (docs/checkpoints.md, "Who owns a run").
+// Who has a run: the process, as another process of the same machine, of another one, or of a
+// container with the same name can tell it.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,9 +16,51 @@
 #include <vector>
 
 #include "base/whole_file.h"
-#include "run/directory/lease_owner.h"
 
 namespace trainctl {
+
+struct LeaseOwner {
+  std::string host;
+  std::string boot;             // of the machine; empty: unknown, which equals no other
+  std::uint64_t processes = 0;  // the namespace of process numbers; 0: unknown, likewise
+  std::int64_t process = 0;     // its number there
+  std::string started;          // its start in clock ticks since the boot; empty: unknown
+  std::string token;            // no other start has it
+  std::string launch;           // TRAINCTL_LAUNCH, and which attempt of it
+  std::int64_t attempt = 0;     // TRAINCTL_ATTEMPT
+  std::string job;              // of Slurm: cluster and number, and how often it began again
+  std::int64_t restarts = 0;
+
+  /// This process, with a new token.
+  static LeaseOwner here();
+  /// One line of JSON.
+  std::string to_text() const;
+  /// None if the text is not that of an owner.
+  static std::optional<LeaseOwner> parse(const std::string& text);
+  /// "process 507 on host n2"
+  std::string name() const;
+
+  /// Whether it is an attempt before `next`'s of one launch or of one job.
+  bool comes_before(const LeaseOwner& next) const;
+  enum class Life {
+    lives,    // a process that `from` can see
+    gone,     // it would see it
+    unknown,  // on another machine, or hidden
+  };
+  Life life_seen_from(const LeaseOwner& from) const;
+};
+
+/// What an owner leaves after an orderly end, as the next number.
+std::string free_lease_text(const LeaseOwner& owner);
+bool is_free_lease(const std::string& text);
+
+/// The start of a process in clock ticks since the boot: a later process of its number has another.
+/// Empty if there is no such process, it has ended, or the system does not say.
+std::string start_of_process(std::int64_t process);
+std::string own_host_name();
+
+// The lease of a run's directory: of all starts, on whatever hosts, one owns the run. It needs
+// neither clocks that agree nor locks of the file system (docs/checkpoints.md, "Who owns a run").
 
 struct LeaseTiming {
   std::chrono::milliseconds interval{5000};  // between two raises, and between two looks
@@ -113,5 +156,63 @@ class Lease {
   bool closing_ = false;
   std::thread thread_;
 };
+
+// How a start gets the lease of a run's directory, or learns that another process has it.
+
+struct LeaseRequest {
+  std::filesystem::path run;
+  LeaseOwner self = LeaseOwner::here();
+  LeaseTiming timing{};
+  std::function<void()> end{};  // Lease::Input::end
+};
+
+/// Makes the folder if needed and takes the lease. If that is free, of an earlier attempt of the
+/// same launch or job, or of a process that this machine no longer has, at once. The lease of a
+/// process that cannot be seen from here is taken after five looks, one interval apart, at which it
+/// did not rise. Then takes away what earlier sessions were writing. Throws Error{taken} that names
+/// the process that owns the run; Error{io} where the folder cannot be read or written for
+/// longest_seconds.
+std::unique_ptr<Lease> take_lease(const LeaseRequest& request);
+
+struct LeaseState {
+  enum class Kind {
+    unknown,  // there is no lease
+    free,     // given back
+    taken,    // by a process that lives, or cannot be seen from here
+    gone,     // by a process of this machine that lives no more
+  };
+  Kind kind = Kind::unknown;
+  std::int64_t process = 0;
+  std::string host;
+};
+/// As far as its last number says, of this or of an earlier version. Changes nothing.
+LeaseState lease_state(const std::filesystem::path& run);
+
+// The file `lock` in the directory of a run, with which earlier versions kept others out.
+
+inline constexpr const char* old_lock_name = "lock";
+
+struct OldLock {
+  enum class Kind {
+    none,   // there is no such file
+    free,   // given back
+    taken,  // by a process that lives, or is of another host
+    gone,   // by a process of this host that lives no more
+  };
+  Kind kind = Kind::none;
+  long process = 0;
+  std::string host;
+};
+/// Changes nothing.
+OldLock read_old_lock(const std::filesystem::path& run);
+/// Once the lease is taken.
+void remove_old_lock(const std::filesystem::path& run);
+
+// What sessions of a run were writing when they ended.
+
+/// Takes away what sessions before `session`, and that one itself, were writing into the directory
+/// and its checkpoints. Each gets a name of this session first: an earlier session that was stopped
+/// right before it would have given a file its name finds nothing then. Throws Error{io}.
+void remove_unfinished(const std::filesystem::path& run, std::int64_t session);
 
 }  // namespace trainctl

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/units.h"
-#include "formats/html/html_parts.h"
 #include "formats/json_text.h"
 #include "formats/print/text.h"
+#include "formats/web/plan_page.h"
 #include "run/layouts/decisions.h"
 #include "run/prepare.h"
 

@@ -1,9 +1,20 @@
 #include "run/models/model_directory.h"
 
+#include <unistd.h>
+
+#include <memory>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "base/units.h"
+#include "checkpoint/checkpoint_weights.h"
+#include "checkpoint/folder.h"
 #include "config/schema/values.h"
+#include "plan/tables/params.h"
 #include "run/prepare.h"
+#include "weights/export.h"
+#include "weights/hugging_face_names.h"
+#include "weights/llmc_model.h"
 
 namespace trainctl {
 
@@ -64,6 +75,123 @@ std::string tokenizer_in(const std::filesystem::path& directory) {
   const std::filesystem::path model = directory / "tokenizer.model";
   if (kind_of_file(model) == FileKind::regular) return "sentencepiece:" + model.string();
   return "";
+}
+
+namespace {
+
+constexpr std::int64_t gpt2_end_of_text = 50256;  // llm.c's files are of GPT-2's tokens
+
+struct Source {
+  ModelShape model;
+  std::unique_ptr<StoredWeights> weights;
+  SpecialTokens tokens;
+  std::string type;  // model_type of a directory
+};
+
+/// The one place that knows where weights can come from.
+Source open_source(const ConvertRequest& request) {
+  Source source;
+  if (request.from_form == ModelForm::llmc) {
+    auto weights = std::make_unique<LlmcWeights>(request.from);
+    source.model = model_shape(weights->model());
+    if (source.model.vocab == gpt2_end_of_text + 1) {
+      source.tokens = {gpt2_end_of_text, {gpt2_end_of_text}, {}};
+    }
+    source.weights = std::move(weights);
+    return source;
+  }
+  source.model = model_of(request.from);
+  source.weights = open_weights(request.from, source.model, request.averages);
+  source.tokens = read_special_tokens(request.from);
+  source.type = read_model_type(request.from);
+  return source;
+}
+
+std::int64_t parameters_of(const ModelShape& model) {
+  std::int64_t count = 0;
+  for (const HuggingFaceTensor& tensor : hugging_face_tensors(model, written_forms(model))) {
+    if (!tensor.pieces.empty()) count += tensor.shape.numel();
+  }
+  return count;
+}
+
+void check_target(const ConvertRequest& request) {
+  const FileKind kind = kind_of_file(request.to);
+  const bool is_empty_folder = request.to_form == ModelForm::hugging_face &&
+                               kind == FileKind::folder && names_in(request.to).empty();
+  const bool is_free = kind == FileKind::none || is_empty_folder;
+  require(is_free, ExitCode::usage, request.to.string() + " exists already; nothing was written");
+}
+
+void check_expressible(const ModelShape& model, ModelForm form) {
+  const bool llmc = form == ModelForm::llmc;
+  const std::string reason = llmc ? unknown_to_llmc(model) : unknown_to_hugging_face(model);
+  require(reason.empty(), ExitCode::unavailable,
+          std::string(llmc ? "llm.c" : "transformers") + " cannot hold this model: " + reason);
+}
+
+/// A folder that gets its name when it is whole: one that was cut off would look like a model, and
+/// would be in the way of the next try.
+class WholeFolder {
+ public:
+  explicit WholeFolder(const std::filesystem::path& target)
+      : target_(target), path_(target.string() + ".unfinished-" + std::to_string(::getpid())) {
+    std::error_code failure;
+    if (target.has_parent_path()) {
+      std::filesystem::create_directories(target.parent_path(), failure);
+    }
+    if (!failure) std::filesystem::create_directory(path_, failure);
+    require(!failure, ExitCode::io, "cannot create " + path_.string() + ": " + failure.message());
+  }
+  ~WholeFolder() { remove_directory(path_); }
+  WholeFolder(const WholeFolder&) = delete;
+  WholeFolder& operator=(const WholeFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Throws Error{io}.
+  void publish() const {
+    std::error_code failure;
+    std::filesystem::rename(path_, target_, failure);
+    require(
+        !failure, ExitCode::io,
+        "cannot rename " + path_.string() + " to " + target_.string() + ": " + failure.message());
+  }
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path path_;
+};
+
+std::filesystem::path without_last_slash(const std::filesystem::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+}  // namespace
+
+std::string convert_model(const ConvertRequest& request) {
+  check_target(request);
+  const Source source = open_source(request);
+  check_expressible(source.model, request.to_form);
+  std::string also;
+  if (request.to_form == ModelForm::llmc) {
+    write_llmc_model(request.to, source.model, *source.weights, request.stored);
+  } else {
+    const WholeFolder folder(without_last_slash(request.to));
+    if (request.from_form == ModelForm::hugging_face) {
+      for (const std::string& name : copy_tokenizer(request.from, folder.path())) {
+        also += ", " + name;
+      }
+    }
+    write_model(folder.path(), source.model, *source.weights,
+                {.stored = request.stored,
+                 .shard_bytes = request.shard_bytes,
+                 .tokens = source.tokens,
+                 .type = source.type});
+    folder.publish();
+  }
+  return request.to.string() + ": " +
+         format_count(static_cast<double>(parameters_of(source.model))) + " parameters in " +
+         std::string(name_of(request.stored)) + also;
 }
 
 }  // namespace trainctl

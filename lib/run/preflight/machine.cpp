@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "run/records/process_memory.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
 

@@ -11,7 +11,7 @@
 #include "config/schema/values.h"
 #include "config/schema/words.h"
 #include "config/yaml/tree.h"
-#include "formats/print/config_values.h"
+#include "formats/print/print.h"
 #include "formats/print/text.h"
 #include "formats/strategy/file.h"
 #include "formats/strategy/requested_files.h"

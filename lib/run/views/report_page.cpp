@@ -6,10 +6,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "formats/page/page.h"
 #include "formats/print/text.h"
+#include "formats/web/page.h"
 #include "plan/cost/ledger.h"
-#include "run/views/run_state.h"
+#include "run/views/run_files.h"
 
 namespace trainctl {
 

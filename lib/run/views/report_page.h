@@ -15,7 +15,7 @@ namespace trainctl {
 /// 1000 points are kept: means over neighbouring steps. `now`: seconds since 1970.
 std::string report_page(const std::vector<RunFiles>& runs, double now);
 
-/// What the page adds to the shared style and script (formats/page/page.h): curves and
+/// What the page adds to the shared style and script (formats/web/page.h): curves and
 /// comparisons; a map of the experts' loads; what was measured of a step.
 std::string_view report_style();
 std::string_view report_script();

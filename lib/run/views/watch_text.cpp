@@ -1,22 +1,84 @@
 #include "run/views/watch_text.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "base/units.h"
 #include "checkpoint/folder.h"
 #include "formats/print/text.h"
 #include "plan/cost/ledger.h"
-#include "run/views/text_plot.h"
 
 namespace trainctl {
 
 namespace {
 
+constexpr std::array<const char*, 9> eighths{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr int scale_width = 9;
+
+/// Means over equal shares of the values; NaN where a share has no finite one.
+std::vector<double> columns_of(const std::vector<double>& values, int most) {
+  const auto count = std::min(values.size(), static_cast<std::size_t>(std::max(1, most)));
+  std::vector<double> columns;
+  for (std::size_t column = 0; column < count; ++column) {
+    double sum = 0;
+    int finite = 0;
+    const std::size_t end = values.size() * (column + 1) / count;
+    for (std::size_t i = values.size() * column / count; i < end; ++i) {
+      if (!std::isfinite(values[i])) continue;
+      sum += values[i];
+      ++finite;
+    }
+    columns.push_back(finite > 0 ? sum / finite : std::numeric_limits<double>::quiet_NaN());
+  }
+  return columns;
+}
+
+/// What a cell shows of a bar that is `level` eighths of a line high; `line` counts from the
+/// bottom.
+const char* cell_of(int level, int line, bool utf8) {
+  const int filled = std::clamp(level - 8 * line, 0, 8);
+  if (utf8) return eighths[static_cast<std::size_t>(filled)];
+  return filled >= 4 || (line == 0 && level > 0) ? "*" : " ";
+}
+
+}  // namespace
+
+std::vector<std::string> text_plot(const std::vector<double>& values, const PlotSpace& space) {
+  const std::vector<double> columns = columns_of(values, space.width - scale_width);
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+  for (const double value : columns) {
+    if (!std::isfinite(value)) continue;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  std::vector<std::string> lines;
+  if (most < least) return lines;
+  const double range = most > least ? most - least : 1;
+  for (int line = space.height - 1; line >= 0; --line) {
+    std::string label;
+    if (line == 0) label = printed("%.4g", least);
+    if (line == space.height - 1) label = printed("%.4g", most);
+    std::string text = padded_left(label, scale_width - 1) + " ";
+    for (const double value : columns) {
+      const double share = std::isfinite(value) ? (value - least) / range : 0;
+      const int level =
+          std::isfinite(value) ? 1 + static_cast<int>(share * (8 * space.height - 1)) : 0;
+      text += cell_of(level, line, space.utf8);
+    }
+    lines.push_back(text);
+  }
+  return lines;
+}
+
+namespace {
+
 constexpr std::size_t label_width = 12;
 
-std::string labelled(const std::string& label, const std::string& text) {
+std::string watch_row(const std::string& label, const std::string& text) {
   return padded(label, label_width) + text;
 }
 
@@ -82,7 +144,7 @@ std::string loss_line(const RunFiles& run) {
   const double validation = run.last("val_loss");
   if (std::isfinite(validation)) text += ", validation " + printed("%.4f", validation);
   if (run.skipped > 0) text += ", " + grouped_count(run.skipped, "update") + " skipped";
-  return labelled("loss", text);
+  return watch_row("loss", text);
 }
 
 std::string speed_line(const RunFiles& run) {
@@ -90,11 +152,11 @@ std::string speed_line(const RunFiles& run) {
                      format_seconds(std::max(0.0, run.last("step_seconds"))) + " a step";
   const double mfu = run.last("mfu");
   if (std::isfinite(mfu)) text += ", MFU " + printed("%.0f %%", 100 * mfu);
-  return labelled("throughput", text);
+  return watch_row("throughput", text);
 }
 
 std::string peak_line(const RunFiles& run) {
-  return labelled("MFU is of", format_count(run.mfu_flops) + " FLOP/s: " + run.mfu_source);
+  return watch_row("MFU is of", format_count(run.mfu_flops) + " FLOP/s: " + run.mfu_source);
 }
 
 std::string rate_line(const RunFiles& run) {
@@ -102,7 +164,7 @@ std::string rate_line(const RunFiles& run) {
       number("%.3e", run.last("lr")) + ", gradient norm " + number("%.4g", run.last("grad_norm"));
   const double scale = run.last("loss_scale");
   if (std::isfinite(scale)) text += ", loss scale " + printed("%.6g", scale);
-  return labelled("rate", text);
+  return watch_row("rate", text);
 }
 
 /// The entries of the last step, the largest first, on as many lines as they need.
@@ -125,7 +187,7 @@ std::vector<std::string> ledger_lines(const RunFiles& run, int width) {
     if (fits) {
       lines.back() += ", " + part;
     } else {
-      lines.push_back(labelled(lines.empty() ? "a step" : "", part));
+      lines.push_back(watch_row(lines.empty() ? "a step" : "", part));
     }
   }
   return lines;
@@ -133,14 +195,14 @@ std::vector<std::string> ledger_lines(const RunFiles& run, int width) {
 
 std::string checkpoint_line(const RunFiles& run, double now) {
   const auto all = CheckpointFolder(run.directory).complete();
-  if (all.empty()) return labelled("checkpoint", "none yet");
+  if (all.empty()) return watch_row("checkpoint", "none yet");
   std::error_code failure;
   const auto written = std::filesystem::last_write_time(all.front().path, failure);
   std::string text = "step " + std::to_string(all.front().step);
-  if (failure) return labelled("checkpoint", text);
+  if (failure) return watch_row("checkpoint", text);
   const auto on_system_clock = std::chrono::file_clock::to_sys(written);
   const double at = std::chrono::duration<double>(on_system_clock.time_since_epoch()).count();
-  return labelled("checkpoint", text + ", " + format_seconds(std::max(0.0, now - at)) + " ago");
+  return watch_row("checkpoint", text + ", " + format_seconds(std::max(0.0, now - at)) + " ago");
 }
 
 }  // namespace
@@ -152,7 +214,7 @@ std::vector<std::string> watch_lines(const RunFiles& run, const WatchSpace& spac
   if (!run.mfu_source.empty()) below.push_back(peak_line(run));
   const double memory = run.last("memory");
   if (memory > 0) {
-    below.push_back(labelled(
+    below.push_back(watch_row(
         "memory", format_bytes(static_cast<std::int64_t>(memory)) + " of rank 0's process"));
   }
   for (const std::string& line : ledger_lines(run, space.width)) below.push_back(line);
