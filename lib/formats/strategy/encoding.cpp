@@ -402,9 +402,11 @@ void check_map(const Owner& owner, const ParamLayout& layout) {
   for (const std::int64_t axis : layout.tensor_map) {
     owner.hold(axis >= -1 && axis < axes, "tensor_map " + shown(list_text(layout.tensor_map)) +
                                               " names an axis that dev_matrix " +
-                                              shown(list_text(layout.dev_matrix)) + " does not have");
-    owner.hold(axis < 0 || used.insert(axis).second,
-               "tensor_map " + shown(list_text(layout.tensor_map)) + " cuts two dims along one axis");
+                                              shown(list_text(layout.dev_matrix)) +
+                                              " does not have");
+    owner.hold(
+        axis < 0 || used.insert(axis).second,
+        "tensor_map " + shown(list_text(layout.tensor_map)) + " cuts two dims along one axis");
   }
 }
 

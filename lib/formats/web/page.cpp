@@ -2,22 +2,18 @@
 
 namespace trainctl {
 
+// Texts of this folder (lib/embed.cmake). Fills (--c0 to --c10 of page.css) are the colours of
+// Okabe and Ito, some of them lighter, so that people with any kind of colour vision can tell them
+// apart and dark text can be read on each of them. Lines (--s0 to --s7) are of the same hues, as
+// dark or light as the theme needs. Everything that has a colour has words as well.
+std::string_view embedded_page_css();
+std::string_view embedded_page_first_js();  // runs before anything is drawn, or can fail
+std::string_view embedded_page_js();        // functions for all drawings
+std::string_view embedded_chart_js();       // curves
+std::string_view embedded_lanes_js();       // lanes of blocks over time
+std::string_view embedded_page_last_js();   // draws
+
 namespace {
-
-/// In the head: before anything is drawn, and before anything can fail.
-constexpr std::string_view first_script = R"js(
-"use strict";
-const page = document.documentElement;
-const started = performance.now();
-window.addEventListener("error", (event) => { page.dataset.error = event.message; });
-page.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-)js";
-
-constexpr std::string_view last_script = R"js(
-draw_all();
-page.dataset.milliseconds = String(Math.round(performance.now() - started));
-page.dataset.ready = "yes";
-)js";
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos;
@@ -42,6 +38,12 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
+std::string below_each_other(std::initializer_list<std::string_view> texts) {
+  std::string all;
+  for (const std::string_view text : texts) all.append("\n").append(text);
+  return all;
+}
+
 std::string page_data(const std::string& id, std::string json) {
   replace_all(json, "<", "\\u003c");  // nothing in it ends the script
   return "<script type=\"application/json\" id=\"" + id + "\">" + json + "</script>\n";
@@ -57,13 +59,14 @@ std::string html_page(const PageContent& content) {
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       escaped(content.title) + " - " + content.kind + "</title>\n<script>";
-  page.append(first_script).append("</script>\n<style>");
-  page.append(page_style()).append(content.style).append("</style>\n</head>\n<body>\n<main>\n");
+  page += below_each_other({embedded_page_first_js()}) + "</script>\n<style>" +
+          below_each_other({embedded_page_css()}) + content.style +
+          "</style>\n</head>\n<body>\n<main>\n";
   page += "<header>\n<h1>" + escaped(content.title) +
           "</h1>\n<button id=\"theme\" type=\"button\">Light / dark</button>\n</header>\n" +
           content.header + content.body + "</main>\n<script>";
-  page.append(page_script()).append(chart_script()).append(lanes_script());
-  page.append(content.script).append(last_script);
+  page += below_each_other({embedded_page_js(), embedded_chart_js(), embedded_lanes_js()}) +
+          content.script + below_each_other({embedded_page_last_js()});
   return page + "</script>\n</body>\n</html>\n";
 }
 

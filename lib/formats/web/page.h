@@ -2,6 +2,7 @@
 // what makes text safe inside it.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -27,12 +28,7 @@ std::string escaped(std::string_view text);
 std::string page_data(const std::string& id, std::string json);
 /// A region that scrolls sideways where its content is wider than the page, also by keyboard.
 std::string scroll_region(const std::string& label, const std::string& html);
-
-/// The shared contents of <style> and <script>: frame and colours; functions for all drawings;
-/// curves; lanes of blocks over time.
-std::string_view page_style();
-std::string_view page_script();
-std::string_view chart_script();
-std::string_view lanes_script();
+/// Each text after a new line: how styles and scripts of files become one.
+std::string below_each_other(std::initializer_list<std::string_view> texts);
 
 }  // namespace trainctl

@@ -15,6 +15,11 @@
 
 namespace trainctl {
 
+// Texts of this folder (lib/embed.cmake).
+std::string_view embedded_plan_css();
+std::string_view embedded_plan_js();
+std::string_view embedded_schedule_js();
+
 // The sections of the plan's page.
 
 namespace {
@@ -675,6 +680,10 @@ std::string header_html(const PrintInput& input, const PageHead& head) {
 
 }  // namespace
 
+std::string plan_style() { return below_each_other({embedded_plan_css()}); }
+
+std::string schedule_script() { return below_each_other({embedded_schedule_js()}); }
+
 std::string command_html(const PageHead& head) {
   std::string text;
   if (!head.command.empty()) text += "<pre>" + escaped(head.command) + "</pre>\n";
@@ -719,7 +728,7 @@ std::string print_html(const PrintInput& input, const PageHead& head) {
               communication_html(plan) + mesh_html(input) + rates_html(input) +
               parameters_html(input);
   page.style = plan_style();
-  page.script = std::string(schedule_script()).append(plan_script());
+  page.script = below_each_other({embedded_schedule_js(), embedded_plan_js()});
   return html_page(page);
 }
 

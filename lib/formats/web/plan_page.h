@@ -11,11 +11,9 @@
 
 namespace trainctl {
 
-/// The style and the scripts that this page adds to the shared ones; the drawing of schedule_html
-/// has a script of its own.
-std::string_view plan_style();
-std::string_view schedule_script();
-std::string_view plan_script();
+/// The style of the page, and the script that draws schedule_html.
+std::string plan_style();
+std::string schedule_script();
 
 /// The command and the values that it sets.
 std::string command_html(const PageHead& head);
@@ -23,6 +21,7 @@ std::string command_html(const PageHead& head);
 std::string fact(const std::string& name, const std::string& value, const std::string& more);
 
 /// Whole sections.
+std::string stages_html(const Plan& plan);
 std::string schedule_html(const Plan& plan, const Timeline& timeline);
 std::string memory_html(const PrintInput& input);
 std::string communication_html(const Plan& plan);

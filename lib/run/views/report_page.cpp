@@ -13,6 +13,12 @@
 
 namespace trainctl {
 
+// Texts of this folder (lib/embed.cmake).
+std::string_view embedded_report_css();
+std::string_view embedded_report_js();    // curves and comparisons
+std::string_view embedded_loads_js();     // a map of the experts' loads
+std::string_view embedded_measured_js();  // the measured time of a step
+
 namespace {
 
 using nlohmann::json;
@@ -191,9 +197,9 @@ std::string report_page(const std::vector<RunFiles>& runs, double now) {
   page.body = page_data("data", data.dump(-1, ' ', false, json::error_handler_t::replace)) +
               "<div id=\"runs\"></div>\n<div id=\"curves\"></div>\n<div id=\"loads\"></div>\n"
               "<div id=\"more\"></div>\n";
-  page.style = report_style();
+  page.style = below_each_other({embedded_report_css()});
   page.script =
-      std::string(report_script()) + std::string(loads_script()) + std::string(measured_script());
+      below_each_other({embedded_report_js(), embedded_loads_js(), embedded_measured_js()});
   return html_page(page);
 }
 

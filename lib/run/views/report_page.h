@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "run/views/run_files.h"
@@ -14,12 +13,5 @@ namespace trainctl {
 /// configuration values in which the runs differ, and results against them. Of each curve, at most
 /// 1000 points are kept: means over neighbouring steps. `now`: seconds since 1970.
 std::string report_page(const std::vector<RunFiles>& runs, double now);
-
-/// What the page adds to the shared style and script (formats/web/page.h): curves and
-/// comparisons; a map of the experts' loads; what was measured of a step.
-std::string_view report_style();
-std::string_view report_script();
-std::string_view loads_script();
-std::string_view measured_script();
 
 }  // namespace trainctl

@@ -1,9 +1,3 @@
-#include "run/views/report_page.h"
-
-namespace trainctl {
-
-std::string_view report_script() {
-  return R"js(
 const data = data_of("data");
 const runs_part = document.getElementById("runs");
 const more_part = document.getElementById("more");
@@ -150,7 +144,3 @@ const results = [["loss", "last loss"], ["val_loss", "last validation loss"],
       chart(section(document.getElementById("curves"), title), title, lines, options);
     });
 })();
-)js";
-}
-
-}  // namespace trainctl

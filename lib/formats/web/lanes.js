@@ -1,9 +1,3 @@
-#include "formats/web/page.h"
-
-namespace trainctl {
-
-std::string_view lanes_script() {
-  return R"js(
 // Lanes of blocks over time, with an overview of all of it above the part that is shown.
 // about: {title, end, lanes: [{name, blocks: [[start, length, ...], ...] by start}], css(block),
 // label(block), describe(lane, block), time(value)}. One path holds all blocks of one colour, so
@@ -270,7 +264,3 @@ class Lanes {
   }
 }
 const lanes = (parent, about) => new Lanes(parent, about);
-)js";
-}
-
-}  // namespace trainctl

@@ -1,9 +1,3 @@
-#include "formats/web/page.h"
-
-namespace trainctl {
-
-std::string_view page_script() {
-  return R"js(
 document.getElementById("theme").onclick = () => {
   page.dataset.theme = page.dataset.theme === "dark" ? "light" : "dark";
 };
@@ -99,7 +93,3 @@ const ticks = (from, to, count) => {
   return {list, text: (value) => Math.abs(value) >= 1e4 ? short(value)
     : digits > 4 && value !== 0 ? value.toExponential(1) : value.toFixed(Math.min(digits, 4))};
 };
-)js";
-}
-
-}  // namespace trainctl

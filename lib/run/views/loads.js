@@ -1,9 +1,3 @@
-#include "run/views/report_page.h"
-
-namespace trainctl {
-
-std::string_view loads_script() {
-  return R"js(
 // From a quarter of the mean (blue) over the mean (grey) to four times the mean (orange): hues that
 // people with any kind of colour vision can tell apart.
 const load_color = (percent) => {
@@ -99,7 +93,3 @@ data.runs.filter((run) => run.loads).forEach((run, at) => {
   drawings.push(draw);
   document.getElementById("theme").addEventListener("click", draw);
 });
-)js";
-}
-
-}  // namespace trainctl

@@ -1,9 +1,3 @@
-#include "formats/web/page.h"
-
-namespace trainctl {
-
-std::string_view chart_script() {
-  return R"js(
 // Curves: lines [{name, points: [[x, y], ...], color, dash (as color if not given)}]. The pointer,
 // a finger or the arrow keys choose an x, whose values are written below.
 const dashes = ["none", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 2", "6 2 1 2"];
@@ -130,7 +124,3 @@ class Chart {
   }
 }
 const chart = (node, title, lines, options = {}) => new Chart(node, title, lines, options);
-)js";
-}
-
-}  // namespace trainctl

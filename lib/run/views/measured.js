@@ -1,9 +1,3 @@
-#include "run/views/report_page.h"
-
-namespace trainctl {
-
-std::string_view measured_script() {
-  return R"js(
 const total = (ledger) => data.entries.reduce((sum, [key]) => sum + Math.max(0, ledger[key]), 0);
 const entry_css = (nth) => "c" + nth % 10;
 
@@ -131,7 +125,3 @@ data.runs.forEach((run) => {
   make("summary", details, run.path);
   table(details, "Configuration", ["key", "value"], Object.entries(run.config));
 });
-)js";
-}
-
-}  // namespace trainctl
