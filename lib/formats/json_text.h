@@ -25,7 +25,7 @@ class JsonText {
   void value(std::string_view text);
   void value(const std::string& text) { value(std::string_view(text)); }
   void value(const char* text) { value(std::string_view(text)); }
-  /// What is JSON already.
+  /// Appends text that is JSON already.
   void json(std::string_view text) {
     before_item();
     text_ += text;

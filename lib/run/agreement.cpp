@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* automatic = "auto";
 
-/// What one rank of a machine has.
+/// The device of one rank of a machine.
 struct OwnDevice {
   std::string kind;  // "NVIDIA H200, compute capability 9.0"; empty: none
   std::string lack;  // why none
@@ -59,8 +59,8 @@ std::string answer_of(const ParallelConfig& asked, const World& world) {
   return asked.device + (own.lack.empty() ? "+" + own.kind : "-" + own.lack);
 }
 
-/// Of all ranks' answers. Ranks that ask for different devices make different plans, which is found
-/// there.
+/// Decides from all ranks' answers. Ranks that ask for different devices are left out here: their
+/// plans differ, which agree_on_plan reports.
 DeviceChoice judge(const ParallelConfig& config, const std::vector<std::string>& answers) {
   const std::string& asked = config.device;
   std::string first;

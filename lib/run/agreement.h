@@ -1,5 +1,5 @@
-// What the ranks of a run compute with: the same instructions of the CPU, since replicas stay equal
-// only then, as many cores, and the same kind of device.
+// The ranks of a run agree on instructions of the CPU, without which replicas would differ, on the
+// number of cores, and on the kind of device.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +28,17 @@ struct DeviceChoice {
   bool usable = true;  // false: it says cuda, and `why` says what some rank lacks
 };
 
-/// What device and share_devices of `asked` mean for `ranks` ranks on this machine, as far as it
-/// knows. Opens the CUDA module for auto alone.
+/// The device that a run of `ranks` ranks would get on this machine by device and share_devices of
+/// `asked`, judged without asking other ranks. Opens the CUDA module only where device is auto.
 DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks);
 
-/// What they mean for all ranks alike: with auto CUDA devices where every rank has one, of its own
-/// or shared, all of one kind, else the CPU. Does not create anything on a device. Collective.
+/// The device of all ranks by device and share_devices of `asked`: with auto, CUDA devices where every
+/// rank has one, of its own or shared, and all are of one kind, else the CPU. Does not create anything
+/// on a device. Collective.
 DeviceChoice agree_on_device(const ParallelConfig& asked, const World& world, Group& everyone);
 
-/// The same where nothing else remains to be checked: throws Error{unavailable} if some rank lacks
-/// a device; rank 0 logs what auto means. Collective.
+/// As agree_on_device, for a command that has no other errors to report with it: throws
+/// Error{unavailable} if some rank lacks a device; rank 0 logs the choice of auto. Collective.
 DeviceKind choose_device(const ParallelConfig& asked, const World& world, Group& everyone);
 
 struct CudnnChoice {
@@ -51,7 +52,7 @@ struct CudnnChoice {
 /// anything on a device. Collective.
 CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& device,
                            const World& world, Group& everyone);
-/// The same as far as this machine's first device knows; opens the CUDA module.
+/// As agree_on_cudnn, judged by this machine's first device alone; opens the CUDA module.
 CudnnChoice cudnn_here(AttentionBackend asked, DeviceKind device);
 
 /// Makes cuDNN's plans for a plan that chose it. Returns the first rank's reason why it could not,

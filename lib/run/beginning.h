@@ -1,4 +1,4 @@
-// How the ranks of a run agree on where it writes and what it goes on from.
+// The ranks of a run agree on the directory that it writes and on the checkpoint that it continues.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// The same on every rank, except the lease, which rank 0 has.
+/// Equal on all ranks but for the lease, which only rank 0 has.
 struct Beginning {
   std::filesystem::path directory;
   Start start;
@@ -27,11 +27,11 @@ struct Beginning {
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone);
 
-/// What goes on with the run in `directory` when it is trained: it names that directory, and
-/// replaces nothing.
+/// The configuration that continues the run in `directory` when it is trained: it names that
+/// directory, and replaces nothing.
 Config config_to_go_on(Config config, const std::filesystem::path& directory);
 
-/// What rank 0 writes at the start.
+/// Texts of the files that rank 0 writes at the start.
 struct RunTexts {
   const std::string& config;  // config.yaml
   const std::string& plan;    // plan.json

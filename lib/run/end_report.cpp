@@ -182,7 +182,7 @@ struct Category {
   const char* name;
   std::int64_t MemoryEstimate::*bytes;
 };
-// What a rank can measure of itself; data and runtime are only in the process's peak.
+// The categories that a rank can measure; data and runtime are only in the process's peak.
 constexpr std::array<Category, 6> categories{{{"parameters", &MemoryEstimate::parameters},
                                               {"gradients", &MemoryEstimate::gradients},
                                               {"optimizer", &MemoryEstimate::optimizer},
@@ -413,9 +413,9 @@ std::string tell_measured(const EndReport& report) {
   const std::string apart = differences_text(mean_of(planned), mean_of(report.ledgers.by_rank));
   // Who asked for the prices of a device wants to know whether they hold.
   if (report.machine) {
-    log_info("planned on " + report.machine->device.name + ", beside measured: " + apart);
+    log_info("planned on " + report.machine->device.name + ", against measured: " + apart);
   } else {
-    lines.push_back("planned beside measured: " + apart);
+    lines.push_back("planned against measured: " + apart);
   }
   add_memory(report.plan, all, lines);
   lines.push_back(traffic_line(rows, all));
@@ -423,7 +423,7 @@ std::string tell_measured(const EndReport& report) {
   return document(report, planned, ranks);
 }
 
-/// What is told of a run never fails it. False, with a warning, where it could not be told.
+/// A report that cannot be written does not fail the run: returns false, with a warning.
 template <class Body>
 bool try_to_report(const Body& body) {
   try {

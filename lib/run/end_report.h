@@ -1,5 +1,5 @@
-// Measured against planned values: calls and bytes of every group's collectives and messages in the
-// last step, and memory by category.
+// The report at the end of a run: measured against planned values, in short in the log and in full
+// in measured.json; the result.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,6 @@ std::vector<TrafficRow> compare_traffic(const std::vector<CollectiveUse>& planne
 /// that differs; empty if all are equal.
 std::string differences(const std::vector<TrafficRow>& rows);
 
-// The report at the end of a run: planned next to measured values, in short in the log and in full
-// in measured.json; the result.
-
 struct EndMeasures {
   const TraceSource& source;  // of the last step
   World& world;
@@ -70,8 +67,8 @@ struct EndMeasures {
 /// Collective. Throws Error{peer} alone.
 std::string measure_end(const EndMeasures& measures);
 
-/// Of rank 0: measured.json, unless it is empty, and report.html. What fails is a warning: what is
-/// told of a run costs neither its weights nor its exit code. Throws Error{taken}.
+/// On rank 0, writes measured.json, unless it is empty, and report.html. A failure is only a warning:
+/// a run without its report keeps its weights and its exit code. Throws Error{taken}.
 void write_reports(const std::filesystem::path& directory, const std::string& measured,
                    const Fence& fence);
 
@@ -79,7 +76,7 @@ void write_reports(const std::filesystem::path& directory, const std::string& me
 /// read_run_files throws.
 void draw_report(const std::filesystem::path& directory, const Fence& fence);
 
-/// What a session of rank 0 came to.
+/// The result of a session, on rank 0.
 struct SessionResult {
   const StepReport& last;
   std::int64_t steps = 0;  // of this session

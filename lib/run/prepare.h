@@ -14,7 +14,7 @@
 
 namespace trainctl {
 
-/// What a plan is used for. It decides which values may be missing and what the plan may contain.
+/// The use of a plan, which decides which values may be missing and what the plan may contain.
 enum class Purpose {
   train,     // train, validate: everything that a run refuses is an error
   plan,      // print only: a model is enough; what is not built is a warning
@@ -36,15 +36,15 @@ struct LayoutSearchRequest {
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
-/// The same for a search of layouts: a draft of the plan (plan/prepare/draft_plan.h).
+/// As the function above, for a search of layouts: a draft of the plan (plan/prepare/draft_plan.h).
 Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& site,
                    Diagnostics& diagnostics);
 
-/// What train.epochs does: the training data is counted, and text tokenised first, as a run does;
-/// or it is not looked at, and the number of steps is unknown (train.steps stays 0).
+/// The effect of train.epochs. counted: training data is counted, and text tokenised first, as a run
+/// does. unknown: data is not looked at, and the number of steps is unknown (train.steps stays 0).
 enum class Epochs { counted, unknown };
 
-/// The same for a file; its diagnostics are sorted, and groups of tokens of experts that are as
+/// Prepares the plan of a file; its diagnostics are sorted, and groups of tokens of experts that are as
 /// large as a micro-batch become numbers. First removes the errors about missing values
 /// that `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
 /// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
@@ -55,7 +55,8 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRe
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);
 
-/// What only a run looks at: "data", "disk", "memory", and "weights" where it starts from some.
+/// Names of the checks that only a run makes: "data", "disk", "memory", and "weights" where it starts
+/// from some.
 std::vector<std::string> not_prepared(const Config& config);
 
 }  // namespace trainctl

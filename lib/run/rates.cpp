@@ -74,8 +74,8 @@ std::int64_t bytes_beyond_cache(DeviceKind device) {
 
 namespace {
 
-/// Of the best of some rounds, which other programs disturb least: from the first rank's start to
-/// the last one's end. One more round comes first and does not count.
+/// Seconds of the best of some rounds, which other programs disturb least, from the first rank's
+/// start to the last one's end. One more round comes first and does not count.
 template <class Body>
 double seconds_of_all(Group& everyone, int rounds, const Body& body) {
   using Clock = std::chrono::steady_clock;
@@ -93,7 +93,7 @@ double seconds_of_all(Group& everyone, int rounds, const Body& body) {
   return std::max(1e-9, best);
 }
 
-/// Of one sum; several are timed together, beside which the meeting of the ranks counts little.
+/// Seconds of one sum. Several are timed together, so that the meeting of the ranks counts little.
 double measure_sum(Group& everyone, Group& sums, const Tensor& data, int together) {
   Stream stream(data.device, "rates", Stream::Mode::run_inline);
   const double seconds = seconds_of_all(everyone, 4, [&] {

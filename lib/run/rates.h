@@ -1,4 +1,5 @@
-// What the peak rates of a machine are measured with: the denominator of every printed ratio.
+// Products and copies with which the peak rates of a machine are measured, the denominators of every
+// printed ratio; the rates of a rank while all ranks are busy.
 #pragma once
 
 #include <optional>
@@ -40,7 +41,7 @@ class LargeCopy {
   Slab slab_;
 };
 
-/// Of a copy that leaves nothing of what was used before in the caches: of a device four times its
+/// The size of a copy after which the caches hold nothing of earlier data: on a device four times its
 /// second-level cache. Asks the calling thread's device, the first where there are several alike.
 std::int64_t bytes_beyond_cache(DeviceKind device);
 

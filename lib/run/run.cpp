@@ -48,7 +48,7 @@
 
 namespace trainctl {
 
-// What a signal leads to in each part of a training run.
+// The effect of a signal in each part of a training run.
 
 inline constexpr SignalEffect before_first_step{
     .text = "interrupted before the first step, there is nothing to save",
@@ -56,7 +56,7 @@ inline constexpr SignalEffect before_first_step{
     .interrupt_code = static_cast<int>(ExitCode::interrupted),
     .at_once = true};
 
-/// A run that goes on from a checkpoint.
+/// For a run that is resumed from a checkpoint.
 inline constexpr SignalEffect before_going_on{
     .text = "interrupted before the first step of this session, there is nothing new to save",
     .requeue_code = static_cast<int>(ExitCode::requeue),
@@ -71,7 +71,7 @@ inline constexpr SignalEffect stop_after_step{
 inline constexpr SignalEffect after_last_step{
     .text = "the last step is done, the rest is still written"};
 
-// What a rank wants after a step. The ranks act on the greatest wish, so that all save and stop at
+// The wish of a rank after a step. The ranks act on the greatest one, so that all save and stop at
 // the same step.
 
 enum class Request : int {
@@ -127,7 +127,7 @@ class Training {
     const Plan& plan;
     const Beginning& beginning;
     const std::string& layout_file;              // contents of layout.yaml; empty: there is none
-    const Continuation* continuation = nullptr;  // of a run that goes on
+    const Continuation* continuation = nullptr;  // only of a resumed run
     std::int64_t stop_after = 0;  // > 0: this session ends after that number of steps
     int ranks_in_process = 1;
     bool color = true;  // on stderr
@@ -212,7 +212,7 @@ class Training {
     }
     if (first() && !all) {
       log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
-               ", as --stop-after asks; the same command goes on from there");
+               ", as --stop-after asks; the same command continues from there");
     }
     return tell_launch(all ? RankWord::finished : RankWord::stopped,
                        static_cast<int>(written ? ExitCode::ok : ExitCode::io),
@@ -333,7 +333,7 @@ class Training {
 
   static bool stops(Request request) { return request >= Request::requeue; }
 
-  /// Of all ranks.
+  /// The greatest request of all ranks.
   Request greatest(Request mine) {
     double most = 0;
     for (const double one : gather_values(everyone_, static_cast<double>(mine))) {
@@ -348,8 +348,8 @@ class Training {
     return step == config_.train.steps || (every > 0 && step % every == 0);
   }
 
-  /// Of rank 0, which reports; others may not know it.
-  /// A signal ends it early; `request` then says so.
+  /// The loss, which only rank 0 is sure to know, since it reports. A signal ends the validation early;
+  /// `request` then says so.
   std::optional<double> validate(Request& request) {
     const std::optional<double> loss =
         validation_loss(engine_, plan_, corpus_, config_.data.validation.max_sequences,
@@ -358,7 +358,7 @@ class Training {
     return loss;
   }
 
-  /// Of the step that the run goes on from, where an earlier session had no time for it.
+  /// Validates the weights of the checkpoint, where an earlier session had no time for that.
   void validate_again(Request& request) {
     const std::optional<double> loss = validate(request);
     if (!first() || !loss) return;
@@ -397,7 +397,7 @@ class Training {
     const std::string what = end + " (" + reason + ")";
     if (first() && saved) {
       log_info(what + "; the checkpoint is " + saver_.saved_path().string() +
-               ", and the same command goes on from there");
+               ", and the same command continues from there");
     } else if (first()) {
       log_info(what + (step == 0 ? ": nothing to save" : ": NOT saved"));
     }
@@ -444,7 +444,7 @@ class Training {
     if (!reason.empty()) log_info("no config.json for transformers: " + reason);
   }
 
-  /// Of rank 0. Collective: the others wait, however long it takes.
+  /// Rank 0 writes them. Collective: the others wait, however long that takes.
   void write_the_reports(const std::string& measured) {
     while_others_wait(everyone_, "the reports", first(),
                       [&] { write_reports(directory_, measured, fence()); });
@@ -510,7 +510,7 @@ class Training {
   bool lacks_validation_ = false;
 };
 
-/// What one rank knows before it talks to the others.
+/// The plan of one rank before it talks to the others.
 struct Prepared {
   ReadResult read;
   DeviceChoice device;
@@ -578,8 +578,8 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   return true;
 }
 
-/// Of auto: where a rank's cuDNN does not take the plan's attention after all, the plan becomes one
-/// with our kernels. Says what was chosen. Collective, of ranks with the same plan.
+/// With attention_backend auto, where a rank's cuDNN refuses the plan's attention after all, the plan
+/// becomes one with our kernels. Logs the choice. Collective, of ranks with the same plan.
 void settle_attention(const TrainRequest& request, Prepared& prepared, const World& world,
                       Group& everyone) {
   if (prepared.cudnn.why.empty()) return;
@@ -598,11 +598,11 @@ void settle_attention(const TrainRequest& request, Prepared& prepared, const Wor
            (prepared.plan.cudnn ? prepared.cudnn.why : "own kernels: " + reason));
 }
 
-/// What is wrong with the weights to start from is found before an earlier run's files go.
+/// Finds errors in the weights to start from before an earlier run's files are deleted.
 void check_start(const Prepared& prepared) {
   const auto& from = prepared.read.config.model.from;
   const std::string& output = prepared.read.config.output.dir;
-  // A run that goes on does not need them.
+  // A resumed run does not need them.
   if (!from || !CheckpointFolder(output).complete().empty()) return;
   open_weights(*from, prepared.plan.model);
   std::error_code failure;
@@ -612,7 +612,7 @@ void check_start(const Prepared& prepared) {
 }
 
 /// The steps in all follow from those that are behind the run and from its present batches: the
-/// plan becomes that of a run that goes on. Returns false where its configuration has errors then,
+/// plan becomes that of a resumed run. Returns false where its configuration has errors then,
 /// which rank 0 shows. Collective, of ranks with the same plan.
 bool plan_the_rest(const TrainRequest& request, Prepared& prepared, Continuation& continuation,
                    Group& everyone) {
@@ -704,7 +704,7 @@ int run_rank(const TrainRequest& request, World& world) {
   }
   if (world.rank() == 0) tell_search(prepared.layout);
   check_start(prepared);
-  // What is worth a warning in a new run need not be so in one that goes on.
+  // A resumed run may have fewer warnings than a new one, so they are shown later.
   const auto show_warnings = [&] {
     if (world.rank() == 0) show(prepared.read.diagnostics, request.color);
   };
@@ -755,7 +755,7 @@ int run_rank(const TrainRequest& request, World& world) {
   return training.run();
 }
 
-/// Of the ranks that fail, stderr names the first; each says in its own log why it ended.
+/// stderr names the first rank that fails; each rank says in its own log why it ended.
 int run_rank_of_threads(const TrainRequest& request, World& world) {
   try {
     return run_rank(request, world);
@@ -765,7 +765,7 @@ int run_rank_of_threads(const TrainRequest& request, World& world) {
   }
 }
 
-/// Of rank 0, or another one, that a signal ends before it has begun to train.
+/// Called on rank 0, or on another one, where a signal ends it before it has begun to train.
 void tell_end_of_run(int code) { tell_launch(RankWord::saved, code); }
 void tell_end_of_rank(int code) { tell_launch(RankWord::failed, code); }
 

@@ -14,7 +14,7 @@ struct TrainRequest {
   std::vector<std::string> set_options;  // "path=value"
   int local_ranks = 0;                   // > 0: that many ranks as threads of this process
   std::string resume = "auto";           // as StartRequest::resume
-  std::int64_t stop_after = 0;           // > 0: end this session after so many steps
+  std::int64_t stop_after = 0;           // > 0: end this session after this number of steps
   bool search_again = false;             // auto_parallel: not the answer in layout.yaml
   bool dry_run = false;                  // only look whether it could start (run/preflight)
   bool color = true;                     // of diagnostics on stderr

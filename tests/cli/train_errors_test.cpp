@@ -100,7 +100,7 @@ TEST_CASE("an output folder that cannot be made") {
   CHECK(train_over_mpi(2, train_words(config, file + "/run")).exit_code == exits::io);
 }
 
-TEST_CASE("a disk that is full: metrics wait, training goes on, and the exit code tells") {
+TEST_CASE("a disk that is full: metrics wait, training continues, and the exit code tells") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string text = dir.write("a.txt", std::string(4000, 'a'));
@@ -111,7 +111,7 @@ TEST_CASE("a disk that is full: metrics wait, training goes on, and the exit cod
   INFO(outcome.err);
   CHECK(outcome.exit_code == exits::io);
   CHECK(contains(outcome.err, "cannot write " + (dir / "run/metrics.jsonl")));
-  CHECK(contains(outcome.err, "training goes on, and the lines wait in memory"));
+  CHECK(contains(outcome.err, "training continues, and the lines wait in memory"));
   CHECK(contains(outcome.err, "step 2000/2000"));
   CHECK(metrics_of(dir / "run").size() > 10);  // each line is whole
   CHECK(trainctl({"checkpoint", "ls", dir / "run"}).out.find("complete") == std::string::npos);

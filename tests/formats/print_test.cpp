@@ -118,7 +118,7 @@ TEST_CASE("the step's time stands where the config has the rates of a rank", "[p
   plan.overlap.any = true;
   plan.time->hidden = 0.125;
   CHECK(contains(print_table({.plan = plan}),
-                 "bubble 0.0%\n  beside products 125.0 ms of the collectives in layers\n"));
+                 "bubble 0.0%\n  overlapped    125.0 ms of the collectives in layers\n"));
 }
 
 TEST_CASE("a large world stays readable", "[print]") {

@@ -423,7 +423,7 @@ void write_search(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// Of each layer of which something is made again or kept on the host.
+/// An object for each layer that recomputes some of its activations or keeps some on the host.
 void write_recompute_layers(JsonText& json, const Plan& plan) {
   json.key("recompute_layers").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {

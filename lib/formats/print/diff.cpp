@@ -137,7 +137,7 @@ Section time_values(const Plan& plan) {
   section.values = {{"step", format_seconds(plan.time->step())},
                     {"forward, backward", format_seconds(plan.time->forward_backward)},
                     {"exposed", format_seconds(plan.time->exposed)},
-                    {"beside products", format_seconds(plan.time->hidden)},
+                    {"overlapped", format_seconds(plan.time->hidden)},
                     {"optimizer", format_seconds(plan.time->optimizer)},
                     {"bubble_fraction", percent(plan.time->bubble_fraction)}};
   return section;

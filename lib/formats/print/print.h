@@ -1,6 +1,6 @@
 // A plan in forms for people and programs: tables, JSON (docs/plan-json.md), one page of HTML, and
 // the differences between two plans. Everything is text made from the plan alone; no file is
-// written. The other files of this room, json and html have the sections.
+// written. The sources of this room, json and web have the sections.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ struct PrintInput {
   MemoryModels memory_models = MemoryModels::all;
   std::vector<std::int64_t> lr_at{};     // steps whose learning rate is shown
   std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/rows.h
-  // Warnings that the JSON forms list; null: none are listed.
+  // Warnings that the JSON forms list. Without this they list none.
   const Diagnostics* diagnostics = nullptr;
-  const SearchReport* search = nullptr;  // what auto_parallel found; null: nothing was searched
+  const SearchReport* search = nullptr;  // result of auto_parallel, where it searched
   bool explain_search = false;  // the table also has the costs of each product in each round
 };
 
-/// What was found, on one line.
+/// The result of a search, on one line.
 std::string search_line(const SearchReport& report);
 
 /// The entries of optimizer.groups with their rules and parameters; empty without entries.
@@ -46,7 +46,7 @@ std::string print_matrices(const Plan& plan);
 std::string print_table(const PrintInput& input);
 /// A versioned JSON document ("format_version": 2), documented in docs/plan-json.md.
 std::string print_json(const PrintInput& input);
-/// What the page says of itself.
+/// Texts at the top of a page.
 struct PageHead {
   std::string title;
   std::string file;               // the configuration

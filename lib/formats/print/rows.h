@@ -1,4 +1,4 @@
-// The parameters of each entry of optimizer.groups, and those of none.
+// Rows that several forms of output show: optimizer groups, memory, ramps, recomputation.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 
 namespace trainctl {
 
+/// The parameters of an entry of optimizer.groups, or of none.
 struct GroupRow {
   int entry = -1;  // from 0; -1: parameters that no entry takes
   OptimizerType type = OptimizerType::adamw;
@@ -34,10 +35,9 @@ struct MatrixRow {
 };
 std::vector<MatrixRow> matrix_rows(const Plan& plan);
 
-// Whether a rank's memory fits: into the limit that is given, or which usual size it needs.
-
 inline constexpr double gibibyte = 1024.0 * 1024 * 1024;  // bytes
 
+/// Whether a rank's memory fits into the limit that is given, else which usual size it needs.
 struct MemoryFit {
   double gibibytes = 0;
   std::string source;     // "--memory-limit"; empty: no limit is given, the least usual size
@@ -45,16 +45,14 @@ struct MemoryFit {
   bool fits() const { return free >= 0; }
 };
 
-/// Of the memory that the tensors are in (MemoryEstimate::device). By `input.memory_limit`, else by
-/// recompute.memory_limit, on a CUDA device by cluster.device_memory, else the least of the sizes
-/// that hosts and devices have.
+/// Compares the memory that holds the tensors (MemoryEstimate::device) with `input.memory_limit`,
+/// else recompute.memory_limit, on a CUDA device cluster.device_memory, else the smallest usual size
+/// of hosts and devices that suffices.
 MemoryFit memory_fit(const PrintInput& input);
 
 /// "fits in 16 GiB, 6.03 GiB free (--memory-limit)" or "does not fit in 8 GiB: 1.97 GiB too much
 /// (...)"
 std::string fit_text(const MemoryFit& fit);
-
-// The published memory models next to the plan's own estimate, as named numbers.
 
 struct ModelNumber {
   std::string name;
@@ -62,6 +60,7 @@ struct ModelNumber {
   bool is_bytes = true;  // otherwise a count
 };
 
+/// A published memory model as named numbers, to compare with the plan's own estimate.
 struct MemoryModelRows {
   std::string name;   // "megatron", "megatron-0.15", "korthikanti"
   std::string about;  // the settings it was evaluated with
@@ -74,8 +73,7 @@ std::vector<MemoryModelRows> memory_models(const PrintInput& input);
 /// "weights 1.5 GiB, activations 2 GiB"; the numbers whose name starts with "layer_" are left out.
 std::string numbers_text(const MemoryModelRows& model);
 
-// The steps of a batch-size ramp, as every form of output shows them.
-
+/// Steps of a batch-size ramp.
 struct RampRow {
   std::int64_t first_step = 0;  // from 1
   std::int64_t steps = 0;       // 0: the length of the run is not known
@@ -85,15 +83,14 @@ struct RampRow {
   std::optional<double> step_seconds;
 };
 
-/// Those that the run reaches, in order; one without a ramp.
+/// The rows that the run reaches, in order. Without a ramp there is one.
 std::vector<RampRow> ramp_rows(const Plan& plan);
 
-// What each form of recomputation costs and saves, as text: for the table and the page.
-
+/// Costs and savings of each form of recomputation, as text for the table and the page.
 struct RecomputeTable {
   /// Form (with "* " before it where a layer uses it, and behind it the kind of layers where the
-  /// stage has both), memory of a layer and what that saves, what
-  /// it takes to make it again; memory of a rank, what that saves, the work in a step.
+  /// stage has both), memory of a layer and what that saves, the
+  /// work to compute it once more; memory of a rank, what that saves, the work in a step.
   using Row = std::array<std::string, 7>;
   int stage = 0;  // that of the rank asked for, or the fullest
   std::vector<Row> rows;
@@ -106,7 +103,7 @@ inline RecomputeTable::Row recompute_columns() {
   return {"", "a layer", "saves", "to make it again", "a rank", "saves", "in a step"};
 }
 
-/// Without rows where there is no config or nothing to make again.
+/// Has no rows without a config, or where no layer has activations that could be recomputed.
 RecomputeTable recompute_table(const PrintInput& input);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// What auto_parallel found, at what cost, and what lost.
+// The table of a plan: mesh, groups, stages, schedule, search; table_costs.cpp has the rest.
 
 #include <algorithm>
 #include <cmath>
@@ -113,9 +113,9 @@ std::string exchange_text(const ExchangeRule& rule, const Mesh& mesh) {
     add("gathered by the " + std::to_string(rule.parts) + " ranks with parts of the same experts");
   }
   if (rule.chunks > 1) {
-    add("in " + std::to_string(rule.chunks) + " chunks, each beside the products of another");
+    add("in " + std::to_string(rule.chunks) + " chunks, each overlapping the products of another");
   }
-  if (rule.beside_passes) add("on their way beside passes of other micro-batches");
+  if (rule.beside_passes) add("on their way during passes of other micro-batches");
   return text;
 }
 
@@ -490,7 +490,7 @@ std::string costs_text(const StageSearch& stage) {
   return text;
 }
 
-/// What a search by seconds rests on, and what each decision is worth.
+/// The prices that a search by seconds used, and how much each decision is worth.
 std::string seconds_text(const SecondsSearch& found, bool explains) {
   std::string text =
       labelled("step", format_seconds(found.seconds) + " on " + found.device + ", " +

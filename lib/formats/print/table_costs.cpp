@@ -254,7 +254,7 @@ std::string time_section(const Plan& plan, const Config* config) {
                                            " exposed communication, bubble " +
                                            percent(time.bubble_fraction)) +
          (plan.overlap.any || plan.exchange.overlaps()
-              ? labelled("beside products",
+              ? labelled("overlapped",
                          format_seconds(time.hidden) + " of the collectives in layers")
               : "") +
          labelled("optimizer", format_seconds(time.optimizer)) +
@@ -328,7 +328,7 @@ std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
          format_bytes(rows.activation_slots.host_bytes) + " of a rank";
 }
 
-/// The same of weights: "weights of layers 0..2, 48.2 MiB".
+/// As host_copies_text, for weights: "weights of layers 0..2, 48.2 MiB".
 std::string host_weights_text(const StagePlan& rows, DType compute) {
   std::vector<int> units;
   std::int64_t bytes = 0;

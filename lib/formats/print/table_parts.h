@@ -21,7 +21,7 @@ std::string optimizer_section(const PrintInput& input);
 std::string memory_section(const PrintInput& input);
 /// Empty where nothing was searched.
 std::string search_section(const PrintInput& input);
-/// What each form of recomputation costs and saves; needs a config.
+/// Costs and savings of each form of recomputation; needs a config.
 std::string recompute_section(const PrintInput& input);
 std::string communication_section(const PrintInput& input);
 std::string work_section(const Plan& plan);

@@ -13,7 +13,7 @@ namespace trainctl {
 enum class BlockKind : std::uint8_t { forward, backward, input_gradient, weight_gradient };
 
 /// Consecutive rows of one stage for the same micro-batch and chunk. `backward` is B and
-/// W of each unit in turn.
+/// W of one unit after the other.
 struct TimeBlock {
   int stage = 0;
   BlockKind kind = BlockKind::forward;

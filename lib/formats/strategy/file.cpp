@@ -1,4 +1,4 @@
-// What holds for strategy files of either form: the rules of a layout, and when two are the same.
+// Contents of strategy and group files: made from a plan, and compared with those of another file.
 
 #include "formats/strategy/file.h"
 
@@ -87,7 +87,7 @@ class Operators {
   std::int64_t dp() const { return plan_.mesh.dp; }
   std::int64_t cp() const { return plan_.mesh.cp; }
   BlockSplit split_of(int unit) const { return plan_.splits.of_unit(unit); }
-  /// Of the tokens that an operator works on.
+  /// Parts in which ranks divide the tokens of an operator.
   std::int64_t token_cuts(SplitBy split) const {
     return cp() * (split == SplitBy::tokens ? plan_.mesh.tp : 1);
   }

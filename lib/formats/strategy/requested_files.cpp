@@ -83,7 +83,7 @@ class Decision {
     if (!loaded.text.empty()) diagnostics.add_source(loaded.name, std::string(loaded.text));
   }
 
-  /// Of one operator that is there and split in one of the three ways.
+  /// The split of one operator, if the file has it and splits it in one of the three ways.
   std::optional<SplitBy> of(const char* key, const std::string& name) {
     const auto found = operators_.find(name);
     if (found == operators_.end()) return std::nullopt;
@@ -97,7 +97,7 @@ class Decision {
     return split;
   }
 
-  /// Of several that must be split alike.
+  /// The split of several operators that must be split alike.
   std::optional<SplitBy> of(const char* key, const Products& products) {
     const auto first = of(key, products.first);
     for (const std::string& name : products.others) {
@@ -176,7 +176,7 @@ class Decision {
   std::map<std::string, const OperatorSplit*> operators_;
 };
 
-/// Of all layers; none where the file has none. `first` becomes the first product that it has.
+/// The splits of all layers; none where the file has no such operator. `first` becomes the first product that it has.
 template <class ProductsOf>
 std::vector<std::optional<SplitBy>> read_layers(Decision& decision, const char* key,
                                                 std::int64_t layers, const ProductsOf& products_of,
@@ -359,7 +359,7 @@ void add_unreadable(const std::string& file, const Error& failure, Check& check)
               "load_file out");
 }
 
-/// What the file says is given to the search, too.
+/// Gives the splits of the file to the search.
 void add_file(const LoadedSplits& loaded, const Facts& facts, SearchInput& input,
               SourceMap& sources, Diagnostics& diagnostics) {
   Check check(sources, diagnostics);

@@ -1,4 +1,5 @@
-// The splits of operators that a strategy file asks for (docs/strategy-files.md).
+// Strategy and group files that a configuration asks for (docs/strategy-files.md): the splits of
+// operators that they decide, and the files that a run compares with and writes.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct LoadedSplits {
 void decide_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
                    Config& config, SourceMap& sources, Diagnostics& diagnostics);
 
-/// The same for a search: operators that the file lacks keep what `splits` says of them.
+/// As decide_splits, for a search: operators that the file lacks keep their entry of `splits`.
 void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
                  SearchedSplits& splits, SourceMap& sources, Diagnostics& diagnostics);
 
@@ -39,9 +40,6 @@ void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape&
 std::optional<std::int64_t> shared_ranks(const LoadedSplits& loaded, const ModelShape& model,
                                          std::int64_t ranks, std::int64_t context_parallel,
                                          const SourceMap& sources, Diagnostics& diagnostics);
-
-// Strategy and group files on disk: parallel.strategy_ckpt_config and
-// parallel.group_ckpt_save_file. Their contents are in formats/strategy/file.h and group_file.h.
 
 /// With semi_auto_parallel and several tensor-parallel ranks, load_file decides how operators are
 /// split: decide_splits. A file that cannot be read is left to check_layout_file.
@@ -61,8 +59,8 @@ void check_layout_file(const Config& config, const Plan& plan, const SourceMap& 
 /// Error{usage} if there is no such rank.
 void write_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
-/// What a rank of a run writes: the first rank save_file, every rank its group file under its own
-/// name, "groups.pb" -> "groups-rank3.pb".
+/// Writes the files of one rank of a run: the first rank save_file, every rank its group file under its
+/// own name, "groups.pb" -> "groups-rank3.pb".
 void write_own_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
 }  // namespace trainctl

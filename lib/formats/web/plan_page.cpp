@@ -267,7 +267,7 @@ std::string segments(const MemoryEstimate& memory) {
   return text;
 }
 
-/// What the bars to scale are parts of: the limit, or more where a rank needs more.
+/// The bytes of a full bar: the limit, or more where a rank needs more.
 double axis_of(const Plan& plan, const MemoryFit& fit) {
   const auto most = static_cast<double>(plan.most_memory().device());
   return std::max(std::min(fit.gibibytes * gibibyte, most * 50), most) * 1.02;
@@ -375,7 +375,7 @@ struct Sum {
 
 using Uses = std::vector<CollectiveUse>;
 
-/// Of one purpose, or of all.
+/// Adds up the calls of one purpose, or of all.
 Sum sum_of(const Uses& uses, std::optional<TrafficPurpose> purpose) {
   Sum sum;
   for (const CollectiveUse& use : uses) {
@@ -587,7 +587,7 @@ std::string mesh_html(const PrintInput& input) {
          groups_data(input, stages, shown) + "</section>\n";
 }
 
-/// What a stage's row says of its layout: "tp cuts dim 0".
+/// The layout of a parameter in words: "tp cuts dim 0".
 std::string cuts_text(const ParamSpec& row) {
   std::string text;
   for (const auto& [name, dim] : splits_of(row)) {

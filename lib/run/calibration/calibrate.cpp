@@ -318,7 +318,7 @@ Numbers relative(const Numbers& logs) {
   return all;
 }
 
-/// Groups of rows that are fitted go to the folds in turn, in the order of their names' hashes. The
+/// Deals groups of fitted rows to one fold after the other, in the order of their names' hashes. The
 /// others are in no fit, and are compared with the first fold's.
 void deal_folds(std::vector<PlannedStep>& rows) {
   std::map<std::uint64_t, std::vector<PlannedStep*>> groups;
@@ -403,7 +403,7 @@ class Calibrator {
     }
   }
 
-  /// Those that some row of the fit depends on, with the values in use.
+  /// The constants that some row of the fit depends on, with the values in use.
   std::vector<Constant> concerned(std::vector<Constant> all) {
     std::vector<Constant> kept;
     for (Constant& constant : all) {

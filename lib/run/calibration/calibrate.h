@@ -1,4 +1,4 @@
-// Fits constants above 0 so that predictions come close to measurements.
+// Prices compared with measured steps: their error, and the constants that would fit best.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ struct FitCase {
   bool used = true;             // false: it is not looked at, and its error is 0
 };
 
-/// Of a prediction, as a share: about what is left of published steps.
+/// Usual error of a prediction, as a share of the measured time: about that of published steps.
 inline constexpr double usual_error = 0.05;
 
-/// What a fit begins with: the value of each constant, and how far (in its logarithm) it may go
+/// The start of a fit: the value of each constant, and how far (in its logarithm) it may go
 /// before that costs as much as a case with weight 1 that is off by usual_error.
 struct FitStart {
   std::vector<double> values;
@@ -36,8 +36,6 @@ struct Fitted {
 Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
            int rounds, const std::function<void(int round, double mean)>& tell);
 
-// Prices beside measured steps: how far off they are, and the constants that would fit them best.
-
 struct CalibrateRequest {
   std::string rows;            // a file of measured steps (run/calibration/published_steps.h)
   std::string device_out{};    // folder for the device files with what was fitted; "": not written
@@ -48,7 +46,7 @@ struct CalibrateRequest {
 /// Rows that differ in layout only.
 struct LayoutSet {
   std::size_t rows = 0;
-  double lost = 0;         // by the layout with the least planned time, beside the fastest
+  double lost = 0;         // by the layout with the least planned time, against the fastest
   double correlation = 0;  // of the ranks of planned and measured times
 };
 

@@ -29,7 +29,7 @@ std::int64_t whole(const Json& row, const char* key, std::int64_t otherwise) {
   return found != row.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
 }
 
-/// Of the names of configs/devices; "": none has its figures.
+/// The name in configs/devices; "" where no file has the figures of this GPU.
 std::string device_named(const std::string& gpu) {
   if (holds(gpu, "B300")) return "";
   if (holds(gpu, "GB200")) return "gb200";
@@ -40,7 +40,7 @@ std::string device_named(const std::string& gpu) {
   return holds(gpu, "A100") ? "a100-sxm-80" : "";
 }
 
-/// Of the names of configs/software.
+/// The name in configs/software.
 std::string software_named(const std::string& source, const Json& row) {
   if (holds(source, "2401.10241")) return "zb";
   if (holds(source, "llm-foundry")) return "fsdp-2";
@@ -109,8 +109,8 @@ std::string why_unplanned(const Json& row, const std::string& device) {
 
 bool is_gpt_oss(const Json& model) { return holds(text_of(model, "name"), "GPT-OSS"); }
 
-/// What rows of GPT-OSS leave out (class GPTOSSProvider of Megatron-Bridge): every second layer has
-/// a window.
+/// Writes a key that rows of GPT-OSS leave out (class GPTOSSProvider of Megatron-Bridge): every
+/// second layer has a window.
 void write_gpt_oss(Writer& yaml) {
   yaml.key("kv_channels", 64);
   yaml.key("softmax_type", "learnable");
@@ -200,7 +200,7 @@ std::string config_of(const Json& row, const std::string& source, const std::str
   if (splits && whole(row, "tp", 1) > 1) yaml.key("sequence_parallel", "true");
   if (splits && software == "nemo") {
     // Where the row says that overlap is off, layers of Megatron-Core still gather and sum in one
-    // piece beside the products of B (LinearWithGradAccumulationAndAsyncCommunication of
+    // piece during the products of B (LinearWithGradAccumulationAndAsyncCommunication of
     // megatron/core/tensor_parallel/layers.py).
     const bool in_chunks = !holds(text_of(row, "overlap"), "no tp_comm overlap");
     yaml.key("tp_comm_overlap", in_chunks ? "true" : "{enable: true, ag: false, rs: false}");

@@ -89,8 +89,8 @@ class Continuing {
     return std::nullopt;
   }
 
-  /// Of each present source, the saved one that it is: the same file at the same path before a file
-  /// that has moved, and that before one that has changed.
+  /// Finds the saved source of each present one: preferably the same file at the same path, then a
+  /// file that has moved, then one that has changed.
   std::vector<std::optional<std::size_t>> match() {
     const std::size_t count = now_.data.train.size();
     std::vector<std::optional<std::size_t>> matches(count);
@@ -360,7 +360,7 @@ SpecialTokens special_tokens(const Config& config, const Corpus& corpus) {
 
 namespace {
 
-/// What rank 0 makes, on all ranks.
+/// Rank 0 makes a text, which all ranks get.
 template <class Make>
 std::string made_by_first(Group& everyone, const char* what, const Make& make) {
   std::string text;

@@ -1,4 +1,5 @@
-// Where a run goes on in its training data, and whether that data is still what it read.
+// The data of a run: its token files, the place in them at which a resumed run continues, and whether
+// they are still the files that it read.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ std::string storable_name(const std::string& path);
 /// SavedData::windows: two runs with the same text cut a file into the same windows.
 std::string windows_text(const DataConfig& data);
 
-/// What of the present data decides where its sources go on.
+/// The facts about the present data that decide at which place of its sources a run continues.
 struct PresentData {
   const DataConfig& data;
   const std::vector<SourceIdentity>& identities;  // identify_sources()
@@ -51,7 +52,7 @@ struct DataPlace {
 /// with another identity, unless data.changed allows it: a new epoch of the source then begins.
 DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const PresentData& now);
 
-/// What a checkpoint keeps.
+/// The state of the data as a checkpoint keeps it.
 SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& identities,
                      const DataPosition& position, const std::vector<SavedSource>& absent);
 
@@ -74,23 +75,24 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model);
 Corpus open_corpus(const DataConfig& data, const Tokenizer& tokenizer, const ModelShape& model,
                    std::uint64_t seed, Group& world, bool first_on_host);
 
-/// Those of the model that training started from; where it has no end, the end that the data has.
+/// The special tokens of the model that training started from. Where it has no end token, the end
+/// token of the data is used.
 SpecialTokens special_tokens(const Config& config, const Corpus& corpus);
 
 /// The training data alone, whose text is tokenised first where it has to be. Throws
 /// Error{missing_input | bad_data}, naming the file.
 Dataset open_train_data(const DataConfig& data, std::int64_t seq_length, std::uint64_t seed);
-/// Of each of its sources, then of data.validation.path if there is one. Throws the same.
+/// The identity of each training source, then of data.validation.path if there is one. Throws as
+/// open_train_data.
 std::vector<SourceIdentity> identify_sources(const DataConfig& data);
 
-// What a run takes over from the checkpoint that it goes on from, beside the tensors.
-
+/// The state that a resumed run takes over from its checkpoint, besides the tensors.
 struct Continuation {
   Manifest manifest;
   /// Without `windows`, which only the data tells.
   Progress progress;
-  /// Where the data goes on; none: where so many samples of the present data end, since the
-  /// checkpoint is of a version that kept no more.
+  /// The place at which the data continues. A checkpoint of an earlier version has only the number of
+  /// samples: then the place is where that number of samples of the present data ends.
   std::optional<DataPlace> data;
   std::vector<SourceIdentity> identities;  // identify_sources(), once the data was looked at
 };
@@ -106,18 +108,17 @@ void find_data_place(Continuation& continuation, const Config& config, Group& ev
 /// Progress::windows. Call it after find_data_place. Throws as open_train_data.
 std::int64_t windows_behind(const Continuation& continuation, const Config& config);
 
-// The data of a training run, at the place where it goes on, and what a checkpoint keeps of it.
-
+/// The data of a training run, at the place where training continues.
 class TrainingData {
  public:
-  /// `continuation`: of a run that goes on, with its data found; null: a new run. Rank 0 tells
-  /// what is left out of an epoch whose rows now have another length. Collective. Throws as
+  /// `continuation`: that of a resumed run, after find_data_place; a new run has none. Rank 0 logs how
+  /// much of an epoch is left out whose rows now have another length. Collective. Throws as
   /// identify_sources, on every rank.
   TrainingData(Corpus corpus, const Config& config, const Continuation* continuation,
                Group& everyone);
 
   const Corpus& corpus() const { return corpus_; }
-  /// After so many samples of the run; on rank 0 alone, empty elsewhere.
+  /// The state of the data after the first `samples` samples of the run, on rank 0. Empty elsewhere.
   SavedData saved(std::int64_t samples) const;
 
  private:

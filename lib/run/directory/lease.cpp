@@ -64,8 +64,8 @@ std::string new_token() {
   return text.str();
 }
 
-/// Of /proc/PID/stat, from the state on, which is the first. Empty if there is no such process, or
-/// no /proc.
+/// The fields of /proc/PID/stat, beginning with the state. Empty if there is no such process, or no
+/// /proc.
 std::vector<std::string> fields_of(std::int64_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
@@ -363,7 +363,7 @@ void Lease::take_next() {
   using Made = LeaseNumbers::Made;
   if (!holds_own(last_)) make_folder_again();
   const std::int64_t next = last_ + 1;
-  // Of a number without text no further link is made: what it holds would never be known.
+  // A number without text is not linked to any more: its owner would never be known.
   Made made = numbers_.make(next, hollow_ ? fs::path() : numbers_.of(last_), text_);
   if (made == Made::lacking) {
     make_folder_again();
@@ -404,7 +404,7 @@ void Lease::make_folder_again() {
   fs::create_directories(numbers_.folder(), failure);
   if (failure) fail("cannot create the folder", numbers_.folder(), failure.value());
   log_warning("the folder " + numbers_.folder().string() +
-              " was removed; it is made again, since no other start has taken over the run");
+              " was removed; it is created anew, since no other start has taken over the run");
   // A start of its own number, of which the next is a link.
   const LeaseNumbers::Made made = numbers_.make(last_, {}, text_);
   if (made == LeaseNumbers::Made::taken) lose(numbers_.of(last_).string() + " is of another");
@@ -417,7 +417,7 @@ void Lease::lose(const std::string& how) {
   throw Error(ExitCode::taken, lost_how_);
 }
 
-/// What another process removes meanwhile is gone as well.
+/// A file that another process removes meanwhile counts as removed.
 void Lease::remove_old() const {
   for (const std::int64_t number : numbers_.all()) {
     if (number <= last_ - kept_numbers) ::unlink(numbers_.of(number).c_str());
@@ -465,7 +465,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What an earlier version wrote beside the files of a run, until these were whole.
+/// Whether an earlier version wrote this file next to those of a run, until these were whole.
 bool is_old_temporary(const std::string& name) {
   const std::size_t at = name.find(".tmp-");
   if (at == std::string::npos) return false;
@@ -503,10 +503,10 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int unchanged_looks = 4;                 // after the first
-constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is made again
+constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is created anew
 constexpr auto silence = std::chrono::seconds(1);  // at its beginning
 
-/// What a look finds.
+/// The result of one look at the folder.
 struct Look {
   std::int64_t number = 0;  // the highest; 0: none
   std::string text;
@@ -552,7 +552,7 @@ class LeaseStart {
     }
   }
 
-  /// Of the lease alone.
+  /// Looks at the lease alone.
   Look look() const {
     Look found;
     const std::vector<std::int64_t> all = numbers_.all();

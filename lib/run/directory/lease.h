@@ -1,5 +1,5 @@
-// Who has a run: the process, as another process of the same machine, of another one, or of a
-// container with the same name can tell it.
+// The lease of a run's directory: of all starts, on whatever hosts, one owns the run. It needs
+// neither clocks that agree nor locks of the file system (docs/checkpoints.md, "Who owns a run").
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,8 @@
 
 namespace trainctl {
 
+/// The process that owns a run, as another process of the same machine, of another one, or of a
+/// container with the same name can tell it.
 struct LeaseOwner {
   std::string host;
   std::string boot;             // of the machine; empty: unknown, which equals no other
@@ -50,7 +52,7 @@ struct LeaseOwner {
   Life life_seen_from(const LeaseOwner& from) const;
 };
 
-/// What an owner leaves after an orderly end, as the next number.
+/// The text of the last number, which an owner leaves after an orderly end.
 std::string free_lease_text(const LeaseOwner& owner);
 bool is_free_lease(const std::string& text);
 
@@ -58,9 +60,6 @@ bool is_free_lease(const std::string& text);
 /// Empty if there is no such process, it has ended, or the system does not say.
 std::string start_of_process(std::int64_t process);
 std::string own_host_name();
-
-// The lease of a run's directory: of all starts, on whatever hosts, one owns the run. It needs
-// neither clocks that agree nor locks of the file system (docs/checkpoints.md, "Who owns a run").
 
 struct LeaseTiming {
   std::chrono::milliseconds interval{5000};  // between two raises, and between two looks
@@ -123,7 +122,7 @@ class Lease {
   /// raise(), tried again while the disk fails until raise_seconds have passed.
   void raise_patiently();
   /// Before a step: throws Error{taken} if that is known. Raises if the thread, which has no time,
-  /// has not tried for two intervals; if only the disk fails then, the step goes on.
+  /// has not tried for two intervals; if only the disk fails then, the step continues.
   void check();
   /// For what is written into the directory: its `pass` is raise_patiently. Lives as long as this.
   const Fence& fence() const { return fence_; }
@@ -156,8 +155,6 @@ class Lease {
   bool closing_ = false;
   std::thread thread_;
 };
-
-// How a start gets the lease of a run's directory, or learns that another process has it.
 
 struct LeaseRequest {
   std::filesystem::path run;
@@ -208,9 +205,7 @@ OldLock read_old_lock(const std::filesystem::path& run);
 /// Once the lease is taken.
 void remove_old_lock(const std::filesystem::path& run);
 
-// What sessions of a run were writing when they ended.
-
-/// Takes away what sessions before `session`, and that one itself, were writing into the directory
+/// Removes the files that sessions before `session`, and that one, were writing into the directory
 /// and its checkpoints. Each gets a name of this session first: an earlier session that was stopped
 /// right before it would have given a file its name finds nothing then. Throws Error{io}.
 void remove_unfinished(const std::filesystem::path& run, std::int64_t session);

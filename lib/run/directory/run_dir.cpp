@@ -141,7 +141,7 @@ void MetricsFile::try_to_write() {
   } catch (const Error& error) {
     if (error.code() == ExitCode::taken) throw;
     if (!failing_) {
-      log_error(std::string(error.what()) + "; training goes on, and the lines wait in memory");
+      log_error(std::string(error.what()) + "; training continues, and the lines wait in memory");
     }
     failing_ = true;
     drop_oldest();
@@ -178,7 +178,7 @@ void MetricsFile::look_for_file() {
 
 /// The file is still open, so its lines can be read.
 void MetricsFile::write_again() {
-  log_warning(path_.string() + " was removed while the run goes on; its lines are written again");
+  log_warning(path_.string() + " was removed during the run; its lines are written again");
   std::string lines(static_cast<std::size_t>(file_.size()), '\0');
   file_.read_at(0, lines);
   std::error_code failure;  // shows when the file is made
@@ -417,7 +417,8 @@ class Decision {
     if (!allowed.empty()) start_.notes.push_back("changed since the checkpoint:" + allowed);
   }
 
-  /// What a run writes at its end, if it is wanted. A signal may have ended it before.
+  /// Whether the weights are there that a run writes at its end, if output.save_weights asks for
+  /// them. A signal may have ended the run before.
   bool has_weights() const { return !request_.config.output.save_weights || has_trained_weights(); }
   bool has_trained_weights() const {
     return kind_of_file(request_.directory / "model.safetensors") != FileKind::none;
@@ -468,7 +469,8 @@ class Decision {
   Start start_;
 };
 
-/// Of a link to a folder, what that holds: the link says where a run's files belong.
+/// Deletes a path. If it is a link to a folder, only the contents of the folder are deleted: the link
+/// says where a run's files belong.
 void delete_tree(const fs::path& path) {
   if (fs::is_symlink(fs::symlink_status(path)) && kind_of_file(path) == FileKind::folder) {
     for (const std::string& name : names_in(path)) delete_tree(path / name);

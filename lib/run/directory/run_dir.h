@@ -1,4 +1,6 @@
-// metrics.jsonl: one JSON object per step, for tools.
+// The directory of a run: config.yaml (resolved), plan.json, metrics.jsonl, rank-N.log, checkpoints
+// and the weights. How a run begins there: new, or where an earlier one ended. metrics.jsonl has one
+// JSON object per step, for tools.
 #pragma once
 
 #include <chrono>
@@ -19,15 +21,15 @@
 
 namespace trainctl {
 
-/// What rank 0 sees of itself after a step.
+/// Measurements of rank 0 after a step.
 struct StepNotes {
   double time = 0;                       // seconds since 1970, UTC
   double mfu = 0;                        // 0 to 1: see records/product_peak.h
   std::int64_t memory = 0;               // resident bytes of the process
   Ledger ledger;                         // own_ledger of engine/ledger.h
   std::span<const TimerRange> timers{};  // of all ranks, over the steps since the last report
-  /// What `mfu` is a share of, in FLOP/s of all ranks, and where that is from; empty: as in the
-  /// line before.
+  /// The rate of which `mfu` is a share, in FLOP/s of all ranks, and where it is from. An empty source:
+  /// both are those of the line before.
   double peak_flops = 0;
   std::string_view peak_source{};
 };
@@ -50,7 +52,7 @@ class MetricsFile {
   /// lines are written again, with a warning. Throws Error{taken} if that was another start.
   void write(const StepReport& report, const StepNotes& notes);
   /// A last line: {"end": "interrupted at step 40", "reason": "SIGTERM", "time": ...}. It is not
-  /// kept when the run goes on.
+  /// kept when the run is resumed.
   void write_end(const std::string& end, const std::string& reason, double time);
   /// Brings all lines to stable storage. Throws Error{io}.
   void sync();
@@ -85,9 +87,6 @@ void add_val_loss(const std::filesystem::path& path, std::int64_t step, double v
 std::int64_t keep_metrics_until(const std::filesystem::path& path, std::int64_t step,
                                 const Fence& fence);
 
-// The directory of a run: config.yaml (resolved), plan.json, metrics.jsonl, rank-N.log, checkpoints
-// and the weights. How a run begins there: new, or where an earlier one ended.
-
 /// output.dir with {date} as "2026-01-31_142500" and {n} as the least number for which there is no
 /// such directory yet.
 std::filesystem::path output_directory(const std::string& pattern);
@@ -106,8 +105,8 @@ struct Start {
     finished,  // nothing is left to do
   };
   Kind kind = Kind::fresh;
-  /// What becomes of an earlier run's files. aside: they are moved to a directory of their own, as
-  /// that run ended before it had saved anything.
+  /// The fate of an earlier run's files. aside: they are moved to a directory of their own, as that
+  /// run ended before it had saved anything.
   enum class Earlier { stay, removed, aside };
   Earlier earlier = Earlier::stay;
   std::filesystem::path checkpoint;  // resume

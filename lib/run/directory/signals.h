@@ -7,7 +7,7 @@
 
 namespace trainctl {
 
-/// What a signal leads to. A handler reads it, so it must live as long as the process.
+/// The effect of a signal. A handler reads it, so it must live as long as the process.
 struct SignalEffect {
   std::string_view text;   // "the step ends and a checkpoint is saved"
   int requeue_code = 0;    // the exit code after a signal of a scheduler (asks_to_requeue)

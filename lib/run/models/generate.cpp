@@ -39,7 +39,7 @@ ParallelConfig alone_of(const ParallelConfig& trained) {
   return own;
 }
 
-/// What of a run's layout counts without training: where the parameters lie.
+/// The part of a run's layout that matters without training: where the parameters lie.
 ParallelConfig placement_of(const ParallelConfig& trained) {
   ParallelConfig own = alone_of(trained);
   own.parallel_mode = trained.parallel_mode;
@@ -95,7 +95,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
 /// Everything that turns tokens into the next one, on one rank of a layout.
 class Model {
  public:
-  /// `tokens`: the most that are seen at a time, if the model has as many positions.
+  /// `tokens`: the most that are seen at a time; at most the positions of the model.
   Model(const GenerateRequest& request, const Run& run, std::int64_t tokens, World& world,
         Group& everyone)
       : plan_(run.plan),
@@ -124,8 +124,8 @@ class Model {
   /// Forgets what was seen.
   void restart() { decoder_.reset(); }
 
-  /// What `choose` makes of the logits after `tokens`, of which all but the last `fresh` have been
-  /// seen. The same on every rank. Collective.
+  /// Returns choose(logits) after `tokens`, of which all but the last `fresh` have been seen; every
+  /// rank gets the same. Collective.
   template <class Choose>
   std::int32_t next(const std::vector<std::int32_t>& tokens, std::size_t fresh, Choose choose) {
     const auto room = static_cast<std::size_t>(decoder_.capacity() - decoder_.seen());
@@ -148,7 +148,7 @@ class Model {
   const Plan& plan_;
   double deadline_;
   DeviceWorld devices_;
-  Stream host_;  // of values that ranks exchange beside the device
+  Stream host_;  // of values that ranks exchange over host memory
   ParamStore store_;
   Group& everyone_;  // of the host
   bool first_;       // this is rank 0
@@ -169,7 +169,7 @@ Tokenizer tokenizer_of(const GenerateRequest& request, const Run& run) {
   return Tokenizer::open(own);
 }
 
-/// What a model continues: the prompt as the beginning of a document.
+/// The tokens that a model continues: the prompt as the beginning of a document.
 std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens = tokenizer.before_document();
   tokenizer.encode(prompt, tokens);

@@ -20,7 +20,7 @@ namespace trainctl {
 
 namespace {
 
-/// What the schema requires beside the model and no generated text depends on.
+/// Sections that the schema requires besides the model, and that no generated text depends on.
 constexpr const char* unused_sections =
     "data: {train: none}\n"
     "train: {steps: 1, global_batch_size: 1}\n"

@@ -1,5 +1,5 @@
 // A directory that holds a model: a run or a checkpoint, which have a config.yaml, or Hugging
-// Face's form, which has a config.json.
+// Face's form, which has a config.json. Models from one form to another: these, and llm.c's file.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,6 @@ ModelShape model_of(const std::filesystem::path& directory);
 /// The tokenizer that the directory itself holds, as data.tokenizer names it; "" if it has none
 /// that is read here.
 std::string tokenizer_in(const std::filesystem::path& directory);
-
-// Models from one form to another: Hugging Face's directories, runs, llm.c's file.
 
 enum class ModelForm : std::uint8_t {
   hugging_face,  // a directory; to read, also that of a run

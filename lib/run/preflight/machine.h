@@ -1,5 +1,5 @@
-// What this process may use of its machine: memory, cores, files and time, with the limits that a
-// container, a scheduler or a shell has set.
+// The memory, cores, files and time that this process may use on its machine, with the limits that
+// a container, a scheduler or a shell has set.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ std::optional<AddressSpace> address_space();
 
 /// Address space that the stack of one more thread takes.
 std::int64_t thread_stack();
-/// Of `wanted` threads, how many this process can start beside those that it has.
+/// The number of threads that this process can start in addition to its present ones, at most
+/// `wanted`.
 int startable_threads(int wanted);
 
 /// Files that this process may have open.

@@ -27,7 +27,7 @@ namespace {
 
 using Level = Finding::Level;
 
-/// What `look` says, or the error that it throws, which is about `path`.
+/// The finding of `look`, or the error that it throws, which is about `path`.
 template <class Look>
 Finding found(const std::string& what, const std::string& path, const Look& look) {
   try {
@@ -37,8 +37,8 @@ Finding found(const std::string& what, const std::string& path, const Look& look
   }
 }
 
-/// What to write instead of a file that is not there: the nearest name beside it, or where names
-/// are looked up.
+/// A suggestion for the name of a file that is not there: the nearest name in its folder, or where
+/// names are looked up.
 std::string help_for_missing(const std::filesystem::path& path) {
   std::error_code failure;
   const std::filesystem::path folder =
@@ -55,8 +55,8 @@ std::string help_for_missing(const std::filesystem::path& path) {
          "; write the full path";
 }
 
-/// Of joined documents: as many tokens as a file has, or a text can have at most. Sources of weight
-/// 0 need none.
+/// Requires enough tokens for one sample where documents are joined. `most`: the tokens of a file, or
+/// the most that a text can have. Sources of weight 0 need none.
 void require_sample(const PreflightInput& input, const std::string& what, std::int64_t most) {
   const DataConfig& data = input.read.config.data;
   const std::int64_t needed = input.plan.model.seq_length + 1;
@@ -68,7 +68,7 @@ void require_sample(const PreflightInput& input, const std::string& what, std::i
 }
 
 std::string text_line(const std::string& path, const PreflightInput& input) {
-  constexpr std::int64_t most_extra = 2;  // tokens of a file beside those of its bytes
+  constexpr std::int64_t most_extra = 2;  // tokens of a file in addition to those of its bytes
   const std::vector<InputFile> files = list_inputs({path});
   std::int64_t bytes = 0;
   for (const InputFile& file : files) {
@@ -155,7 +155,7 @@ constexpr std::int64_t reports_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t manifest_bytes = std::int64_t{1} << 17;
 constexpr std::int64_t log_bytes = 4096;
 
-/// What the rest of the run writes beside weights and checkpoints.
+/// Bytes that the rest of the run writes in addition to weights and checkpoints.
 std::int64_t records_bytes(const Config& config, const Plan& plan) {
   constexpr std::int64_t most_loads = 1024;  // of a line
   const std::int64_t loads =
@@ -212,7 +212,7 @@ Finding check_disk(const PreflightInput& input) {
   return {text, all > *free ? Level::warning : Level::fine};
 }
 
-/// What the run writes to and cannot.
+/// Errors for folders that the run must write to and cannot.
 std::vector<Finding> check_folders(const PreflightInput& input) {
   const Config& config = input.read.config;
   const StrategyFileConfig& strategy = config.parallel.strategy_ckpt_config;
@@ -254,17 +254,17 @@ Finding check_memory(const PreflightInput& input) {
   return {text, planned > room->free ? Level::warning : Level::fine};
 }
 
-/// Of a process: those that compute, and beside each rank those that read data, save, keep the
+/// Threads of a process: those that compute, and for each rank those that read data, save, keep the
 /// lease and look for hangs.
 std::int64_t threads_of(const PreflightInput& input) {
   return input.ranks_in_process * (input.plan.threads_per_rank + std::int64_t{4});
 }
 
-// What measuring the machine at the start and the end of a run takes: rates.h.
+// Memory that measurements of the machine at the start and the end of a run take (rates.h).
 constexpr std::int64_t measured_bytes = std::int64_t{64} << 20;
 
-/// What a shell allows one process. What it has now is the program, its libraries and their
-/// threads.
+/// The address space that a shell allows one process. The program, its libraries and their threads
+/// already take a part of it.
 std::optional<Finding> check_address_space(const PreflightInput& input) {
   const auto space = address_space();
   if (!space) return std::nullopt;
@@ -322,7 +322,7 @@ Finding check_files(const PreflightInput& input) {
   const Config& config = input.read.config;
   const auto sources =
       static_cast<std::int64_t>(config.data.train.size()) + (config.data.validation.path ? 1 : 0);
-  // Two of each token file, twice where a part of it is for validation, beside those of the wire.
+  // Each token file takes two, twice that where a part of it is for validation; the wire takes more.
   const std::int64_t needed = 64 + input.ranks_in_process * (4 * sources + 8);
   const std::int64_t limit = file_limit();
   const std::string text =

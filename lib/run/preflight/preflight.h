@@ -1,4 +1,4 @@
-// What a run looks at before its first step: each finding is one line, and all errors are found
+// Checks of a run before its first step: each finding is one line, and all errors are found
 // together. Nothing is changed.
 #pragma once
 

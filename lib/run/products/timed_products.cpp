@@ -245,7 +245,7 @@ void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fe
   }
 }
 
-/// Of rank 0: the text of a file that holds here; empty: there is none.
+/// On rank 0, the text of a file whose algorithms are of this library and device; empty without one.
 std::string TimedProducts::stored(const fs::path& file) const {
   if (kind_of_file(file) == FileKind::none) {
     log_info(file.string() + " is not there" + again);
@@ -269,7 +269,7 @@ std::string TimedProducts::stored(const fs::path& file) const {
   return "";
 }
 
-/// Of rank 0: the table with what it lacks; empty where that could not be timed.
+/// On rank 0, the table with the algorithms that it lacked; empty where those could not be timed.
 std::string TimedProducts::timed(const OpContext& context, const Calls& calls) const {
   const CudaProducts& products = cuda_products();
   std::int64_t bytes = 0;
@@ -300,7 +300,7 @@ std::string TimedProducts::timed(const OpContext& context, const Calls& calls) c
   }
   log_info("matrix products: " + std::to_string(done) + " are timed, in " +
            format_seconds(notices.seconds()) + " and " + format_bytes(bytes) +
-           " of device memory beside the planned; " + std::to_string(changed) +
+           " of device memory in addition to the planned; " + std::to_string(changed) +
            " change their algorithm, which saves " +
            printed("%.1f", before > 0 ? 100 * saved / before : 0) + " % of the time of all");
   return table_text(table);

@@ -1,5 +1,6 @@
-// product_algorithms.json: the algorithms of matrix products that a run timed, in its directory and
-// in each of its checkpoints (docs/checkpoints.md).
+// parallel.product_algorithms: timed. Rank 0 times the products of all ranks once, after the first
+// step of a run. Every rank computes them by the algorithms that it found, as do sessions that resume
+// the run: product_algorithms.json is in its directory and its checkpoints (docs/checkpoints.md).
 #pragma once
 
 #include <filesystem>
@@ -34,13 +35,9 @@ std::string table_text(const AlgorithmTable& table);
 /// messages.
 AlgorithmTable parse_table(const std::string& text, const std::string& where);
 
-/// What one rank noted, as it tells it to the rank that times.
+/// The products that one rank noted, as text for the rank that times.
 std::string noted_text(const std::vector<NotedProduct>& noted);
 std::vector<NotedProduct> parse_noted(const std::string& text);
-
-// parallel.product_algorithms: timed. Rank 0 times the products of all ranks once, after the first
-// step of a run; every rank computes them by what it found, as do sessions that go on from a
-// checkpoint.
 
 class TimedProducts {
  public:
@@ -58,7 +55,7 @@ class TimedProducts {
   /// for this. Where there is not enough of it a warning says so, and proposals stay. `run`: the
   /// directory that gets their file; empty: none.
   void time(const OpContext& context, const std::filesystem::path& run, const Fence& fence);
-  /// What checkpoints store: product_algorithms.json, or empty.
+  /// product_algorithms.json, as checkpoints store it, or empty.
   const std::string& text() const { return text_; }
 
  private:

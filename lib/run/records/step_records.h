@@ -1,4 +1,5 @@
-// What this process has used, for comparison with the plan.
+// Records of each step: the memory of this process, the peak that MFU refers to, the lines of rank 0,
+// timers, the ledger as text.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,7 @@ std::int64_t virtual_bytes();
 /// The memory that this machine can still allocate, or 0 if it does not report it.
 std::int64_t available_bytes();
 
-// What MFU is a share of: the best rate of matrix products known so far, on all ranks.
-
+/// The denominator of MFU: the best rate of matrix products known so far, on all ranks.
 class ProductPeak {
  public:
   /// FLOP/s of all ranks, and where the number is from.
@@ -50,7 +50,7 @@ class ProductPeak {
   std::string source_;
 };
 
-// What rank 0 writes down of each step.
+// The line that rank 0 writes after each step.
 
 /// The system's clock, as the lines have it.
 double seconds_since_1970();
@@ -65,8 +65,8 @@ class StepRecords {
   /// Throws Error{io}.
   explicit StepRecords(const Input& input);
 
-  /// The last step of `trace`, with `timers` if they are reported now. Returns what was seen beside
-  /// the report.
+  /// The last step of `trace`, with `timers` if they are reported now. Returns the values that it
+  /// adds to the report.
   StepNotes write(const StepReport& report, const Trace& trace, std::span<const TimerRange> timers);
   /// See MetricsFile.
   void write_end(const std::string& end, const std::string& reason);

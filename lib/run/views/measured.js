@@ -21,7 +21,7 @@ const ledger_bars = (node, rows) => {
 };
 
 const beside = (run, measured) => {
-  const node = section(more_part, `${run.name}: planned beside measured`);
+  const node = section(more_part, `${run.name}: planned against measured`);
   const grid = make("div", node, undefined, {class: "pairs"});
   const part = (title, head, rows) => {
     const box = make("div", grid);

@@ -129,7 +129,7 @@ json traffic_of(const json& ranks) {
   return rows;
 }
 
-/// Of the rank that took most: [[category, planned, measured], ...].
+/// The memory of the rank that took most: [[category, planned, measured], ...].
 json memory_of(const json& ranks) {
   json shown;
   double most = -1;

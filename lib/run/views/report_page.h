@@ -9,7 +9,7 @@
 namespace trainctl {
 
 /// Curves of all runs over each other, the loads of their experts, what each run took, its step
-/// planned beside measured (time, memory, communication by kind), the time line of a step, the
+/// as planned and as measured (time, memory, communication by kind), the time line of a step, the
 /// configuration values in which the runs differ, and results against them. Of each curve, at most
 /// 1000 points are kept: means over neighbouring steps. `now`: seconds since 1970.
 std::string report_page(const std::vector<RunFiles>& runs, double now);

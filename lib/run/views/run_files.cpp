@@ -103,7 +103,7 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
-/// Of a run whose length is in tokens or epochs; 0: not known.
+/// Steps of a run whose length is in tokens or epochs; 0 where plan.json does not say.
 std::int64_t planned_steps(const fs::path& directory) {
   const auto plan = nlohmann::json::parse(text_of(directory / "plan.json"), nullptr, false);
   const bool known =

@@ -1,4 +1,4 @@
-// What the files of a run say about it, while it goes on or after its end, on any machine.
+// The files of a run read back, during the run or after its end, on any machine.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ void append_events(const RunFiles& run, std::string& bytes);
 /// The event file of TensorBoard with every line, as bytes.
 std::string event_file_of(const RunFiles& run);
 
-// Whether a run goes on, has ended and why, or says nothing any more: from its files alone.
+// The state of a run from its files alone: it runs, has ended and why, or says nothing any more.
 
 struct RunState {
   enum class Kind {

@@ -36,7 +36,7 @@ std::vector<double> columns_of(const std::vector<double>& values, int most) {
   return columns;
 }
 
-/// What a cell shows of a bar that is `level` eighths of a line high; `line` counts from the
+/// The character of one cell of a bar that is `level` eighths of a line high; `line` counts from the
 /// bottom.
 const char* cell_of(int level, int line, bool utf8) {
   const int filled = std::clamp(level - 8 * line, 0, 8);
@@ -86,7 +86,7 @@ std::string number(const char* format, double value) {
   return std::isfinite(value) ? printed(format, value) : "-";
 }
 
-/// Of a run that goes on: one that has ended or hangs has none.
+/// The time that is left. A run that has ended or hangs has none.
 std::string eta_text(const RunFiles& run, double now) {
   if (state_of(run, now).kind != RunState::Kind::running) return "";
   const std::int64_t left = run.steps - run.last_step();
@@ -167,7 +167,7 @@ std::string rate_line(const RunFiles& run) {
   return watch_row("rate", text);
 }
 
-/// The entries of the last step, the largest first, on as many lines as they need.
+/// The entries of the last step, the largest first, on one or more lines.
 std::vector<std::string> ledger_lines(const RunFiles& run, int width) {
   std::vector<std::pair<double, std::string>> parts;
   double total = 0;

@@ -1,4 +1,4 @@
-// A curve drawn with characters.
+// A run as text for a terminal, as `trainctl watch` shows it, with a curve drawn with characters.
 #pragma once
 
 #include <string>
@@ -19,8 +19,6 @@ struct PlotSpace {
 /// no finite value.
 std::vector<std::string> text_plot(const std::vector<double>& values, const PlotSpace& space);
 
-// A run as text for a terminal: what `trainctl watch` shows.
-
 struct WatchSpace {
   int width = 80;      // columns
   int height = 24;     // lines; the plot of the loss takes what the rest leaves, at least 3
@@ -33,7 +31,7 @@ struct WatchSpace {
 /// part that the files do not have is left out.
 std::vector<std::string> watch_lines(const RunFiles& run, const WatchSpace& space, double now);
 
-/// The same in one line: "running  step 120/2000  loss 3.2104 ...".
+/// The state of a run in one line: "running  step 120/2000  loss 3.2104 ...".
 std::string watch_line(const RunFiles& run, double now);
 
 }  // namespace trainctl
