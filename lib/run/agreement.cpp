@@ -4,12 +4,13 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "comm/values.h"
 #include "device/cuda_device.h"
 #include "ops/cuda_libraries.h"
 #include "run/preflight/machine.h"
@@ -22,21 +23,25 @@ constexpr const char* automatic = "auto";
 
 /// The device of one rank of a machine.
 struct OwnDevice {
-  std::string kind;  // "NVIDIA H200, compute capability 9.0"; empty: none
-  std::string lack;  // why none
+  std::string asked{};  // parallel.device: "auto" or "cuda"; empty: neither
+  std::string kind{};   // "NVIDIA H200, compute capability 9.0"; empty: none
+  std::string lack{};   // why none
 };
+constexpr auto members_of(const OwnDevice*) {
+  return std::tuple(&OwnDevice::asked, &OwnDevice::kind, &OwnDevice::lack);
+}
 
-OwnDevice own_device(std::int64_t local_rank, bool share) {
+OwnDevice own_device(const std::string& asked, std::int64_t local_rank, bool share) {
+  if (asked != automatic && asked != "cuda") return {};
   try {
     const CudaModule& cuda = cuda_module();
     const int device = cuda_device_of(local_rank, share);
-    if (device < 0) return {"", no_device_text(local_rank, cuda.device_count())};
+    if (device < 0) return {asked, "", no_device_text(local_rank, cuda.device_count())};
     const CudaDeviceProperties found = cuda.properties(device);
-    return {found.name + ", compute capability " + std::to_string(found.capability / 10) + "." +
-                std::to_string(found.capability % 10),
-            ""};
+    return {asked, formatted("{}, compute capability {}.{}", found.name, found.capability / 10,
+                             found.capability % 10)};
   } catch (const Error& error) {
-    return {"", error.what()};
+    return {asked, "", error.what()};
   }
 }
 
@@ -51,89 +56,82 @@ DeviceChoice lacking(const std::string& asked, const std::string& what) {
   return {DeviceKind::cuda, what, false};
 }
 
-/// Every rank's answer as text that rank 0 reads: what was asked, then "+" and the kind, or "-" and
-/// what is lacking.
-std::string answer_of(const ParallelConfig& asked, const World& world) {
-  if (asked.device != automatic && asked.device != "cuda") return asked.device;
-  const OwnDevice own = own_device(world.local_rank(), shares(asked.share_devices));
-  return asked.device + (own.lack.empty() ? "+" + own.kind : "-" + own.lack);
-}
-
 /// Decides from all ranks' answers. Ranks that ask for different devices are left out here: their
 /// plans differ, which agree_on_plan reports.
-DeviceChoice judge(const ParallelConfig& config, const std::vector<std::string>& answers) {
+DeviceChoice judge(const ParallelConfig& config, const std::vector<OwnDevice>& answers) {
   const std::string& asked = config.device;
   std::string first;
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {
-    const std::string& answer = answers[rank];
-    if (!answer.starts_with(asked) || answer.size() == asked.size()) continue;
-    const std::string text = answer.substr(asked.size() + 1);
-    const std::string name = "rank " + std::to_string(rank);
-    if (answer[asked.size()] == '-') return lacking(asked, name + ": " + text);
-    if (first.empty()) first = text;
-    if (text != first) {
-      return lacking(asked, "the ranks see different devices: rank 0 " + first + ", " + name + " " +
-                                text + "; their sums would be rounded differently");
+    const OwnDevice& own = answers[rank];
+    if (own.asked != asked) continue;
+    if (!own.lack.empty()) return lacking(asked, formatted("rank {}: {}", rank, own.lack));
+    if (first.empty()) first = own.kind;
+    if (own.kind != first) {
+      return lacking(asked, formatted("the ranks see different devices: rank 0 {}, rank {} {}; "
+                                      "their sums would be rounded differently",
+                                      first, rank, own.kind));
     }
   }
   return all_have(first, shares(config.share_devices));
 }
 
+/// The cores of one rank.
+struct OwnCores {
+  std::string host{};
+  int quota = 0;  // of its cgroup; 0: none
+  std::vector<int> processors{};
+};
+constexpr auto members_of(const OwnCores*) {
+  return std::tuple(&OwnCores::host, &OwnCores::quota, &OwnCores::processors);
+}
+
+/// Cores of the host that has the fewest.
+std::int64_t fewest_cores(const std::vector<OwnCores>& ranks) {
+  std::map<std::string, std::pair<int, std::set<int>>> hosts;
+  for (const OwnCores& own : ranks) {
+    auto& [quota, processors] = hosts[own.host];
+    quota = own.quota;
+    processors.insert(own.processors.begin(), own.processors.end());
+  }
+  std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [host, cores] : hosts) {
+    const auto count = std::max<std::int64_t>(1, std::ssize(cores.second));
+    fewest = std::min({fewest, count, cores.first > 0 ? cores.first : count});
+  }
+  return fewest;
+}
+
 }  // namespace
 
 CpuLevel agree_on_cpu_level(Group& world) {
-  const auto levels = gather_values(world, static_cast<double>(cpu_level()));
-  const auto lowest = static_cast<CpuLevel>(*std::min_element(levels.begin(), levels.end()));
+  const std::vector<CpuLevel> levels = gather_all(world, cpu_level());
+  const CpuLevel lowest = *std::min_element(levels.begin(), levels.end());
   if (lowest != cpu_level()) set_cpu_level(lowest);
   return lowest;
 }
 
 std::int64_t agree_on_cores(const World& world, Group& everyone) {
-  std::string mine = world.host() + "\n" + std::to_string(core_quota().value_or(0));
-  for (const int number : allowed_processors()) mine += " " + std::to_string(number);
-  const std::vector<std::string> answers = gather_bytes(everyone, mine, 0);
-  std::string fewest;
-  if (everyone.rank() == 0) {
-    std::map<std::string, std::pair<int, std::set<int>>> hosts;
-    for (const std::string& answer : answers) {
-      std::istringstream text(answer);
-      std::string host;
-      std::getline(text, host);
-      auto& [quota, processors] = hosts[host];
-      text >> quota;
-      for (int number = 0; text >> number;) processors.insert(number);
-    }
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (const auto& [host, cores] : hosts) {
-      const auto count = std::max<std::int64_t>(1, std::ssize(cores.second));
-      least = std::min({least, count, cores.first > 0 ? cores.first : count});
-    }
-    fewest = std::to_string(least);
-  }
-  broadcast_bytes(everyone, fewest, 0);
-  return std::stoll(fewest);
+  const OwnCores own{world.host(), core_quota().value_or(0), allowed_processors()};
+  std::int64_t fewest = fewest_cores(gather(everyone, own));
+  broadcast(everyone, fewest);
+  return fewest;
 }
 
 DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks) {
   if (asked.device == "cuda") return {DeviceKind::cuda, "", true};
   if (asked.device != automatic) return {};
-  const OwnDevice last = own_device(ranks - 1, shares(asked.share_devices));
+  const OwnDevice last = own_device(asked.device, ranks - 1, shares(asked.share_devices));
   if (!last.lack.empty()) return lacking(asked.device, last.lack);
   return all_have(last.kind, shares(asked.share_devices));
 }
 
 DeviceChoice agree_on_device(const ParallelConfig& asked, const World& world, Group& everyone) {
-  const std::vector<std::string> answers = gather_bytes(everyone, answer_of(asked, world), 0);
-  std::string verdict;
-  if (everyone.rank() == 0 && (asked.device == automatic || asked.device == "cuda")) {
-    const DeviceChoice choice = judge(asked, answers);
-    verdict = (choice.device == DeviceKind::cuda ? "d" : "c") +
-              std::string(choice.usable ? "+" : "-") + choice.why;
-  }
-  broadcast_bytes(everyone, verdict, 0);
-  if (verdict.empty()) return {};
-  return {verdict[0] == 'd' ? DeviceKind::cuda : DeviceKind::cpu, verdict.substr(2),
-          verdict[1] == '+'};
+  const OwnDevice own = own_device(asked.device, world.local_rank(), shares(asked.share_devices));
+  const std::vector<OwnDevice> answers = gather(everyone, own);
+  DeviceChoice choice;
+  if (everyone.rank() == 0 && !own.asked.empty()) choice = judge(asked, answers);
+  broadcast(everyone, choice);
+  return choice;
 }
 
 DeviceKind choose_device(const ParallelConfig& asked, const World& world, Group& everyone) {
@@ -151,38 +149,39 @@ constexpr std::int64_t checked_cudnn = 91400;
 constexpr int checked_capability = 90;
 
 std::string cudnn_text(std::int64_t version) {
-  return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
-         "." + std::to_string(version % 100);
+  return formatted("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-/// "+cuDNN 9.19.0", or "-" and why not.
-std::string own_cudnn(int local_rank, bool share) {
+/// Whether this rank's cuDNN may be taken: "cuDNN 9.19.0", or why not.
+CudnnChoice own_cudnn(int local_rank, bool share) {
   try {
     const int device = cuda_device_of(local_rank, share);
     const int capability = cuda_module().properties(device).capability;
     if (capability != checked_capability) {
-      return "-compute capability " + std::to_string(capability / 10) + "." +
-             std::to_string(capability % 10) + " is not 9.0, for which plans of cuDNN were checked";
+      return {false, formatted("compute capability {}.{} is not 9.0, for which plans of cuDNN were "
+                               "checked",
+                               capability / 10, capability % 10)};
     }
     const std::int64_t version = cuda_attention().version();
     if (version < checked_cudnn) {
-      return "-" + cudnn_text(version) + " is older than 9.14, the oldest that was checked";
+      return {false, cudnn_text(version) + " is older than 9.14, the oldest that was checked"};
     }
-    return "+" + cudnn_text(version);
+    return {true, cudnn_text(version)};
   } catch (const Error& error) {
-    return "-" + std::string(error.what());
+    return {false, error.what()};
   }
 }
 
-CudnnChoice judge_cudnn(const std::vector<std::string>& answers) {
+CudnnChoice judge_cudnn(const std::vector<CudnnChoice>& answers) {
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {
-    const std::string& answer = answers[rank];
-    const std::string text = answer.empty() ? "it does not ask" : answer.substr(1);
-    const std::string name = answers.size() > 1 ? "rank " + std::to_string(rank) + ": " : "";
-    if (!answer.starts_with('+')) return {false, name + text};
-    if (answer != answers[0]) return {false, name + text + ", rank 0: " + answers[0].substr(1)};
+    const CudnnChoice& answer = answers[rank];
+    const std::string name = answers.size() > 1 ? formatted("rank {}: ", rank) : "";
+    if (!answer.taken) return {false, name + answer.why};
+    if (answer.why != answers[0].why) {
+      return {false, formatted("{}{}, rank 0: {}", name, answer.why, answers[0].why)};
+    }
   }
-  return {true, answers[0].substr(1)};
+  return answers[0];
 }
 
 }  // namespace
@@ -196,16 +195,13 @@ CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& devi
                            const World& world, Group& everyone) {
   const bool asks = asked.attention_backend == AttentionBackend::automatic &&
                     device.device == DeviceKind::cuda && device.usable;
-  const std::vector<std::string> answers = gather_bytes(
-      everyone, asks ? own_cudnn(world.local_rank(), shares(asked.share_devices)) : "", 0);
-  std::string verdict;
-  if (everyone.rank() == 0 && asks) {
-    const CudnnChoice choice = judge_cudnn(answers);
-    verdict = (choice.taken ? "+" : "-") + choice.why;
-  }
-  broadcast_bytes(everyone, verdict, 0);
-  if (verdict.empty()) return {};
-  return {verdict[0] == '+', verdict.substr(1)};
+  const std::vector<CudnnChoice> answers =
+      gather(everyone, asks ? own_cudnn(world.local_rank(), shares(asked.share_devices))
+                            : CudnnChoice{false, "it does not ask"});
+  CudnnChoice choice;
+  if (everyone.rank() == 0 && asks) choice = judge_cudnn(answers);
+  broadcast(everyone, choice);
+  return choice;
 }
 
 std::string refusal_of_cudnn(const Plan& plan, const World& world, Group& everyone) {
@@ -218,10 +214,10 @@ std::string refusal_of_cudnn(const Plan& plan, const World& world, Group& everyo
     mine = error.what();
   }
   std::string first;
-  for (const std::string& answer : gather_bytes(everyone, mine, 0)) {
+  for (const std::string& answer : gather(everyone, mine)) {
     if (first.empty()) first = answer;
   }
-  broadcast_bytes(everyone, first, 0);
+  broadcast(everyone, first);
   return first;
 }
 

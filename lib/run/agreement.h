@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "base/device_kind.h"
 #include "comm/group.h"
@@ -27,14 +28,17 @@ struct DeviceChoice {
   std::string why;     // one line, for people; empty where the configuration says cpu
   bool usable = true;  // false: it says cuda, and `why` says what some rank lacks
 };
+constexpr auto members_of(const DeviceChoice*) {
+  return std::tuple(&DeviceChoice::device, &DeviceChoice::why, &DeviceChoice::usable);
+}
 
 /// The device that a run of `ranks` ranks would get on this machine by device and share_devices of
 /// `asked`, judged without asking other ranks. Opens the CUDA module only where device is auto.
 DeviceChoice device_here(const ParallelConfig& asked, std::int64_t ranks);
 
-/// The device of all ranks by device and share_devices of `asked`: with auto, CUDA devices where every
-/// rank has one, of its own or shared, and all are of one kind, else the CPU. Does not create anything
-/// on a device. Collective.
+/// The device of all ranks by device and share_devices of `asked`: with auto, CUDA devices where
+/// every rank has one, of its own or shared, and all are of one kind, else the CPU. Does not create
+/// anything on a device. Collective.
 DeviceChoice agree_on_device(const ParallelConfig& asked, const World& world, Group& everyone);
 
 /// As agree_on_device, for a command that has no other errors to report with it: throws
@@ -45,6 +49,9 @@ struct CudnnChoice {
   bool taken = false;  // Site::cudnn
   std::string why;     // one line, for people; empty where nobody asks
 };
+constexpr auto members_of(const CudnnChoice*) {
+  return std::tuple(&CudnnChoice::taken, &CudnnChoice::why);
+}
 
 /// Whether parallel.attention_backend: auto may take cuDNN for all ranks: where every rank's device
 /// is of the kind, and every rank's cuDNN at least of the version, whose plans were checked, and

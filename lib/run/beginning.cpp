@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
@@ -13,41 +12,28 @@
 #include "base/sudden_end.h"
 #include "base/whole_file.h"
 #include "comm/others_wait.h"
+#include "comm/values.h"
 #include "run/search/layout_choice.h"
 
 namespace trainctl {
 
+// The members of Beginning that rank 0 gives to the others; notes and the lease stay there.
+constexpr auto members_of(const Start*) {
+  return std::tuple(&Start::kind, &Start::earlier, &Start::checkpoint, &Start::step,
+                    &Start::has_weights);
+}
+constexpr auto members_of(const Fence*) { return std::tuple(&Fence::session); }
+constexpr auto members_of(const Beginning*) {
+  return std::tuple(&Beginning::directory, &Beginning::start, &Beginning::fence,
+                    &Beginning::refused);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 // Directory entries may take so long to reach other hosts.
 constexpr auto longest_look = std::chrono::seconds(10);
-
-std::string to_text(const Beginning& beginning) {
-  return Json{{"directory", beginning.directory.string()},
-              {"kind", static_cast<int>(beginning.start.kind)},
-              {"earlier", static_cast<int>(beginning.start.earlier)},
-              {"checkpoint", beginning.start.checkpoint.string()},
-              {"step", beginning.start.step},
-              {"has_weights", beginning.start.has_weights},
-              {"session", beginning.fence.session},
-              {"refused", static_cast<int>(beginning.refused)}}
-      .dump();
-}
-
-void from_text(const std::string& text, Beginning& beginning) {
-  const Json value = Json::parse(text);
-  beginning.directory = value["directory"].get<std::string>();
-  beginning.start.kind = static_cast<Start::Kind>(value["kind"].get<int>());
-  beginning.start.earlier = static_cast<Start::Earlier>(value["earlier"].get<int>());
-  beginning.start.checkpoint = value["checkpoint"].get<std::string>();
-  beginning.start.step = value["step"].get<std::int64_t>();
-  beginning.start.has_weights = value["has_weights"].get<bool>();
-  beginning.fence.session = value["session"].get<std::int64_t>();
-  beginning.refused = static_cast<ExitCode>(value["refused"].get<int>());
-}
 
 /// A number for {n} belongs to the run that makes its directory: another may begin just then.
 fs::path claimed_directory(const std::string& pattern) {
@@ -100,12 +86,12 @@ void check_shared(const fs::path& directory, World& world, Group& everyone) {
   const fs::path path = directory / "shared-directory-check";
   std::string token = world.host() + " " + std::to_string(::getpid());
   if (world.rank() == 0) write_whole_file(path, token + "\n");
-  broadcast_bytes(everyone, token, 0);
-  const std::vector<double> seen = gather_values(everyone, sees(path, token) ? 1.0 : 0.0);
+  broadcast(everyone, token);
+  const std::vector<bool> seen = gather_all(everyone, sees(path, token));
   if (world.rank() == 0) fs::remove(path);
   std::string blind;
   for (std::size_t rank = 0; rank < seen.size(); ++rank) {
-    if (seen[rank] == 0) blind += (blind.empty() ? "" : ", ") + std::to_string(rank);
+    if (!seen[rank]) blind += (blind.empty() ? "" : ", ") + std::to_string(rank);
   }
   require(blind.empty(), ExitCode::io,
           "output.dir " + directory.string() + " is not the same directory on all hosts: rank(s) " +
@@ -121,9 +107,7 @@ Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std
   Beginning beginning;
   while_others_wait(everyone, "output.dir", everyone.rank() == 0,
                     [&] { beginning = decide(config, steps, resume); });
-  std::string text = to_text(beginning);
-  broadcast_bytes(everyone, text, 0);
-  from_text(text, beginning);
+  broadcast(everyone, beginning);
   const bool runs =
       beginning.refused == ExitCode::ok && beginning.start.kind != Start::Kind::finished;
   if (runs) check_shared(beginning.directory, world, everyone);

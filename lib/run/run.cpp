@@ -16,9 +16,9 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
 #include "checkpoint/saver.h"
-#include "comm/group.h"
 #include "comm/others_wait.h"
 #include "comm/rank_words.h"
+#include "comm/values.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "device/host_values.h"
@@ -107,11 +107,11 @@ namespace {
 /// Which signal stopped the ranks: "SIGTERM", or "SIGUSR1 on rank 3" where not every rank had one;
 /// empty without a signal. Collective.
 std::string agree_on_reason(Group& everyone) {
-  const auto signals = gather_values(everyone, static_cast<double>(stop_signal()));
-  const auto got = [](double signal) { return signal > 0; };
+  const std::vector<int> signals = gather_all(everyone, stop_signal());
+  const auto got = [](int signal) { return signal > 0; };
   const auto found = std::find_if(signals.begin(), signals.end(), got);
   if (found == signals.end()) return "";
-  std::string reason = name_of_signal(static_cast<int>(*found));
+  std::string reason = name_of_signal(*found);
   if (!std::all_of(signals.begin(), signals.end(), got)) {
     reason += " on rank " + std::to_string(found - signals.begin());
   }
@@ -334,13 +334,7 @@ class Training {
   static bool stops(Request request) { return request >= Request::requeue; }
 
   /// The greatest request of all ranks.
-  Request greatest(Request mine) {
-    double most = 0;
-    for (const double one : gather_values(everyone_, static_cast<double>(mine))) {
-      most = std::max(most, one);
-    }
-    return static_cast<Request>(static_cast<int>(most));
-  }
+  Request greatest(Request mine) { return std::ranges::max(gather_all(everyone_, mine)); }
 
   bool validation_due(std::int64_t step) const {
     if (!corpus_.validation) return false;
@@ -348,8 +342,8 @@ class Training {
     return step == config_.train.steps || (every > 0 && step % every == 0);
   }
 
-  /// The loss, which only rank 0 is sure to know, since it reports. A signal ends the validation early;
-  /// `request` then says so.
+  /// The loss, which only rank 0 is sure to know, since it reports. A signal ends the validation
+  /// early; `request` then says so.
   std::optional<double> validate(Request& request) {
     const std::optional<double> loss =
         validation_loss(engine_, plan_, corpus_, config_.data.validation.max_sequences,
@@ -562,9 +556,9 @@ void show(const Diagnostics& diagnostics, bool color) {
 /// Every rank reads its own file; all must come to the same plan. Returns whether the run can
 /// start; if not, the errors are shown.
 bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
-  const auto valid = gather_values(world, prepared.valid ? 1.0 : 0.0);
-  const bool all_valid = std::all_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
-  const bool none_valid = std::none_of(valid.begin(), valid.end(), [](double v) { return v > 0; });
+  const std::vector<bool> valid = gather_all(world, prepared.valid);
+  const bool all_valid = std::ranges::find(valid, false) == valid.end();
+  const bool none_valid = std::ranges::find(valid, true) == valid.end();
   const bool speak = none_valid ? world.rank() == 0 : !prepared.valid;
   if (speak) show(prepared.read.diagnostics, color);
   if (!all_valid) return false;
@@ -578,8 +572,8 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   return true;
 }
 
-/// With attention_backend auto, where a rank's cuDNN refuses the plan's attention after all, the plan
-/// becomes one with our kernels. Logs the choice. Collective, of ranks with the same plan.
+/// With attention_backend auto, where a rank's cuDNN refuses the plan's attention after all, the
+/// plan becomes one with our kernels. Logs the choice. Collective, of ranks with the same plan.
 void settle_attention(const TrainRequest& request, Prepared& prepared, const World& world,
                       Group& everyone) {
   if (prepared.cudnn.why.empty()) return;
@@ -667,8 +661,8 @@ ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
                                     .over_mpi = request.local_ranks == 0 && world.size() > 1,
                                     .whole_data = request.dry_run}));
   });
-  for (const double code : gather_values(everyone, static_cast<double>(mine))) {
-    if (code > 0) return static_cast<ExitCode>(static_cast<int>(code));
+  for (const ExitCode code : gather_all(everyone, mine)) {
+    if (code != ExitCode::ok) return code;
   }
   return ExitCode::ok;
 }

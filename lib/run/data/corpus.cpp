@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "base/units.h"
 #include "checkpoint/hash_bytes.h"
 #include "comm/others_wait.h"
+#include "comm/values.h"
 #include "config/schema/words.h"
 #include "data/build.h"
 #include "run/preflight/machine.h"
@@ -358,15 +358,19 @@ SpecialTokens special_tokens(const Config& config, const Corpus& corpus) {
   return tokens;
 }
 
+constexpr auto members_of(const SourceIdentity*) {
+  return std::tuple(&SourceIdentity::bytes, &SourceIdentity::hash);
+}
+
 namespace {
 
-/// Rank 0 makes a text, which all ranks get.
+/// Rank 0 makes a value, which all ranks get.
 template <class Make>
-std::string made_by_first(Group& everyone, const char* what, const Make& make) {
-  std::string text;
-  while_others_wait(everyone, what, everyone.rank() == 0, [&] { text = make(); });
-  broadcast_bytes(everyone, text, 0);
-  return text;
+auto made_by_first(Group& everyone, const char* what, const Make& make) {
+  decltype(make()) value;
+  while_others_wait(everyone, what, everyone.rank() == 0, [&] { value = make(); });
+  broadcast(everyone, value);
+  return value;
 }
 
 Progress progress_of(const Manifest& manifest) {
@@ -391,13 +395,8 @@ Continuation read_continuation(const std::filesystem::path& checkpoint, Group& e
 }
 
 void find_data_place(Continuation& continuation, const Config& config, Group& everyone) {
-  const std::string bytes = made_by_first(everyone, "data.train", [&] {
-    const std::vector<SourceIdentity> identities = identify_sources(config.data);
-    return std::string(reinterpret_cast<const char*>(identities.data()),
-                       identities.size() * sizeof(SourceIdentity));
-  });
-  continuation.identities.resize(bytes.size() / sizeof(SourceIdentity));
-  std::memcpy(continuation.identities.data(), bytes.data(), bytes.size());
+  continuation.identities =
+      made_by_first(everyone, "data.train", [&] { return identify_sources(config.data); });
   const Manifest& manifest = continuation.manifest;
   if (!manifest.data) {
     if (everyone.rank() != 0) return;

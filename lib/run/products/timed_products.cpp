@@ -11,6 +11,7 @@
 #include "base/whole_file.h"
 #include "checkpoint/hash_bytes.h"
 #include "checkpoint/manifest.h"
+#include "comm/values.h"
 #include "device/cuda_device.h"
 #include "device/host_values.h"
 
@@ -92,12 +93,7 @@ AlgorithmTable table_of(const Json& whole, const std::string& where) {
   return table;
 }
 
-}  // namespace
-
-std::string ProductSite::to_string() const {
-  return "cuBLASLt " + std::to_string(library) + " on " + device;
-}
-
+/// The text of the file. It ends with a hash of its own content.
 std::string table_text(const AlgorithmTable& table) {
   Json algorithms = Json::array();
   for (const ProductAlgorithm& one : table.algorithms) algorithms.push_back(json_of(one));
@@ -107,6 +103,8 @@ std::string table_text(const AlgorithmTable& table) {
   return Json{{content_key, content}, {hash_key, hash_bytes(content.dump())}}.dump() + "\n";
 }
 
+/// Reads a text that table_text() wrote. Throws Error{bad_data}; `where` is the name of the file in
+/// messages.
 AlgorithmTable parse_table(const std::string& text, const std::string& where) {
   try {
     return table_of(Json::parse(text), where);
@@ -115,18 +113,21 @@ AlgorithmTable parse_table(const std::string& text, const std::string& where) {
   }
 }
 
-std::string noted_text(const std::vector<NotedProduct>& noted) {
-  Json list = Json::array();
-  for (const NotedProduct& one : noted) list.push_back({json_of(one.product), one.calls});
-  return list.dump();
+}  // namespace
+
+std::string ProductSite::to_string() const {
+  return "cuBLASLt " + std::to_string(library) + " on " + device;
 }
 
-std::vector<NotedProduct> parse_noted(const std::string& text) {
-  std::vector<NotedProduct> noted;
-  for (const Json& one : Json::parse(text)) {
-    noted.push_back({key_of(one.at(0)), one.at(1).get<std::int64_t>()});
-  }
-  return noted;
+// Ranks tell the products that they noted to the rank that times.
+constexpr auto members_of(const ProductKey*) {
+  using Key = ProductKey;
+  return std::tuple(&Key::m, &Key::n, &Key::k, &Key::transpose_a, &Key::transpose_b,
+                    &Key::accumulate, &Key::operand, &Key::result, &Key::epilogue,
+                    &Key::multiprocessors, &Key::count, &Key::strides, &Key::alignments);
+}
+constexpr auto members_of(const NotedProduct*) {
+  return std::tuple(&NotedProduct::product, &NotedProduct::calls);
 }
 
 namespace {
@@ -198,15 +199,13 @@ TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World
                              Group& everyone)
     : everyone_(everyone) {
   if (plan.device != DeviceKind::cuda) return;
-  std::string wish;
-  if (config.parallel.product_algorithms == ProductChoice::timed) wish = timed_key;
-  broadcast_bytes(everyone_, wish, 0);
-  if (wish.empty()) return;
+  on_ = config.parallel.product_algorithms == ProductChoice::timed;
+  broadcast(everyone_, on_);
+  if (!on_) return;
   site_ = own_site(world, shares(plan.share_devices));
-  const std::vector<std::string> sites = gather_bytes(everyone_, site_.to_string(), 0);
-  if (first() && !are_equal(sites)) wish.clear();
-  broadcast_bytes(everyone_, wish, 0);
-  on_ = !wish.empty();
+  const std::vector<std::string> sites = gather(everyone_, site_.to_string());
+  if (first()) on_ = are_equal(sites);
+  broadcast(everyone_, on_);
 }
 
 void TimedProducts::load(const fs::path& checkpoint, const fs::path& run, const Fence& fence) {
@@ -220,10 +219,9 @@ void TimedProducts::note() {
 
 void TimedProducts::time(const OpContext& context, const fs::path& run, const Fence& fence) {
   if (!on_) return;
-  const std::string mine = noted_text(cuda_products().noted());
   Calls calls;
-  for (const std::string& text : gather_bytes(everyone_, mine, 0)) {
-    for (const NotedProduct& one : parse_noted(text)) calls[one.product] += one.calls;
+  for (const auto& noted : gather(everyone_, cuda_products().noted())) {
+    for (const NotedProduct& one : noted) calls[one.product] += one.calls;
   }
   for (const ProductAlgorithm& one : table_.algorithms) calls.erase(one.product);
   agree(calls.empty() ? "" : timed(context, calls), run, fence);
@@ -231,7 +229,7 @@ void TimedProducts::time(const OpContext& context, const fs::path& run, const Fe
 
 /// Takes rank 0's text, unless it is empty.
 void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fence) {
-  broadcast_bytes(everyone_, text, 0);
+  broadcast(everyone_, text);
   if (text.empty()) return;
   table_ = parse_table(text, saved_products_name);
   cuda_products().use(table_.algorithms);
@@ -245,7 +243,8 @@ void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fe
   }
 }
 
-/// On rank 0, the text of a file whose algorithms are of this library and device; empty without one.
+/// On rank 0, the text of a file whose algorithms are of this library and device; empty without
+/// one.
 std::string TimedProducts::stored(const fs::path& file) const {
   if (kind_of_file(file) == FileKind::none) {
     log_info(file.string() + " is not there" + again);

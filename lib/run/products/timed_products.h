@@ -1,6 +1,7 @@
 // parallel.product_algorithms: timed. Rank 0 times the products of all ranks once, after the first
-// step of a run. Every rank computes them by the algorithms that it found, as do sessions that resume
-// the run: product_algorithms.json is in its directory and its checkpoints (docs/checkpoints.md).
+// step of a run. Every rank computes them by the algorithms that it found, as do sessions that
+// resume the run: product_algorithms.json is in its directory and its checkpoints
+// (docs/checkpoints.md).
 #pragma once
 
 #include <filesystem>
@@ -28,16 +29,6 @@ struct AlgorithmTable {
   ProductSite site;
   std::vector<ProductAlgorithm> algorithms;
 };
-
-/// The text of the file. It ends with a hash of its own content.
-std::string table_text(const AlgorithmTable& table);
-/// Reads a text that table_text() wrote. Throws Error{bad_data}; `where` is the name of the file in
-/// messages.
-AlgorithmTable parse_table(const std::string& text, const std::string& where);
-
-/// The products that one rank noted, as text for the rank that times.
-std::string noted_text(const std::vector<NotedProduct>& noted);
-std::vector<NotedProduct> parse_noted(const std::string& text);
 
 class TimedProducts {
  public:
