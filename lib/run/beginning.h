@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// Equal on all ranks but for the lease, which only rank 0 has.
+/// Equal on all ranks, except the lease, which only rank 0 has.
 struct Beginning {
   std::filesystem::path directory;
   Start start;

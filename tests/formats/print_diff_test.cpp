@@ -1,4 +1,4 @@
-// What becomes different from one plan to another.
+// Differences from one plan to another.
 #include <nlohmann/json.hpp>
 
 #include "catch.h"

@@ -1,4 +1,4 @@
-// Prices beside published steps, and the fit of constants.
+// Prices compared with published steps, and the fit of constants.
 #include <atomic>
 #include <cmath>
 #include <iostream>

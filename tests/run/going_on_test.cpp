@@ -39,7 +39,7 @@ struct Session {
 
 using Labels = std::vector<std::int32_t>;
 
-/// What of a sample counts.
+/// The labels of a sample, which alone count.
 Labels labels_of(const Dataset::Sample& sample) {
   return {sample.labels.begin(), sample.labels.begin() + sample.scored};
 }
@@ -64,8 +64,8 @@ std::vector<Labels> rows_of_epoch(const Session& session, std::size_t source, st
   return rows;
 }
 
-/// Of one source: the epoch in progress, and its labels that were not read, in order. Rows of
-/// documents stay apart; others are one row.
+/// The state of one source: the epoch in progress, and its labels that were not read, in order.
+/// Rows of documents stay apart; others are one row.
 class WindowLedger {
  public:
   WindowLedger(bool packing, std::size_t source) : packing_(packing), source_(source) {}
@@ -194,7 +194,7 @@ TEST_CASE("sessions of other lengths, weights and seeds read what comes next of 
   }
 }
 
-TEST_CASE("an unchanged run goes on as if it had not stopped") {
+TEST_CASE("an unchanged run continues as if it had not stopped") {
   const ScratchFolder folder;
   write_source(folder, "a", 0, {300});
   write_source(folder, "b", apart, {500});
@@ -265,7 +265,7 @@ TEST_CASE("a source that has changed is refused, or begins a new epoch") {
     }
     return std::string();
   };
-  // Moved, in another order and beside another file: it is the same data.
+  // Moved, in another order and next to another file: it is the same data.
   std::filesystem::create_directory(folder / "there");
   for (const char* end : {".bin", ".idx"}) {
     std::filesystem::rename(folder / (std::string("b") + end),
@@ -289,14 +289,14 @@ TEST_CASE("a source that has changed is refused, or begins a new epoch") {
     read_and_compare(run, session, ledgers, 20);
     CHECK(run.place.notes.size() == 1);
   }
-  // What is held out decides the windows of every source.
+  // The fraction that is held out decides the windows of every source.
   session.data.validation.fraction = 0.1;
   for (WindowLedger& ledger : ledgers) ledger.begin_anew();
   read_and_compare(run, session, ledgers, 20);
   CHECK(run.place.notes.size() == 1);
 }
 
-TEST_CASE("sources come and go, and one that comes back goes on") {
+TEST_CASE("sources come and go, and one that comes back continues") {
   const ScratchFolder folder;
   write_source(folder, "a", 0, {300});
   write_source(folder, "b", apart, {500});

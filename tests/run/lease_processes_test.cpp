@@ -35,7 +35,7 @@ struct Saved {
 };
 
 /// One line of what a process did, in a file of its own: "loaded 12 3 500" (its session, and the
-/// session and step of what it goes on from) or "saved 12 510".
+/// session and step of the checkpoint that it continues) or "saved 12 510".
 void note(const fs::path& file, const std::string& line) {
   std::ofstream(file, std::ios::app) << line << "\n";
 }
@@ -116,15 +116,15 @@ History read_history(const fs::path& run, int processes) {
   return history;
 }
 
-/// Each session went on from the newest that sessions before it had saved, and what it went on from
-/// was saved, or its process was killed before it could say so.
+/// Each session continued the newest checkpoint that sessions before it had saved, and that
+/// checkpoint was saved, or its process was killed before it could say so.
 void check_history(const History& history) {
   for (const auto& [session, loaded] : history.loaded) {
     Saved newest;
     for (const Saved& saved : history.saved) {
       if (saved.session < session) newest = std::max(newest, saved);
     }
-    INFO("session " << session << " went on from " << text_of(loaded) << ", the newest was "
+    INFO("session " << session << " continued " << text_of(loaded) << ", the newest was "
                     << text_of(newest));
     CHECK((loaded == newest || (loaded.session >= newest.session && loaded > newest)));
   }

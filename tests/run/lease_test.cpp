@@ -29,11 +29,11 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-/// What the file system answers to link().
+/// The answers of the file system to link().
 enum class Links { work, unknown, done_but_failed, fail };
 std::atomic<Links> links = Links::work;
 std::atomic<bool> disk_is_full = false;
-/// What is listed instead of the folder of the lease.
+/// The listing that is given instead of that of the folder of the lease.
 std::atomic<const char*> stale_listing = nullptr;
 
 }  // namespace
@@ -286,7 +286,7 @@ TEST_CASE("an owner that was stopped learns that another start has taken over", 
   SECTION("while the new one lives") {
     const auto next = take_as(run, elsewhere("n2"));
     CHECK(next->session() > old->session());
-    // What the old one was writing is gone already.
+    // The file that the old one was writing is gone already.
     CHECK_FALSE(fs::exists(old->fence().partial(file)));
     CHECK(code_of([&] { old->raise(); }, "another start has taken over") == ExitCode::taken);
     CHECK(code_of([&] { begun.publish(); }, "another start") == ExitCode::taken);
@@ -330,13 +330,13 @@ TEST_CASE("an owner that was stopped before a rename finds nothing to rename", "
   CHECK(names_in(run / "checkpoints").empty());
 }
 
-TEST_CASE("the folder of a lease that somebody removed is made again by its owner", "[lease]") {
+TEST_CASE("the folder of a lease that somebody removed is created again by its owner", "[lease]") {
   const TempFolder folder;
   const fs::path& run = folder.path();
   const auto old = take_as(run, elsewhere("n1"), frozen_lease);
   old->raise();
   fs::remove_all(run / "lease");
-  SECTION("and it goes on") {
+  SECTION("and it continues") {
     old->raise();
     old->raise();
     CHECK(lease_state(run).host == "n1");
@@ -451,7 +451,7 @@ namespace {
 
 std::atomic<bool> thread_has_time = true;
 
-/// Of the thread of a lease: for as long as it lasts, the thread does nothing else.
+/// Handles a signal on the thread of a lease: while the pause lasts, the thread does nothing else.
 void on_pause(int /*signal*/) {
   while (!thread_has_time) ::usleep(1000);
 }
@@ -492,7 +492,7 @@ TEST_CASE("an owner whose thread has no time raises the lease before a step", "[
   CHECK(last() == before + 1);
   owner->check();  // soon after: nothing to do
   CHECK(last() == before + 1);
-  SECTION("and goes on when the thread has time again") {
+  SECTION("and continues when the thread has time again") {
     thread_has_time = true;
     for (int i = 0; i < 100 && last() <= before + 1; ++i) std::this_thread::sleep_for(20ms);
     CHECK(last() > before + 1);

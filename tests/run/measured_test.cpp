@@ -1,4 +1,4 @@
-// What a run does against what its plan says: every collective and message with its bytes, and the
+// Measurements of a run against its plan: every collective and message with its bytes, and the
 // memory that is taken and touched.
 #include "run/end_report.h"
 
@@ -119,7 +119,7 @@ const std::vector<Case> layouts{
     {4, muon + pp2 + half + Options{"optimizer.muon.ns_dtype=bf16"}},
 };
 
-/// What each rank's groups counted and the plan says differently, after three steps.
+/// The differences between the counts of each rank's groups and its plan, after three steps.
 std::string differences_of(const Case& layout) {
   std::string found;
   std::mutex mutex;
@@ -353,7 +353,7 @@ TEST_CASE("memory is as planned, by category, within 2 %") {
       check_near(measured.taken.gradients, rows.memory.gradients);
       check_near(measured.taken.optimizer, rows.memory.optimizer);
       check_near(measured.taken.activations, rows.memory.activations);
-      // What ops use for themselves is far larger than these tensors.
+      // The scratch memory of ops is far larger than these tensors.
       const std::int64_t scratch = run.plan.threads_per_rank * scratch_bytes_per_thread;
       CHECK(measured.touched.unused == "");
       const ActivationSlots& slots = rows.activation_slots;
@@ -368,7 +368,7 @@ TEST_CASE("memory is as planned, by category, within 2 %") {
 
 TEST_CASE("what forty layouts hold in memory is planned within 1 %", "[measured]") {
   const Options larger{"model.hidden_size=64", "model.ffn_hidden_size=128", "model.seq_length=32"};
-  // Of tensors; threads have none of the staging that is planned for processes.
+  // Memory of tensors; threads have none of the staging that is planned for processes.
   const auto tensors = [](const MemoryEstimate& memory) {
     return memory.parameters + memory.gradients + memory.optimizer + memory.activations +
            memory.offloaded;

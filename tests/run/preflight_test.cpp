@@ -1,4 +1,4 @@
-// What a run looks at before its first step.
+// Checks of a run before its first step.
 #include "run/preflight/preflight.h"
 
 #include <sys/resource.h>
@@ -106,7 +106,7 @@ TEST_CASE("the older kind of cgroups limits cores too") {
 
 TEST_CASE("all that is wrong is found at once, and each is one line") {
   const Folder folder;
-  folder.write("text.txt", "a few words, and so many more that they make a sample\n");
+  folder.write("text.txt", "a few words, and several more that they make a sample\n");
   folder.write("odd.bin", "abc");
   const auto findings = findings_of(
       folder, "data:\n  train: [" + folder.path().string() + "/none.bin, " +
@@ -131,7 +131,7 @@ TEST_CASE("a limit of address space that the plan does not fit in is found befor
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
   const Folder folder;
-  folder.write("text.txt", "a few words, and so many more that they make a sample\n");
+  folder.write("text.txt", "a few words, and several more that they make a sample\n");
   folder.write("a.yaml", R"(model: {num_layers: 2, hidden_size: 1024, num_attention_heads: 16,
   vocab_size: 256, seq_length: 4096}
 train: {steps: 4, global_batch_size: 2}
@@ -143,7 +143,7 @@ data: {train: )" + folder.path().string() +
   INFO(render_text(read.diagnostics, false));
   REQUIRE_FALSE(read.diagnostics.has_errors());
   const MemoryEstimate memory = plan.most_memory();
-  // Of the line about address space, with so much room beside what the process has.
+  // The line about address space, with `room` bytes in addition to those that the process has.
   const auto finding = [&](std::int64_t room) {
     const rlimit wide{std::int64_t{1} << 47, before.rlim_max};
     REQUIRE(setrlimit(RLIMIT_AS, &wide) == 0);

@@ -1,4 +1,4 @@
-// What a start does with what it finds in the directory of a run.
+// The start of a run in a directory that has files of an earlier one.
 #include "run/directory/run_dir.h"
 
 #include <fstream>
@@ -45,7 +45,7 @@ ExitCode code_of(const fs::path& run, const Config& config, const std::string& p
 
 }  // namespace
 
-TEST_CASE("a run that was killed before its first checkpoint begins again beside its old files") {
+TEST_CASE("a run that was killed before its first checkpoint begins again next to its old files") {
   const TempFolder folder;
   const fs::path& run = folder.path();
   Config config;
@@ -116,7 +116,7 @@ TEST_CASE("what earlier sessions had not finished goes, what a later one writes 
   CHECK(names_in(run / "checkpoints") == std::vector<std::string>{"step-00000008"});
 }
 
-TEST_CASE("metrics that were removed while a run goes on are written again") {
+TEST_CASE("metrics that were removed during a run are written again") {
   const TempFolder folder;
   const fs::path path = folder.path() / "run/metrics.jsonl";
   put_file(path, "");

@@ -84,7 +84,7 @@ std::vector<std::smatch> matches(const std::string& text, const std::regex& patt
   return {std::sregex_iterator(text.begin(), text.end(), pattern), std::sregex_iterator()};
 }
 
-/// What to write instead of a key or a word.
+/// Replacements of a key or a word.
 std::vector<Fix> rewritings(const Diagnostic& error, const Options& options, std::int64_t ranks) {
   const auto given = taken(options, error.path);
   if (!given) return {};
@@ -116,7 +116,7 @@ std::vector<Fix> rewritings(const Diagnostic& error, const Options& options, std
   return {};
 }
 
-/// What a help text says to do, one way after another.
+/// The changes that a help text suggests, one after another.
 std::vector<Fix> fixes(const Diagnostic& error, const Options& options, std::int64_t ranks) {
   std::vector<Fix> list = rewritings(error, options, ranks);
   const std::string& help = error.help;

@@ -1,4 +1,5 @@
-// What `trainctl watch` and the report read of a run: whole lines only, also while it is written.
+// Files of a run as `trainctl watch` and the report read them: whole lines only, also while they
+// are written.
 #include "contains.h"
 #include "run/views/watch_text.h"
 

@@ -404,7 +404,7 @@ void Lease::make_folder_again() {
   fs::create_directories(numbers_.folder(), failure);
   if (failure) fail("cannot create the folder", numbers_.folder(), failure.value());
   log_warning("the folder " + numbers_.folder().string() +
-              " was removed; it is created anew, since no other start has taken over the run");
+              " was removed; it is created again, since no other start has taken over the run");
   // A start of its own number, of which the next is a link.
   const LeaseNumbers::Made made = numbers_.make(last_, {}, text_);
   if (made == LeaseNumbers::Made::taken) lose(numbers_.of(last_).string() + " is of another");
@@ -503,7 +503,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int unchanged_looks = 4;                 // after the first
-constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is created anew
+constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is created again
 constexpr auto silence = std::chrono::seconds(1);  // at its beginning
 
 /// The result of one look at the folder.
