@@ -25,7 +25,7 @@ namespace trainctl {
 /// All calls of one operation through the groups of one name, on one rank in one step.
 struct TrafficRow {
   GroupOperation operation = GroupOperation::all_reduce;
-  std::string group;  // group_name of plan/tables/traffic.h
+  std::string group;  // group_name of plan/tables/mesh.h
   Traffic::Use planned;
   Traffic::Use measured;
   bool at_most = false;      // CollectiveUse::at_most
