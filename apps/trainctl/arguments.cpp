@@ -10,8 +10,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/world.h"
-#include "config/explain/explain_value.h"
+#include "config/explain/reference.h"
 #include "config/report/diagnostics.h"
 #include "output.h"
 
@@ -147,8 +148,8 @@ std::vector<std::int64_t> numbers_of(const std::string& program, const std::stri
     std::int64_t number = -1;
     const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, number);
     if (status != std::errc() || stop != text.data() + end || number < least) {
-      refuse(program, option + " " + text + ": must be whole numbers of at least " +
-                          std::to_string(least) + ", separated by commas");
+      refuse(program, formatted("{} {}: must be whole numbers of at least {}, separated by commas",
+                                option, text, least));
     }
     numbers.push_back(number);
     begin = end + 1;
@@ -239,9 +240,8 @@ void CommandLine::add_whole_number(const std::string& names, std::int64_t& targe
     const char* end = value.data() + value.size();
     const auto [stop, status] = std::from_chars(value.data(), end, target);
     if (status == std::errc() && stop == end && target >= least && target <= most) return;
-    std::string rule = "a whole number of at least " + std::to_string(least);
-    if (most != std::numeric_limits<std::int64_t>::max())
-      rule += ", at most " + std::to_string(most);
+    std::string rule = formatted("a whole number of at least {}", least);
+    if (most != std::numeric_limits<std::int64_t>::max()) rule += formatted(", at most {}", most);
     refuse(names + " " + value + ": must be " + rule);
   };
   parser_->app.add_option_function<std::string>(names, read, text)->type_name("N");
@@ -381,8 +381,8 @@ void CommandLine::check_ranks(std::int64_t local_ranks) const {
   const LaunchedAs launched = launched_as();
   // A batch script of Slurm has the size of its job, too, and may be one process.
   if (local_ranks > 0 && launched.size > 1 && launched.launcher != "Slurm") {
-    refuse("--local-ranks starts ranks, and " + launched.launcher + " has started " +
-           std::to_string(launched.size) + " already; use one of them");
+    refuse(formatted("--local-ranks starts ranks, and {} has started {} already; use one of them",
+                     launched.launcher, launched.size));
   }
 }
 

@@ -14,7 +14,7 @@ namespace trainctl {
 
 using Arguments = std::vector<std::string>;
 
-/// Of --search-again.
+/// The description of --search-again.
 inline constexpr const char* search_again_text =
     "auto_parallel: search although the run has the answer of an earlier search";
 
@@ -44,7 +44,7 @@ class CommandLine {
   /// One of `known`.
   void add_choice(const std::string& names, std::string& target, const std::string& text,
                   const std::vector<std::string>& known);
-  /// The same, as something else than its word.
+  /// One of `known`, which `take` turns into another value.
   void add_choice(const std::string& names, const std::string& text,
                   const std::vector<std::string>& known,
                   const std::function<void(const std::string&)>& take);
@@ -104,7 +104,7 @@ struct Subcommand {
 int run_subcommand(const std::string& program, const Arguments& arguments,
                    const std::string& examples, const std::vector<Subcommand>& known);
 
-/// What a command or a group of commands takes, as its own parser knows it.
+/// The options and commands that a command or a group of commands takes, as its parser knows them.
 struct CommandShape {
   struct Option {
     std::vector<std::string> names;  // "--config", "-c"; empty for a plain word

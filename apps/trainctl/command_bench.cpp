@@ -1,12 +1,12 @@
-// trainctl bench step | ops | experts | comm | overlap | device | checkpoint: where the time of a
-// training step goes on this machine.
+// trainctl bench step | ops | experts | comm | overlap | device | checkpoint: how the time of a
+// training step is spent on this machine.
 #include <algorithm>
 #include <iostream>
 
+#include "base/text.h"
 #include "bench/bench.h"
 #include "comm/world.h"
 #include "commands.h"
-#include "execute.h"
 #include "output.h"
 
 namespace trainctl {
@@ -104,7 +104,7 @@ int run_experts(const Arguments& arguments) {
 int run_comm(const Arguments& arguments) {
   CommandLine line(
       "Measures every collective and messages between ranks over sizes. Under mpirun each process "
-      "is one rank; otherwise there are as many threads as --local-ranks says.",
+      "is one rank; otherwise --local-ranks is the number of threads.",
       "trainctl bench comm");
   CommBench options;
   std::string device = "cpu";
@@ -137,8 +137,8 @@ int run_comm(const Arguments& arguments) {
     line.refuse("needs at least 2 ranks: --local-ranks 2, or mpirun -n 2");
   }
   if (options.least_bytes > options.most_bytes) {
-    line.refuse("--min-bytes " + std::to_string(options.least_bytes) + " is greater than " +
-                "--max-bytes " + std::to_string(options.most_bytes));
+    line.refuse(formatted("--min-bytes {} is greater than --max-bytes {}", options.least_bytes,
+                          options.most_bytes));
   }
   line.check_ranks(local_ranks);
   options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
@@ -170,7 +170,8 @@ int run_overlap(const Arguments& arguments) {
 int run_device(const Arguments& arguments) {
   CommandLine line(
       "Measures this machine's device and writes a file for cluster.device, so that plans rest on "
-      "this machine; then a step of the configuration beside its plan. Under mpirun also the links "
+      "this machine; then a step of the configuration, compared with its plan. Under mpirun also "
+      "the links "
       "inside a host and between hosts.",
       "trainctl bench device");
   BenchRequest request;
@@ -186,8 +187,8 @@ int run_device(const Arguments& arguments) {
       "NAME");
   line.add_number("--seconds", options.seconds, "About how long it takes; default 60", 5);
   line.add_whole_number("--local-ranks", local_ranks,
-                        "Also measure collectives between so many ranks, as threads, and what they "
-                        "take from products",
+                        "Also measure collectives between this number of ranks, as threads, and "
+                        "what they take from products",
                         2, 1024);
   if (!read_request(line, arguments, request)) return 0;
   refuse_existing("trainctl bench device", file);

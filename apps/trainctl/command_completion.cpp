@@ -2,6 +2,7 @@
 // from the options that the commands themselves declare.
 #include <algorithm>
 
+#include "base/text.h"
 #include "commands.h"
 #include "config/report/codes.h"
 #include "config/schema/known_paths.h"
@@ -41,7 +42,7 @@ std::vector<std::string> keys() {
   return found;
 }
 
-/// What `explain` takes: codes, keys and sections.
+/// The words that `explain` takes: codes, keys and sections.
 std::vector<std::string> explained_words() {
   std::vector<std::string> words = all_known_paths();
   for (const CodeNote& note : diagnostic_codes()) words.emplace_back(note.code);
@@ -277,7 +278,7 @@ std::string fish(const CommandShape& root) {
   for (const Leaf& leaf : leaves_of(root)) {
     std::string when;
     for (const std::string& word : leaf.words) {
-      when += (when.empty() ? "" : "; and ") + std::string("__fish_seen_subcommand_from ") + word;
+      when += formatted("{}__fish_seen_subcommand_from {}", when.empty() ? "" : "; and ", word);
     }
     for (const Option& option : leaf.shape->options) {
       if (!option.names.empty()) text += fish_option(option, when);

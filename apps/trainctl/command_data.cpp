@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "commands.h"
 #include "data/build.h"
@@ -15,7 +16,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "formats/print/text.h"
 #include "output.h"
-#include "progress_bar.h"
 #include "run/preflight/machine.h"
 
 namespace trainctl {
@@ -108,12 +108,12 @@ int run_build(const Arguments& arguments) {
   }
   const std::string ends =
       options.append_end_of_document
-          ? "; each document ends with token " + std::to_string(tokenizer.end_of_document())
+          ? formatted("; each document ends with token {}", tokenizer.end_of_document())
           : "; nothing separates documents";
-  print("wrote " + output + ".bin and " + output + ".idx: " + format_grouped(result.documents) +
-        " documents, " + format_grouped(result.tokens) + " tokens of " +
-        std::to_string(result.token_bytes) + " bytes, from " + format_bytes(result.input_bytes) +
-        (result.documents > 1 ? ends : "") + "\n");
+  print(formatted("wrote {}.bin and {}.idx: {} documents, {} tokens of {} bytes, from {}{}\n",
+                  output, output, format_grouped(result.documents), format_grouped(result.tokens),
+                  result.token_bytes, format_bytes(result.input_bytes),
+                  result.documents > 1 ? ends : ""));
   log_info("inspect it with: trainctl data inspect " + shell_word(output) + " --tokenizer " +
            shell_word(command.tokenizer));
   return 0;

@@ -3,10 +3,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "commands.h"
-#include "config/devices/known_files.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "device/cuda_device.h"
 #include "formats/print/text.h"
 #include "output.h"
@@ -21,7 +21,7 @@ constexpr const char* devices_examples =
     "  trainctl devices --known\n";
 
 std::string capability_text(int capability) {
-  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+  return formatted("{}.{}", capability / 10, capability % 10);
 }
 
 /// False, with a warning that says why, where no CUDA device can be used: an empty list for a
@@ -43,7 +43,7 @@ int list_known(bool json) {
     Diagnostics mistakes;
     const DeviceFigures device = read_device(file.text, std::string(file.name), mistakes);
     require(!mistakes.has_errors(), ExitCode::internal,
-            "the file of " + std::string(file.name) + " is wrong: " + render_text(mistakes, false));
+            formatted("the file of {} is wrong: {}", file.name, render_text(mistakes, false)));
     const auto bf16 = device.products.find("bf16");
     const double peak =
         (bf16 == device.products.end() ? device.products.begin() : bf16)->second.peak;
@@ -71,7 +71,7 @@ int list_known(bool json) {
     Diagnostics mistakes;
     const SoftwareFigures figures = read_software(file.text, std::string(file.name), mistakes);
     require(!mistakes.has_errors(), ExitCode::internal,
-            "the file of " + std::string(file.name) + " is wrong: " + render_text(mistakes, false));
+            formatted("the file of {} is wrong: {}", file.name, render_text(mistakes, false)));
     software.push_back({{"name", file.name}, {"software", figures.name}});
     text += "  " + padded(std::string(file.name), 14) + figures.name + "\n";
   }
@@ -107,9 +107,9 @@ int run_devices(const Arguments& arguments) {
                     {"multiprocessors", device.multiprocessors},
                     {"memory_bytes", device.memory_bytes},
                     {"cache_bytes", device.cache_bytes}});
-    text += std::to_string(number) + "  " + device.name + ", compute capability " +
-            capability_text(device.capability) + ", " + std::to_string(device.multiprocessors) +
-            " multiprocessors, " + format_bytes(device.memory_bytes) + "\n";
+    text += formatted("{}  {}, compute capability {}, {} multiprocessors, {}\n", number,
+                      device.name, capability_text(device.capability), device.multiprocessors,
+                      format_bytes(device.memory_bytes));
   }
   print(format == "json" ? list.dump() + "\n" : text);
   return 0;

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "commands.h"
-#include "config/explain/explain_value.h"
+#include "config/explain/reference.h"
 #include "config/report/codes.h"
 #include "config/report/diagnostics.h"
 #include "output.h"

@@ -7,7 +7,6 @@
 #include "base/whole_file.h"
 #include "commands.h"
 #include "config/migrate/migrate.h"
-#include "config/migrate/migrate_from.h"
 #include "config/read/read.h"
 #include "output.h"
 

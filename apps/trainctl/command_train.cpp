@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/world.h"
 #include "commands.h"
 #include "output.h"
@@ -25,10 +26,10 @@ void warn_about_torchrun(std::int64_t local_ranks) {
   const char* rank = std::getenv("RANK");
   if (local_ranks > 0 || launched_as().size > 1 || size == nullptr || rank == nullptr) return;
   if (std::string(size) == "1") return;
-  log_warning("WORLD_SIZE=" + std::string(size) + " and RANK=" + rank +
-              " (torchrun's) have no effect: this is a run of one rank; start ranks with "
-              "'trainctl launch -n " +
-              size + " -- train ...', or --local-ranks " + size);
+  log_warning(
+      formatted("WORLD_SIZE={} and RANK={} (torchrun's) have no effect: this is a run of one rank; "
+                "start ranks with 'trainctl launch -n {} -- train ...', or --local-ranks {}",
+                size, rank, size, size));
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ int run_train(const Arguments& arguments) {
   request.config = config;
   request.color = color_on_stderr();
   request.local_ranks = static_cast<int>(local_ranks);
-  if (steps > 0) request.set_options.push_back("train.steps=" + std::to_string(steps));
+  if (steps > 0) request.set_options.push_back(formatted("train.steps={}", steps));
   if (!output.empty()) request.set_options.push_back("output.dir=" + output);
   if (!line.log_level().empty()) request.set_options.push_back("log.level=" + line.log_level());
   if (overwrite) request.set_options.push_back("output.overwrite=true");

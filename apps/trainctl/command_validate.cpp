@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "commands.h"
-#include "config/explain/explain_value.h"
-#include "failure_document.h"
+#include "config/explain/reference.h"
 #include "formats/print/print.h"
 #include "output.h"
 #include "planned.h"
@@ -34,11 +34,12 @@ std::string layout_of(const Mesh& mesh) {
       {"tp", mesh.tp}, {"cp", mesh.cp}, {"dp", mesh.dp}, {"pp", mesh.pp}};
   std::string factors;
   for (const auto& [name, size] : axes) {
-    if (size > 1) factors += (factors.empty() ? "" : " x ") + (name + (" " + std::to_string(size)));
+    if (size > 1) factors += (factors.empty() ? "" : " x ") + formatted("{} {}", name, size);
   }
   if (mesh.ep > 1 || mesh.etp != mesh.tp) {
-    factors += (factors.empty() ? "experts etp " : "; experts etp ") + std::to_string(mesh.etp) +
-               " x ep " + std::to_string(mesh.ep) + " x edp " + std::to_string(mesh.edp);
+    factors +=
+        formatted("{}{} x ep {} x edp {}", factors.empty() ? "experts etp " : "; experts etp ",
+                  mesh.etp, mesh.ep, mesh.edp);
   }
   return factors.empty() ? text : text + " (" + factors + ")";
 }
@@ -59,7 +60,7 @@ std::string summary_of(const std::string& file, const Plan& plan) {
          (plan.map.stages > 1 ? " on the fullest rank\n" : " per rank\n");
 }
 
-/// What auto_parallel found; empty where nothing was searched.
+/// Lines about the layout that auto_parallel found; empty if nothing was searched.
 std::string found_lines(const ChosenLayout& layout) {
   if (!layout.report) return "";
   std::string text = "auto_parallel: " + search_line(*layout.report) + "\n";
@@ -67,7 +68,7 @@ std::string found_lines(const ChosenLayout& layout) {
   return text;
 }
 
-/// What `train` may still refuse.
+/// A line that names the features for which `train` may still refuse the plan.
 std::string unchecked_line(const Planned& planned) {
   std::string names;
   for (const std::string& name : not_prepared(planned.read.config)) {
@@ -100,7 +101,7 @@ int explain(const Planned& planned, const std::string& path) {
   return 0;
 }
 
-/// What train looks at before its first step, for the ranks of one host.
+/// Makes the checks that train makes before its first step, for the ranks of one host.
 int look_at_machine(const Planned& planned) {
   const Site& site = planned.site;
   const std::int64_t here =

@@ -1,10 +1,19 @@
 // trainctl verify: proves layouts equal to a single rank, over threads of this process or over MPI.
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "comm/group.h"
 #include "comm/world.h"
@@ -16,10 +25,230 @@
 #include "run/records/step_records.h"
 #include "verify/alone_check.h"
 #include "verify/ranks.h"
-#include "verify_output.h"
+#include "verify/selection/layout_selection.h"
+#include "verify/switches/option_words.h"
+#include "verify/verify.h"
 #include "verify_tasks.h"
 
 namespace trainctl {
+
+// The output of `trainctl verify`: rows as layouts finish, or one JSON document at the end.
+// Progress goes to stderr.
+
+namespace {
+
+/// Rows and the summary, on standard output.
+class VerifyOutput {
+ public:
+  struct Options {
+    bool json = false;
+    std::int64_t steps = 0;
+    std::size_t widest = 0;  // letters of the longest layout
+    bool pairs = false;      // a row is a pair of layouts, with a checkpoint half way
+  };
+  /// `selection` says what was skipped; it must outlive this.
+  VerifyOutput(const Options& options, const LayoutSelection& selection);
+  ~VerifyOutput();
+
+  struct Row {
+    std::string layout;
+    std::int64_t ranks = 0;
+    Settings settings{};   // besides the file's
+    bool narrows = false;  // to find the word that makes others differ
+  };
+  /// Before the rows with these settings.
+  void begin(const Settings& settings);
+  /// Before rows that tell which of these words of a layout that differs make it differ.
+  void begin_narrowing(const std::string& layout, const std::vector<std::string>& words);
+  void show(const Row& row, const LayoutVerdict& verdict);
+  /// The words that the layouts that differ have in common, if several ran.
+  struct Common {
+    Departure first;  // of the plainest one
+    std::vector<std::string> words;
+    bool together = false;  // layouts that are equal have some of the words, but not all
+  };
+  /// `left`: layouts that a signal kept from running.
+  void finish(std::int64_t left, const std::optional<Common>& common);
+  bool all_equal() const { return failed_ == 0; }
+
+ private:
+  void line(const std::vector<std::string>& cells, const std::string& last);
+  void add_json(const Row& row, const LayoutVerdict& verdict);
+  void finish_json(std::int64_t left, const std::optional<Common>& common);
+  void finish_table(std::int64_t left, const std::optional<Common>& common);
+
+  Options options_;
+  const LayoutSelection& selection_;
+  std::vector<std::size_t> widths_;
+  std::int64_t equal_ = 0;
+  std::int64_t failed_ = 0;
+  struct JsonRows;
+  std::unique_ptr<JsonRows> json_;
+};
+
+/// Progress, on stderr: a live line on a terminal; otherwise, if no rows are printed, a plain line
+/// every five seconds.
+class VerifyStatus {
+ public:
+  explicit VerifyStatus(bool rows_tell);
+  void show(const std::string& what);
+  void clear();
+
+ private:
+  bool live_;
+  bool plain_;
+  std::chrono::steady_clock::time_point shown_;
+};
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Departure& departure) {
+  const auto value = [](double number) { return std::isfinite(number) ? Json(number) : Json(); };
+  return {{"step", departure.step},          {"what", departure.what},
+          {"tensor", departure.tensor},      {"rank", departure.rank},
+          {"index", departure.index},        {"found", value(departure.found)},
+          {"beside", departure.beside},      {"expected", value(departure.expected)},
+          {"error", value(departure.error)}, {"bound", departure.bound}};
+}
+
+std::string with_between(const std::vector<std::string>& words, const std::string& between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+/// A sentence that says which words the layouts that differ have in common.
+std::string in_common(const VerifyOutput::Common& common) {
+  if (common.words.empty())
+    return "the layouts that differ have no word in common that all others lack";
+  const char* others = common.together ? ", and no others with all of these" : ", and no others";
+  return "all with " + with_between(common.words, ", all with ") + others;
+}
+
+/// The first few, and how many more.
+std::string listed(const std::vector<std::string>& layouts) {
+  constexpr std::size_t most = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, layouts.size()); ++i) {
+    text += (i > 0 ? ", " : "") + layouts[i];
+  }
+  if (layouts.size() <= most) return text;
+  return formatted("{} and {} more", text, layouts.size() - most);
+}
+
+}  // namespace
+
+struct VerifyOutput::JsonRows {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+};
+
+VerifyOutput::~VerifyOutput() = default;
+
+VerifyOutput::VerifyOutput(const Options& options, const LayoutSelection& selection)
+    : options_(options), selection_(selection), json_(std::make_unique<JsonRows>()) {
+  widths_ = {std::max<std::size_t>(options.widest, 6), 9, 62, 7};
+  if (!options.json) line({"layout", "error", "largest at", "verdict"}, "seconds");
+}
+
+void VerifyOutput::line(const std::vector<std::string>& cells, const std::string& last) {
+  std::string text;
+  for (std::size_t i = 0; i < cells.size(); ++i) text += padded(cells[i], widths_[i]) + "  ";
+  print(text + padded_left(last, 7) + "\n");
+}
+
+void VerifyOutput::begin(const Settings& settings) {
+  if (options_.json || settings.empty()) return;
+  std::string text = "with";
+  for (const std::string& setting : settings) text += " --set " + shell_word(setting);
+  print(text + ":\n");
+}
+
+void VerifyOutput::begin_narrowing(const std::string& layout,
+                                   const std::vector<std::string>& words) {
+  if (!options_.json)
+    print("which of " + with_between(words, ", ") + " makes " + layout + " differ:\n");
+}
+
+void VerifyOutput::show(const Row& row, const LayoutVerdict& verdict) {
+  if (!row.narrows) (verdict.equal ? equal_ : failed_) += 1;
+  if (options_.json) {
+    add_json(row, verdict);
+    return;
+  }
+  const Departure& largest = verdict.largest;
+  line({row.layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
+        verdict.equal ? "equal" : "DIFFERS"},
+       printed("%.2f", verdict.seconds));
+  if (verdict.first) print("  first: " + verdict.first->text() + "\n");
+  if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
+}
+
+void VerifyOutput::add_json(const Row& row, const LayoutVerdict& verdict) {
+  Json made = {{"layout", row.layout},
+               {"ranks", row.ranks},
+               {"equal", verdict.equal},
+               {"seconds", verdict.seconds},
+               {"largest", json_of(verdict.largest)}};
+  if (!row.settings.empty()) made["settings"] = row.settings;
+  if (row.narrows) made["narrows"] = true;
+  if (verdict.first) made["first"] = json_of(*verdict.first);
+  if (!verdict.failure.empty()) made["failure"] = verdict.failure;
+  json_->rows.push_back(made);
+}
+
+void VerifyOutput::finish(std::int64_t left, const std::optional<Common>& common) {
+  if (options_.json) {
+    finish_json(left, common);
+  } else {
+    finish_table(left, common);
+  }
+}
+
+void VerifyOutput::finish_json(std::int64_t left, const std::optional<Common>& common) {
+  Json skipped = Json::array();
+  for (const auto& [code, layouts] : selection_.skipped) {
+    skipped.push_back(
+        {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
+  }
+  Json document = {{"format_version", 1},    {"steps", options_.steps}, {"equal", all_equal()},
+                   {"layouts", json_->rows}, {"skipped", skipped},      {"not_run", left}};
+  if (common && common->together && !common->words.empty()) {
+    document["common"] = {with_between(common->words, " and ")};
+  } else if (common) {
+    document["common"] = common->words;
+  }
+  print(with_newline(document.dump(2)));
+}
+
+void VerifyOutput::finish_table(std::int64_t left, const std::optional<Common>& common) {
+  const std::string row = options_.pairs ? "pair" : "layout";
+  const std::string cut = formatted(" with a checkpoint after step {}", options_.steps / 2);
+  print("\n" + grouped_count(equal_, row) + " equal to a single rank over " +
+        grouped_count(options_.steps, "step") + (options_.pairs ? cut : "") +
+        (failed_ > 0 ? formatted(", {} not", failed_) : "") + "\n");
+  if (common) print("first: " + common->first.place() + "; " + in_common(*common) + "\n");
+  for (const auto& [code, layouts] : selection_.skipped) {
+    print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
+  }
+  if (left > 0) print("stopped by a signal; not run: " + grouped_count(left, row) + "\n");
+}
+
+VerifyStatus::VerifyStatus(bool rows_tell)
+    : live_(stderr_is_terminal()),
+      plain_(!live_ && !rows_tell),
+      shown_(std::chrono::steady_clock::now()) {}
+
+void VerifyStatus::show(const std::string& what) {
+  if (live_) std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
+  const auto now = std::chrono::steady_clock::now();
+  if (!plain_ || now - shown_ < std::chrono::seconds(5)) return;
+  shown_ = now;
+  log_info(what);
+}
+
+void VerifyStatus::clear() {
+  if (live_) std::fputs("\r\x1b[K", stderr);
+}
 
 namespace {
 
@@ -41,8 +270,9 @@ constexpr SignalEffect after_this_layout{
     .requeue_code = static_cast<int>(ExitCode::requeue),
     .interrupt_code = static_cast<int>(ExitCode::requeue)};
 
-/// What a comparison and each of its layouts take, relative to the record of a single rank; and
-/// what each rank of a layout takes besides: measured with the files of configs/verify-*.yaml.
+/// The seconds of a comparison and of each of its layouts, relative to the record of a single rank,
+/// and the seconds that each rank of a layout adds: measured with the files of
+/// configs/verify-*.yaml.
 constexpr double seconds_of_comparison = 4;
 constexpr double seconds_of_layout = 4;
 constexpr double seconds_of_rank = 0.05;
@@ -61,7 +291,8 @@ double expected_seconds(const VerifyComparisons& all, double record) {
 /// Runs the comparisons, and shows what they find.
 class VerifyRun {
  public:
-  /// `job`: the ranks of mpirun, of which rank 0 shows what all find; null: there are none.
+  /// `job`: the ranks of mpirun, of which rank 0 shows what all find. Null if this process runs
+  /// alone.
   VerifyRun(const VerifyCommand& command, VerifyPlanner& planner, const VerifyComparisons& all,
             World* job)
       : command_(command),
@@ -139,8 +370,7 @@ class VerifyRun {
   }
 
   std::string progress(std::size_t done, const std::string& name) const {
-    std::string text =
-        std::to_string(done + 1) + " of " + std::to_string(all_.tasks()) + ": " + name;
+    std::string text = formatted("{} of {}: {}", done + 1, all_.tasks(), name);
     if (done == 0) return text;
     const double left = static_cast<double>(all_.tasks() - done) * seconds_since(started_) /
                         static_cast<double>(done);
@@ -165,7 +395,8 @@ class VerifyRun {
     }
   }
 
-  /// What all layouts share with the single rank is looked at apart from them.
+  /// Compares one layout. The facts that all layouts share with the single rank are compared once,
+  /// apart from this.
   LayoutVerdict verdict_of(const VerifyTask& task, const Config& config) {
     const VerifiedLayout runs = task.runs->layout(job_);
     if (task.saves == nullptr) {
@@ -197,7 +428,7 @@ class VerifyRun {
     return without_implied(common_words(rows(false), rows(true)));
   }
 
-  /// Of those that differ the one with the fewest words.
+  /// The layout with the fewest words among those that differ.
   const Ran* plainest() const {
     const Ran* found = nullptr;
     for (const Ran& one : ran_) {
@@ -236,7 +467,7 @@ class VerifyRun {
     }
   }
 
-  /// What differs without a word stays without it.
+  /// Drops `word` from `choice` if the layout still differs without it.
   void try_without(const std::string& word, LayoutChoice& choice, std::vector<Settings>& words,
                    VerifyOutput& output) {
     LayoutChoice fewer = choice;
@@ -276,9 +507,8 @@ void require_ranks(const VerifyComparisons& all, const World& job) {
   for (const VerifyCandidate& one : all.list.front().candidates) {
     const std::int64_t ranks = one.plan.mesh.world_size();
     if (ranks <= job.size()) continue;
-    throw Error(ExitCode::usage, "layout " + one.name + " has " + std::to_string(ranks) +
-                                     " ranks, but mpirun has started " +
-                                     std::to_string(job.size()));
+    throw Error(ExitCode::usage, formatted("layout {} has {} ranks, but mpirun has started {}",
+                                           one.name, ranks, job.size()));
   }
 }
 
@@ -357,7 +587,7 @@ int run_verify(const Arguments& arguments) {
                 "With --layouts all: every combination of the switches, not only every pair");
   line.add_flag("--through-checkpoint", command.through_checkpoint,
                 "Each layout saves a checkpoint after --steps steps; itself and the next layout "
-                "load it and take as many again");
+                "load it and take --steps more");
   line.add_flag("--every-pair", command.every_pair,
                 "With --through-checkpoint: every layout loads the checkpoint of every other");
   line.add_format(command.format, {"table", "json"});

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sudden_end.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "comm/rank_words.h"
 #include "commands.h"
@@ -35,13 +36,13 @@ int dispatch(Arguments arguments) {
   }
   const bool asks = arguments.size() == 1 && arguments.front() == "version";
   if (asks || (!arguments.empty() && arguments.front() == "--version")) {
-    print(std::string("trainctl ") + TRAINCTL_VERSION + "\n");
+    print(formatted("trainctl {}\n", TRAINCTL_VERSION));
     return 0;
   }
   return run_command(arguments);
 }
 
-/// What a shell has set, where it has.
+/// The limit of the address space that a shell has set; "" if there is none.
 std::string limit_text() {
   const auto space = address_space();
   if (!space) return "";
@@ -67,14 +68,14 @@ int code_of(const Arguments& arguments) {
     return report("out of memory" + limit_text(), ExitCode::unavailable);
   } catch (const std::system_error& failure) {
     if (failure.code() != std::errc::resource_unavailable_try_again) {
-      return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
+      return report(formatted("internal error: {}", failure.what()), ExitCode::internal);
     }
     return report(
         "the system lets this user start no more threads; raise the limit with ulimit "
         "-u, or that of the container",
         ExitCode::unavailable);
   } catch (const std::exception& failure) {
-    return report(std::string("internal error: ") + failure.what(), ExitCode::internal);
+    return report(formatted("internal error: {}", failure.what()), ExitCode::internal);
   }
 }
 
@@ -94,7 +95,7 @@ int run_command(const Arguments& arguments) {
        {"generate", "Continue a text with a trained model", run_generate},
        {"evaluate", "Compute loss, perplexity and bits per byte on any data", run_evaluate},
        {"report", "Show runs as one page of curves and ledgers, or for TensorBoard", run_report},
-       {"watch", "Show a run on the terminal while it goes on", run_watch},
+       {"watch", "Show a run on the terminal while it trains", run_watch},
        {"bench", "Measure training steps, operations or communication", run_bench},
        {"devices", "List the CUDA devices of this machine", run_devices},
        {"completion", "Print completion of commands for bash, zsh or fish", run_completion},

@@ -1,18 +1,29 @@
 #include "output.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "base/whole_file.h"
 #include "comm/world.h"
+#include "config/report/diagnostics.h"
+#include "formats/print/text.h"
 
 namespace trainctl {
 
@@ -23,7 +34,7 @@ bool is_silent = false;
 [[noreturn]] void output_failed(int reason) {
   if (reason == EPIPE) throw OutputClosed{};
   throw Error(ExitCode::io,
-              "cannot write to standard output: " + std::string(std::strerror(reason)));
+              formatted("cannot write to standard output: {}", std::strerror(reason)));
 }
 
 std::string without_steering(std::string_view text) {
@@ -119,5 +130,123 @@ bool stdout_is_terminal() {
 bool color_on_stderr() { return stderr_is_terminal() && colors_are_wanted(); }
 
 bool color_on_stdout() { return stdout_is_terminal() && colors_are_wanted(); }
+
+int print_unreadable(const std::string& file, const Error& failure) {
+  if (failure.code() != ExitCode::missing_input) throw failure;
+  Diagnostics diagnostics;
+  diagnostics.add({.severity = Severity::error,
+                   .code = "unreadable",
+                   .path = "",
+                   .message = failure.what(),
+                   .help = "",
+                   .place = {.origin = Place::Origin::file, .file = file}});
+  print(with_newline(render_json(diagnostics)));
+  return static_cast<int>(failure.code());
+}
+
+ProgressBar::ProgressBar(std::string what)
+    : what_(std::move(what)),
+      live_(stderr_is_terminal()),
+      start_(Clock::now()),
+      shown_(Clock::now()) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) std::fputs("\n", stderr);
+}
+
+std::string ProgressBar::line(std::int64_t done, std::int64_t total, double seconds) const {
+  constexpr int width = 30;
+  const double share =
+      total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 1.0;
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0.0;
+  std::string text = what_ + " ";
+  if (live_) {
+    const int filled = static_cast<int>(share * width);
+    text += formatted("[{}{}] ", std::string(static_cast<std::size_t>(filled), '#'),
+                      std::string(static_cast<std::size_t>(width - filled), '.'));
+  }
+  text += formatted("{} %, {} of {}, {}/s", static_cast<int>(share * 100), format_bytes(done),
+                    format_bytes(total), format_bytes(static_cast<std::int64_t>(rate)));
+  if (share < 1 && rate > 0) {
+    text += ", " + format_seconds(static_cast<double>(total - done) / rate) + " left";
+  }
+  return text;
+}
+
+void ProgressBar::update(std::int64_t done, std::int64_t total) {
+  const std::scoped_lock lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  const auto pause = live_ ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
+  const bool last_live = live_ && done >= total;
+  if (now - shown_ < pause && !last_live) return;
+  shown_ = now;
+  const std::string text = line(done, total, std::chrono::duration<double>(now - start_).count());
+  if (live_) {
+    std::fprintf(stderr, "\r\x1b[K%s", text.c_str());
+    drawn_ = true;
+  } else {
+    log_info(text);
+  }
+}
+
+namespace {
+
+std::vector<char*> argument_vector(const std::string& program, const Arguments& words) {
+  std::vector<char*> pointers = {const_cast<char*>(program.c_str())};
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::string read_all(int file) {
+  constexpr std::size_t most = 1 << 16;
+  std::string text;
+  std::array<char, 4096> block;
+  while (text.size() < most) {
+    const ssize_t count = read(file, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(block.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string execute(const std::string& program, const Arguments& words) {
+  std::vector<char*> arguments = argument_vector(program, words);
+  std::signal(SIGPIPE, SIG_DFL);  // an ignored signal would stay ignored in the new program
+  execvp(program.c_str(), arguments.data());
+  const int reason = errno;
+  std::signal(SIGPIPE, SIG_IGN);
+  return std::strerror(reason);
+}
+
+std::string output_of(const std::string& program, const Arguments& words) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return "";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  std::vector<char*> arguments = argument_vector(program, words);
+  pid_t child = 0;
+  const int failed =
+      posix_spawnp(&child, program.c_str(), &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  const std::string text = failed == 0 ? read_all(ends[0]) : "";
+  close(ends[0]);
+  if (failed == 0) waitpid(child, nullptr, 0);
+  return text;
+}
+
+std::string shell_line(const Arguments& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
+  return line;
+}
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 }  // namespace trainctl

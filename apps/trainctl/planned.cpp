@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "config/devices/read_figures.h"
-#include "config/schema/most_ranks.h"
+#include "config/devices/figures.h"
+#include "config/schema/parallel_config.h"
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
@@ -18,7 +18,7 @@ void add_plan_options(CommandLine& line, PlanRequest& request) {
                         "Number of ranks; default: from the file's parallel section, else 1", 1,
                         most_ranks);
   line.add_whole_number("--ranks-per-host", request.ranks_per_host,
-                        "Ranks per host; default: all of them, at most 8", 1, most_ranks);
+                        "Ranks per host; default: all ranks, but at most 8", 1, most_ranks);
   line.add_flag("--search-again", request.search_again, search_again_text);
 }
 

@@ -17,7 +17,7 @@ struct PlanRequest {
   std::string config;
   std::vector<std::string> set_options;
   std::int64_t world_size = 0;      // 0: what the config says, else 1
-  std::int64_t ranks_per_host = 0;  // 0: all of them, at most 8
+  std::int64_t ranks_per_host = 0;  // 0: all ranks, but at most 8
   bool search_again = false;        // auto_parallel: although the run has an answer
   bool reads_data = false;          // where train.epochs needs it
 };

@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/schema/optimizers.h"
 #include "device/cuda_device.h"
@@ -19,7 +20,8 @@ namespace trainctl {
 
 namespace {
 
-/// Of a step, beyond which a model is not compared as a whole by itself: a minute of one core.
+/// Operations of a step beyond which a model is not compared as a whole unless that is asked for: a
+/// minute of one core.
 constexpr double most_operations = 2e12;
 
 /// Before any layout runs: a missing device is not a difference. Throws Error{unavailable}.
@@ -58,8 +60,8 @@ std::vector<VerifyTask> tasks_of(const VerifyCommand& command,
   return tasks;
 }
 
-/// What other settings are to meet: the axes along which layouts divide the work. Tensor-parallel
-/// ranks make other calls with sequence parallelism than without.
+/// The axes along which layouts divide the work, with each of which other settings are compared.
+/// Tensor-parallel ranks make other calls with sequence parallelism than without.
 constexpr std::string_view whole_streams = "tp without sp";
 constexpr std::string_view axes[] = {whole_streams, "sp", "pp", "dp", "cp", "ep"};
 
@@ -71,8 +73,8 @@ WordRow with_axes(WordRow said) {
 
 LayoutSelection select(const VerifyCommand& command, const Config& config, std::int64_t ranks) {
   if (ranks > most_layout_ranks) {
-    refuse(verify_name, "--world-size " + std::to_string(ranks) + ": layouts of at most " +
-                            std::to_string(most_layout_ranks) + " ranks are run");
+    refuse(verify_name, formatted("--world-size {}: layouts of at most {} ranks are run", ranks,
+                                  most_layout_ranks));
   }
   LayoutSelection selection = command.layouts == "quick"
                                   ? select_few_layouts(config, {}, ranks)
@@ -80,7 +82,7 @@ LayoutSelection select(const VerifyCommand& command, const Config& config, std::
   if (!selection.layouts.empty()) return selection;
   std::string why;
   for (const auto& [code, rule] : selection.rules) why += "\n  " + code + ": " + rule;
-  throw Error(ExitCode::config, "no layout of " + std::to_string(ranks) + " ranks is legal:" + why);
+  throw Error(ExitCode::config, formatted("no layout of {} ranks is legal:{}", ranks, why));
 }
 
 }  // namespace
@@ -158,7 +160,7 @@ VerifyPlanner::Layout VerifyPlanner::own_layout() const {
     mesh = resolve_mesh(parallel, world_size_of(parallel));
   }
   named.sizes = {mesh.tp, mesh.pp, mesh.dp, planned_.plan.sequence_parallel, mesh.cp};
-  const std::string experts = mesh.ep == 1 ? "" : "ep" + std::to_string(mesh.ep);
+  const std::string experts = mesh.ep == 1 ? "" : formatted("ep{}", mesh.ep);
   own.name = name_of(named.sizes) + (experts.empty() ? "" : "+" + experts);
   own.ranks = mesh.world_size();
   own.said = named.said();
@@ -203,7 +205,7 @@ ReadResult VerifyPlanner::read_with(const Settings& settings) const {
   all.insert(all.end(), settings.begin(), settings.end());
   ReadResult read = read_config(command_.request.config, all);
   forgive_missing(Purpose::verify, read.diagnostics);
-  // What a search for a layout has found, and lengths as steps.
+  // The layout that a search has found, and lengths as steps.
   if (command_.layouts.empty()) read.config.parallel = planned_.read.config.parallel;
   if (settings.empty() && command_.layouts.empty()) read.config = planned_.read.config;
   if (layer_replicas_ == 0) return read;
@@ -215,7 +217,7 @@ ReadResult VerifyPlanner::read_with(const Settings& settings) const {
 Config VerifyPlanner::config_in(const Config& config, const Layout& layout) const {
   Config own = layout.choice ? with_layout(config, *layout.choice) : config;
   own.parallel.threads_per_rank = 1;
-  // Those of the single rank, which is on the CPU; on a device auto may be bf16.
+  // The single rank is on the CPU, so it takes fp32. On a device auto may be bf16.
   MuonProducts& products = own.optimizer.muon.ns_dtype;
   const bool has_muon = uses(own.optimizer, OptimizerType::muon);
   if (has_muon && products == MuonProducts::automatic) products = MuonProducts::fp32;
@@ -312,7 +314,7 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
   }
 }
 
-/// What the comparison takes in memory, and the layout that takes most.
+/// The memory of a comparison, and the name of the layout that takes most.
 std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyComparison& comparison,
                                                              std::int64_t steps,
                                                              bool freely) const {
@@ -322,7 +324,7 @@ std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyCompari
     records.insert(message_rounding(one.plan));
     std::int64_t bytes = verification_bytes(one.config, one.plan, steps,
                                             std::ssize(records) * host_.processes, freely);
-    // What the run that was not cut has in the end.
+    // The final state of the run that was not cut.
     if (command_.through_checkpoint) bytes += verification_bytes(one.config, one.plan, 0, 0);
     most = std::max(most, {bytes, one.name});
   }
@@ -343,7 +345,7 @@ std::string VerifyPlanner::too_large(const VerifyComparisons& all) const {
          format_count(most_operations) + " (--size whole takes it all the same)";
 }
 
-/// What one layer leaves out where its comparison needs more memory than it may use: the free run,
+/// Makes the comparison of one layer fit into the memory that it may use: leaves out the free run,
 /// then steps that nobody asked for.
 void VerifyPlanner::fit_layer(VerifyComparisons& all) const {
   const auto fits = [&] {

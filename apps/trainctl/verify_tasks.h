@@ -1,5 +1,5 @@
-// What one `trainctl verify` compares: layouts, with the file's settings and with others, at a size
-// that fits this machine.
+// The comparisons of one `trainctl verify`: layouts, with the file's settings and with others, at a
+// size that fits this machine.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct VerifyCandidate {
   }
 };
 
-/// What one row of the output is about: a layout, or the pair that saves and loads a checkpoint.
+/// The subject of one row of the output: a layout, or the pair that saves and loads a checkpoint.
 struct VerifyTask {
   const VerifyCandidate* saves = nullptr;
   const VerifyCandidate* runs = nullptr;
@@ -73,8 +73,8 @@ struct VerifyComparisons {
   std::size_t tasks() const;
 };
 
-/// Of a host: the memory that is free, and the processes that each have a record. The same for all
-/// processes of a job, so that they plan the same.
+/// The memory that is free on a host, and the number of processes that each have a record. All
+/// processes of a job have one value, so that they plan the same.
 struct VerifyHost {
   std::int64_t free_bytes = 0;
   std::int64_t processes = 1;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/upstream/hugging_face_families.h"
+#include "config/upstream/hugging_face.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "config/upstream/hugging_face_families.h"
+#include "config/upstream/hugging_face.h"
 #include "plan/model/form.h"
 #include "weights/family_fit.h"
 #include "weights/hugging_face_files.h"

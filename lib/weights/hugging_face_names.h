@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/shape.h"
-#include "config/upstream/hugging_face_families.h"
+#include "config/upstream/hugging_face.h"
 #include "plan/tables/model.h"
 
 namespace trainctl {
@@ -47,7 +47,7 @@ TensorForms written_forms(const ModelShape& model, const std::string& preferred 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
                                                     const TensorForms& forms);
 
-/// "gpt2", or a type of config/upstream/hugging_face_families.h: the one that has the model, or is
+/// "gpt2", or a type of config/upstream/hugging_face.h: the one that has the model, or is
 /// nearest to it. Of several, `preferred` if it is one of them, else the first.
 std::string hugging_face_type(const ModelShape& model, const std::string& preferred = "");
 

@@ -6,8 +6,7 @@
 #include "bench/overlap.h"
 #include "catch.h"
 #include "comm/forwarding_world.h"
-#include "config/devices/known_files.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "config/read/read.h"
 #include "sample_run.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "config/explain/explain_value.h"
+#include "config/explain/reference.h"
 #include "config/migrate/migrate.h"
 #include "config/read/read.h"
 

@@ -1,5 +1,5 @@
-// What must hold for the configuration reader whatever bytes it is given. Shared by the fuzz target
-// and by its short deterministic run among the unit tests.
+// Properties of the configuration reader that hold for all bytes that it may be given. Shared by
+// the fuzz target and by its short deterministic run among the unit tests.
 #pragma once
 
 #include <string>

@@ -2,8 +2,7 @@
 #include <string>
 
 #include "catch.h"
-#include "config/devices/known_files.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "contains.h"
 
 using namespace trainctl;

@@ -1,4 +1,5 @@
-// What is refused before any key is looked at, and the YAML constructs that hide mistakes.
+// Documents that are refused before any key is looked at, and the YAML constructs that hide
+// mistakes.
 #include <filesystem>
 #include <fstream>
 

@@ -1,6 +1,6 @@
-// What --explain says of a value, and findings as GitHub annotations.
+// The text of --explain about values, and findings as GitHub annotations.
 #include "catch.h"
-#include "config/explain/explain_value.h"
+#include "config/explain/reference.h"
 #include "config_text.h"
 
 namespace trainctl::test {

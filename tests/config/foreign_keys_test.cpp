@@ -17,7 +17,7 @@ TEST_CASE("a key of MindFormers' runner outside such a file is an error with wha
   const Foreign lines[] = {
       {"optimizer: {betas: [0.9, 0.95]}", "write optimizer.beta1: 0.9 and optimizer.beta2: 0.95"},
       {"load_checkpoint: ./x", "write model.from: ./x"},
-      {"resume_training: true", "the same command goes on"},
+      {"resume_training: true", "the same command resumes"},
       {"seed: 7", "did you mean train.seed?"},
       {"output_dir: x", "write output.dir: x"},
       {"eval_step_interval: 5", "write train.validate_every: 5"},

@@ -99,7 +99,7 @@ TEST_CASE("what config.json leaves out of experts has the values of transformers
   CHECK(problem_of(less).starts_with("topk_group is missing; that means 1; groups are compared"));
 }
 
-TEST_CASE("experts given beside model.from must be those of the model") {
+TEST_CASE("experts given together with model.from must be those of the model") {
   const ReadResult same = start(mixtral().dump(), "}\nmoe: {router_topk: 2, aux_loss_factor: 0.01");
   CHECK(found(same).empty());
   CHECK(same.config.moe.aux_loss_factor == 0.01);

@@ -447,7 +447,7 @@ TEST_CASE("what would change the numbers is refused by name") {
   }
 }
 
-TEST_CASE("marks of another model beside a model_type are refused by name") {
+TEST_CASE("marks of another model than model_type are refused by name") {
   const std::pair<const char*, Json> marks[] = {
       {"architectures", {"Qwen3ForCausalLM"}},
       {"architectures", {"LlamaForSequenceClassification"}},

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "config/migrate/migrate_from.h"
+#include "config/migrate/migrate.h"
 #include "config_text.h"
 
 namespace trainctl::test {

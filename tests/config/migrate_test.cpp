@@ -3,7 +3,7 @@
 
 #include "catch.h"
 #include "config/migrate/migrate.h"
-#include "config/yaml/comments.h"
+#include "config/migrate/write_yaml.h"
 #include "config_text.h"
 
 namespace trainctl::test {
@@ -20,7 +20,7 @@ std::vector<std::string> listed(const Migrated& migrated) {
   return list;
 }
 
-/// The same Config before and after, and again after a second time.
+/// Checks that the Config is equal before and after migration, and after a second migration.
 void check_equal(const std::string& text) {
   CAPTURE(text);
   const ReadResult before = read(text);

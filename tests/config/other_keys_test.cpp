@@ -2,7 +2,7 @@
 #include <set>
 
 #include "catch.h"
-#include "config/read/value_at.h"
+#include "config/read/read.h"
 #include "config/schema/known_paths.h"
 #include "config/schema/values.h"
 #include "config/upstream/other_keys.h"

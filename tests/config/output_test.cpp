@@ -1,5 +1,5 @@
-// What is made from the field lists: the dump, the reference page, the JSON Schema; and the
-// messages as JSON.
+// The outputs of the field lists: the dump, the reference page, the JSON Schema; and the messages
+// as JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

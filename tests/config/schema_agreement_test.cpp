@@ -113,7 +113,7 @@ void put_value(Json& tree, const std::string& path, const Json& value) {
   (*map)[path.substr(start)] = value;
 }
 
-/// Of a rule between two keys, or of a key that the change took away.
+/// Whether the finding is about two keys together, or about a key that the change took away.
 bool is_between_keys(const Diagnostic& one) {
   static const std::set<std::string> codes{"two-spellings", "missing-key", "model-directory",
                                            "model-twice", "too-large"};

@@ -1,4 +1,4 @@
-// What the engine does with each key: the table, and the findings made from it.
+// The table of keys that are not built or have no effect, and the findings made from it.
 #include "config/support/standing.h"
 
 #include "catch.h"

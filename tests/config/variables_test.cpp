@@ -3,7 +3,7 @@
 #include <map>
 
 #include "catch.h"
-#include "config/yaml/variables.h"
+#include "config/yaml/tree.h"
 #include "config_text.h"
 
 namespace trainctl::test {
@@ -55,7 +55,7 @@ TEST_CASE("variables work in maps and lists in brackets") {
   CHECK(result.config.parallel.hierarchical_context_parallel_sizes == IntList{2, 4});
 }
 
-TEST_CASE("text around variables, several of them, and dollars") {
+TEST_CASE("text around variables, several variables, and dollars") {
   CHECK(dir_of("runs/${A}-${B:-b}", {{"A", "a"}}) == "runs/a-b");
   CHECK(dir_of("\"${A} x\"", {{"A", "a"}}) == "a x");
   CHECK(dir_of("'${A}'", {{"A", "a"}}) == "${A}");

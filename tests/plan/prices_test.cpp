@@ -6,8 +6,7 @@
 #include <string>
 
 #include "catch.h"
-#include "config/devices/known_files.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "plan/cost/block_prices.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"

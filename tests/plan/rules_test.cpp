@@ -20,7 +20,7 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "config/report/codes.h"
-#include "config/yaml/surroundings.h"
+#include "config/yaml/tree.h"
 #include "plan/plan.h"
 #include "plan/rules/check.h"
 #include "sample.h"

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "catch.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "plan/cost/least_needs.h"
 #include "run/layouts/layout_bound.h"
 #include "run/prepare.h"

@@ -7,7 +7,7 @@
 
 #include "base/parallel_for.h"
 #include "catch.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "config/schema/known_paths.h"
 #include "run/layouts/decisions.h"
 #include "run/layouts/search_layouts.h"

@@ -3,33 +3,226 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "comm/host/process_state.h"
+#include "comm/rank_words.h"
 #include "comm/self_group.h"
 #include "device/patience.h"
-#include "execute.h"
-#include "launch/rank_records.h"
-#include "launch/signals.h"
+#include "output.h"
 #include "run/directory/signals.h"
 
 namespace trainctl {
 
+// The words of the ranks of a job about themselves (comm/rank_words.h), and the exit code that
+// follows from them.
+
 namespace {
+
+/// A rank that has begun.
+struct RankPlace {
+  std::string host;
+  long process = 0;
+};
+
+class RankRecords {
+ public:
+  /// Takes the next bytes of mpirun's standard output and returns those that belong to no word.
+  std::string take(std::string_view bytes);
+  /// The rest of the text, a line without an end.
+  std::string rest();
+
+  const std::map<int, RankPlace>& begun() const { return begun_; }
+  /// A rank has said how it ended.
+  bool some_have_ended() const { return last_word_ || some_failed_; }
+  /// The code of rank 0's word, when all is written.
+  std::optional<int> last_word() const { return last_word_; }
+  /// The first code of a rank that failed, other than that it lost another rank.
+  std::optional<int> first_failure() const { return first_failure_; }
+
+ private:
+  void note(std::string_view word);
+
+  std::string open_;  // a word of which the end is missing
+  bool in_word_ = false;
+  std::map<int, RankPlace> begun_;
+  std::optional<int> last_word_;
+  std::optional<int> first_failure_;
+  bool some_failed_ = false;
+};
+
+constexpr std::size_t longest_word = 1024;  // what is longer is something else
+}  // namespace
+
+std::string RankRecords::take(std::string_view bytes) {
+  std::string others;
+  for (const char letter : bytes) {
+    if (letter == rank_word_mark) {
+      others += rest();
+      in_word_ = true;
+    } else if (!in_word_) {
+      others += letter;
+    } else if (letter == '\n') {
+      note(open_);
+      in_word_ = false;
+      open_.clear();
+    } else {
+      open_ += letter;
+      if (open_.size() > longest_word) others += rest();
+    }
+  }
+  return others;
+}
+
+std::string RankRecords::rest() {
+  in_word_ = false;
+  return std::exchange(open_, "");
+}
+
+void RankRecords::note(std::string_view text) {
+  const auto word = nlohmann::json::parse(text, nullptr, false);
+  if (!word.is_object()) return;
+  try {
+    const auto is = word.at("is").get<std::string>();
+    const int rank = word.at("rank").get<int>();
+    if (is == "start") {
+      begun_[rank] = {word.at("host").get<std::string>(), word.at("process").get<long>()};
+      return;
+    }
+    const int code = word.at("code").get<int>();
+    if (is == "failed") {
+      some_failed_ = true;
+      if (!first_failure_ && code != static_cast<int>(ExitCode::peer)) first_failure_ = code;
+    } else if (rank == 0 && !last_word_) {
+      last_word_ = code;
+    }
+  } catch (const nlohmann::json::exception&) {
+    // Another program's line that begins as ours do.
+  }
+}
+
+namespace {
+
+/// The line of mpirun's messages that says most: what came before its first box of text, else the
+/// first line in it. "": there is none.
+std::string telling_line(std::string_view messages) {
+  std::string before;
+  std::istringstream lines{std::string(messages)};
+  bool in_box = false;
+  for (std::string line; std::getline(lines, line);) {
+    const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
+    const bool edge = line.size() > 20 && line.find_first_not_of('-') == std::string::npos;
+    if (edge && !before.empty()) break;
+    if (edge) in_box = true;
+    if (blank || edge) continue;
+    before = line;
+    if (in_box) break;
+  }
+  return before;
+}
+
+/// "rank 2", "ranks 0, 2 to 5 and 9".
+std::string names_of_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (i > 0) text += end == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+    if (end - i > 1) text += (end - i > 2 ? " to " : ", ") + std::to_string(ranks[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+// Signals that reach `launch`, for the ranks of its job.
+
+namespace {
+volatile std::sig_atomic_t mpirun_process = 0;
+volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t interrupted_twice = 0;
+
+/// The line that a handler writes about the first signal.
+std::string_view line_after(int number) {
+#define TOLD "the ranks end the step and save a checkpoint; launch leaves with "
+  switch (number) {
+    case SIGINT: return "SIGINT: " TOLD "77; a second SIGINT ends them at once\n";
+    case SIGTERM: return "SIGTERM: " TOLD "75\n";
+    case SIGHUP: return "SIGHUP: " TOLD "75\n";
+    default: return "SIGUSR1: " TOLD "75\n";
+  }
+#undef TOLD
+}
+
+void write_line(std::string_view line) {
+  [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, line.data(), line.size());
+}
+
+void pass_on(int number) {
+  const int before = errno;
+  if (first_signal == 0) {
+    first_signal = number;
+    kill(mpirun_process, SIGUSR1);
+    alarm(1);
+    write_line(line_after(number));
+  } else if (number == SIGINT) {
+    interrupted_twice = 1;
+    kill(mpirun_process, SIGINT);
+    write_line("a second SIGINT: the ranks end at once\n");
+  }
+  errno = before;
+}
+
+/// While mpirun starts the ranks, a signal for them gets lost.
+void pass_on_again(int) {
+  kill(mpirun_process, SIGUSR1);
+  alarm(1);
+}
+
+/// From now on the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 goes to mpirun as SIGUSR1, again each
+/// second until stop_passing_signals(), as it gets lost while mpirun starts the ranks; a second
+/// SIGINT goes to it as SIGINT. Each is told. Signals that are ignored stay ignored.
+void pass_signals_to(pid_t mpirun) {
+  mpirun_process = mpirun;
+  std::signal(SIGALRM, pass_on_again);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, pass_on);
+  std::signal(SIGUSR1, pass_on);
+}
+
+void stop_passing_signals() {
+  std::signal(SIGALRM, SIG_IGN);
+  alarm(0);
+}
+
+/// 0, or the number of the first signal.
+int signal_passed_on() { return first_signal; }
+
+bool is_interrupted_twice() { return interrupted_twice != 0; }
 
 constexpr double seconds_to_end = 5;  // for mpirun, after its ranks
 constexpr double seconds_after_term = 2;
@@ -44,7 +237,7 @@ class Pipe {
  public:
   Pipe() {
     require(pipe2(ends_.data(), O_CLOEXEC) == 0, ExitCode::unavailable,
-            "cannot make a pipe for mpirun: " + std::string(std::strerror(errno)));
+            formatted("cannot make a pipe for mpirun: {}", std::strerror(errno)));
     fcntl(ends_[0], F_SETFL, O_NONBLOCK);
   }
   ~Pipe() {
@@ -60,7 +253,7 @@ class Pipe {
     if (ends_[1] >= 0) ::close(ends_[1]);
     ends_[1] = -1;
   }
-  /// What is there now.
+  /// The bytes that are there now.
   std::string read_now() const {
     std::string text;
     std::array<char, 1 << 14> block;
@@ -77,7 +270,7 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
-/// If nobody reads it any more, the job goes on without it.
+/// If nobody reads the text any more, the job continues without it.
 void pass_on_text(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(file, text.data(), text.size());
@@ -89,7 +282,7 @@ void pass_on_text(int file, std::string_view text) {
 
 /// Whether the process, whatever its number means elsewhere, is a rank of this job.
 bool is_rank_of(long process, const std::string& id) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  std::ifstream file(formatted("/proc/{}/environ", process), std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   return ('\0' + text).find('\0' + ("TRAINCTL_LAUNCH=" + id) + '\0') != std::string::npos;
 }
@@ -280,8 +473,8 @@ void Job::tell_missing_ranks() const {
     if (!records_.begun().contains(rank)) missing.push_back(rank);
   }
   if (!missing.empty()) {
-    log_error(names_of_ranks(missing) + " of " + std::to_string(request_.ranks) +
-              (missing.size() == 1 ? " has" : " have") + " not begun");
+    log_error(formatted("{} of {}{} not begun", names_of_ranks(missing), request_.ranks,
+                        missing.size() == 1 ? " has" : " have"));
   }
   if (!stopped_.empty()) {
     log_error(names_of_ranks(stopped_) + " on this host" + (stopped_.size() == 1 ? " is" : " are") +

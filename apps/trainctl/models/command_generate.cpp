@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/world.h"
 #include "commands.h"
 #include "output.h"
@@ -26,8 +27,8 @@ constexpr const char* generate_examples =
     "  trainctl generate --from models/llama --prompt 'The' --max-tokens 50 --local-ranks 2 --set "
     "parallel.tensor_parallel=2\n";
 
-/// Of a file, or of standard input. A text from an editor or from echo ends in a line end that is
-/// not meant.
+/// The prompt of a file, or of standard input. A text from an editor or from echo ends in a line
+/// end that is not meant.
 std::string read_prompt(const std::string& file) {
   std::string text;
   if (file.empty()) {
@@ -69,8 +70,7 @@ int run_generate(const Arguments& arguments) {
                 "The text to continue; default: standard input, without its last line end", "TEXT");
   line.add_text("--prompt-file", prompt_file, "A file with the text to continue", "FILE");
   line.add_whole_number("--max-tokens", request.max_tokens,
-                        "Number of tokens to add; default " + std::to_string(request.max_tokens),
-                        1);
+                        formatted("Number of tokens to add; default {}", request.max_tokens), 1);
   line.add_whole_number("--samples", request.samples,
                         "Number of texts, a line '---' between them; default 1", 1, 1'000'000);
   line.add_number("--temperature", temperature, "0: always take the most likely token; default 1",

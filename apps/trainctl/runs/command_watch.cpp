@@ -1,4 +1,4 @@
-// trainctl watch: a run as it goes on, from its files alone.
+// trainctl watch: a running job, from its files alone.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "commands.h"
 #include "output.h"
 #include "run/directory/signals.h"
@@ -80,7 +81,7 @@ class Screen {
 
   void show(std::vector<std::string> lines, int height) {
     if (std::ssize(lines) > height) lines.resize(static_cast<std::size_t>(std::max(1, height)));
-    std::string text = height_ > 0 ? "\x1b[" + std::to_string(height_) + "A\r" : "";
+    std::string text = height_ > 0 ? formatted("\x1b[{}A\r", height_) : "";
     text += joined(lines, "\x1b[K\n") + "\x1b[J";
     print(text);
     height_ = static_cast<int>(lines.size());
@@ -138,7 +139,7 @@ void watch_in_lines(RunReader& reader, double every) {
 }  // namespace
 
 int run_watch(const Arguments& arguments) {
-  CommandLine line("Shows a run while it goes on, from its files: on any machine that sees them.",
+  CommandLine line("Shows a run while it trains, from its files: on any machine that sees them.",
                    watch_name);
   std::string directory;
   double every = 2;

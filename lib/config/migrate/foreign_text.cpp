@@ -1,13 +1,226 @@
-#include "config/migrate/foreign_text.h"
+// Command lines and shell scripts.
 
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <map>
 
+#include "config/migrate/migration.h"
 #include "config/schema/values.h"
 #include "config/yaml/numbers.h"
 
 namespace trainctl {
+namespace {
+
+constexpr std::size_t most_word = 4096;  // a variable may be made of others
+
+/// A word of a shell text, or the end of a line or list.
+struct ShellWord {
+  std::string text;
+  Span span;
+  bool ends = false;
+};
+
+/// Splits a shell text into words. Quotes go, comments and joined lines too.
+class ShellWords {
+ public:
+  explicit ShellWords(const std::string& text) : text_(text) {}
+
+  std::vector<ShellWord> read() {
+    while (at_ < text_.size() && words_.size() < 4 * most_foreign_values) step();
+    finish();
+    end();
+    return std::move(words_);
+  }
+
+ private:
+  void step() {
+    const char c = text_[at_];
+    const char next = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
+    if (c == '\\' && next == '\n') {
+      finish();
+      advance(2);
+    } else if (c == '\n') {
+      finish();
+      if (depth_ == 0) end();
+      advance(1);
+    } else if (c == ' ' || c == '\t' || c == '\r') {
+      finish();
+      advance(1);
+    } else if (c == '#' && !open_) {
+      while (at_ < text_.size() && text_[at_] != '\n') advance(1);
+    } else if (c == '"' || c == '\'') {
+      quoted(c);
+    } else if (c == '(' || c == ')') {
+      finish();
+      end();
+      depth_ = c == '(' ? 1 : 0;
+      advance(1);
+    } else if (c == ';' || c == '|' || c == '&') {
+      finish();
+      end();
+      advance(1);
+    } else {
+      take(c);
+      advance(1);
+    }
+  }
+
+  void quoted(char mark) {
+    begin();
+    advance(1);
+    while (at_ < text_.size() && text_[at_] != mark) {
+      if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') {
+        advance(2);
+        continue;
+      }
+      const bool blank = text_[at_] == '\n' || text_[at_] == ' ';
+      take(blank ? ' ' : text_[at_]);
+      advance(1);
+    }
+    advance(1);
+  }
+
+  void begin() {
+    if (open_) return;
+    open_ = true;
+    word_ = {"", {0, line_, column_, column_}, false};
+  }
+  void take(char c) {
+    begin();
+    if (word_.text.size() < most_word) word_.text += c;
+  }
+  void finish() {
+    if (!open_) return;
+    open_ = false;
+    word_.span.end_column = column_;
+    words_.push_back(std::move(word_));
+  }
+  void end() { words_.push_back({"", {}, true}); }
+  void advance(std::size_t count) {
+    for (; count > 0 && at_ < text_.size(); --count) {
+      const bool line = text_[at_++] == '\n';
+      column_ = line ? 1 : column_ + 1;
+      line_ += line ? 1 : 0;
+    }
+  }
+
+  const std::string& text_;
+  std::size_t at_ = 0;
+  int line_ = 1;
+  int column_ = 1;
+  int depth_ = 0;
+  bool open_ = false;
+  ShellWord word_;
+  std::vector<ShellWord> words_;
+};
+
+bool begins_name(char c) {
+  return is_name_character(c) && std::isdigit(static_cast<unsigned char>(c)) == 0;
+}
+
+/// Whether the value depends on how the script is started: "$1", "$(hostname)", "$((2*N))".
+bool is_given_at_start(const std::string& text) {
+  for (std::size_t i = text.find('$'); i < text.size(); i = text.find('$', i + 1)) {
+    const std::size_t name = i + (i + 1 < text.size() && text[i + 1] == '{' ? 2 : 1);
+    if (name >= text.size() || !begins_name(text[name])) return true;
+  }
+  return false;
+}
+
+/// Puts the values of known variables in; others keep the form ${NAME}, and "$1" becomes ${ARG1}.
+std::string expanded(const std::string& text, const std::map<std::string, std::string>& variables) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size() && result.size() < most_word; ++i) {
+    if (text[i] != '$' || i + 1 == text.size()) {
+      result += text[i];
+      continue;
+    }
+    const bool braces = text[i + 1] == '{';
+    const std::size_t first = i + (braces ? 2 : 1);
+    std::size_t last = first;
+    while (last < text.size() && is_name_character(text[last])) ++last;
+    const std::string name = text.substr(first, last - first);
+    const auto known = variables.find(name);
+    const std::string shown = name.empty() || !begins_name(name[0]) ? "ARG" + name : name;
+    result += known != variables.end() ? known->second : "${" + shown + "}";
+    if (braces) last = std::min(text.find('}', last), text.size() - 1) + 1;
+    i = last - 1;
+  }
+  return result;
+}
+
+bool is_option(const std::string& word) {
+  if (word.size() < 2 || word[0] != '-') return false;
+  const char second = word[1];
+  return second == '-' ? word.size() > 2 : std::isalpha(static_cast<unsigned char>(second)) != 0;
+}
+
+/// NAME=value, which sets a variable.
+bool set_variable(const std::string& word, std::map<std::string, std::string>& variables) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) return false;
+  if (!std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                   is_name_character)) {
+    return false;
+  }
+  const std::string value = word.substr(equals + 1);
+  // A reader of the result knows such a variable by its name.
+  if (!is_given_at_start(value)) variables[word.substr(0, equals)] = expanded(value, variables);
+  return true;
+}
+
+bool holds_options(const std::string& word, const std::map<std::string, std::string>& variables) {
+  return trimmed(expanded(word, variables)).starts_with("--");
+}
+
+/// NAME=value. Older scripts keep all their options in such values.
+void take_variable(const ShellWord& word, std::map<std::string, std::string>& variables,
+                   std::vector<ForeignValue>& values) {
+  if (!set_variable(word.text, variables)) return;
+  const std::string value = word.text.substr(word.text.find('=') + 1);
+  if (!trimmed(value).starts_with("--")) return;
+  std::vector<ForeignValue> inner = read_arguments(expanded(value, variables));
+  for (ForeignValue& one : inner) {
+    one.span = word.span;
+    if (values.size() < most_foreign_values) values.push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+std::vector<ForeignValue> read_arguments(const std::string& text) {
+  std::vector<ForeignValue> values;
+  std::map<std::string, std::string> variables;
+  bool open = false;  // the last option takes the words that follow
+  for (const ShellWord& word : ShellWords(text).read()) {
+    if (values.size() >= most_foreign_values) break;
+    if (word.ends) {
+      open = false;
+    } else if (is_option(word.text)) {
+      const std::size_t equals = word.text.find('=');
+      ForeignValue value;
+      value.key = word.text.substr(0, equals);
+      value.span = word.span;
+      if (equals != std::string::npos) {
+        value.words = {expanded(word.text.substr(equals + 1), variables)};
+      }
+      open = equals == std::string::npos;
+      values.push_back(std::move(value));
+    } else if (!open) {
+      take_variable(word, variables, values);
+    } else if (word.text.find("[@]") == std::string::npos && !holds_options(word.text, variables)) {
+      for (std::string& part : split_at(expanded(word.text, variables), ' ')) {
+        if (!part.empty()) values.back().words.push_back(std::move(part));
+      }
+    } else {
+      open = false;  // "${MODEL_ARGS[@]}", whose options stand elsewhere
+    }
+  }
+  for (ForeignValue& value : values) value.is_list = value.words.size() > 1;
+  return values;
+}
 
 std::string trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");

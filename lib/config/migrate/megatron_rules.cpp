@@ -1,12 +1,519 @@
-// Megatron-LM's pretrain_gpt.py: what several arguments say together, and its defaults.
-#include <cmath>
-#include <utility>
+// Megatron-LM's experts: what its arguments count and over which tokens, and their defaults.
 
-#include "config/migrate/project_rules.h"
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "config/migrate/migration.h"
+#include "config/schema/muon_config.h"
 #include "config/schema/values.h"
 #include "config/support/batch_ramp.h"
+#include "config/upstream/hugging_face.h"
+#include "config/yaml/tree.h"
 
 namespace trainctl {
+namespace {
+
+constexpr Default expert_defaults[] = {{"moe.router_topk", "2"}};
+
+void refuse(Migration& m, const std::string& argument, const std::string& message,
+            const std::string& help) {
+  m.refuse("moe", "--" + argument + ": " + message, help, "not-built");
+}
+
+/// The first word of an argument that may be a list of several.
+std::string only_word(Migration& m, const char* argument, const std::string& otherwise) {
+  const ForeignValue* given = m.given(argument);
+  if (given == nullptr || given->words.empty()) return otherwise;
+  if (given->words.size() > 1) {
+    refuse(m, argument, "several balance losses at once are not built", "give one");
+  }
+  return given->words.front();
+}
+
+/// One of Megatron's losses, and the tokens that it counts over.
+void settle_balance(Migration& m, double sequence, double micro_batch) {
+  const std::string type = only_word(m, "moe-router-load-balancing-type", "aux_loss");
+  const std::string factor = only_word(m, "moe-aux-loss-coeff", "0");
+  m.remove("moe.router_load_balancing_type");
+  m.remove("moe.aux_loss_factor");
+  const bool by_sequence = type == "seq_aux_loss";
+  if (type != "none" && type != "aux_loss" && !by_sequence) {
+    return refuse(m, "moe-router-load-balancing-type", type + " is not built",
+                  "aux_loss, seq_aux_loss and none are; a loss over the global batch has no "
+                  "counterpart");
+  }
+  double value = 0;
+  if (type == "none" || (!parse_number(factor, value) && value == 0)) {
+    return m.put("moe.router_load_balancing_type", "none",
+                 type == "none" ? "moe-router-load-balancing-type none"
+                                : "moe-aux-loss-coeff 0, also where it is not given");
+  }
+  m.put("moe.aux_loss_factor", factor, "moe-aux-loss-coeff");
+  if (by_sequence && sequence > 0) {
+    m.put("moe.expert_group_size", sequence, "seq-length: seq_aux_loss");
+  } else if (!by_sequence && sequence > 0 && micro_batch > 0) {
+    m.put("moe.expert_group_size", sequence * micro_batch,
+          "seq-length x micro-batch-size: aux_loss");
+  } else {
+    m.not_carried("moe-router-load-balancing-type",
+                  "nothing says over how many tokens the loss counts; see moe.expert_group_size");
+  }
+  const bool limited = m.at("moe.router_num_groups") || m.flag("moe-router-enable-expert-bias");
+  if (limited) {
+    m.put("moe.balance_counts", "free", "Megatron counts without bias and groups of experts");
+  }
+}
+
+/// The tokens of a rank in a micro-batch share a capacity.
+void settle_capacity(Migration& m, double sequence, double micro_batch) {
+  if (m.number("moe-expert-capacity-factor", 0) <= 0) {
+    m.remove("moe.capacity_factor");
+    m.remove("moe.overflow");
+    return;
+  }
+  if (m.at("moe.overflow") == "position") {
+    m.not_carried("moe-token-drop-policy",
+                  "Megatron's order of the tokens that it drops is not specified; here first "
+                  "choices come before second ones, then earlier tokens");
+  }
+  m.put_default("moe.overflow", "probability");
+  const double parts = m.at("parallel.sequence_parallel") && m.flag("sequence-parallel")
+                           ? m.number("tensor-model-parallel-size", 1)
+                           : 1;
+  if (m.number("context-parallel-size", 1) > 1) {
+    return refuse(m, "moe-expert-capacity-factor",
+                  "with context parallelism a rank's tokens are not neighbours, and they share a "
+                  "capacity in Megatron",
+                  "remove one of the two");
+  }
+  if (parts > 1 && micro_batch > 1) {
+    return refuse(
+        m, "moe-expert-capacity-factor",
+        "with sequence parallelism and micro-batches of several sequences a rank's tokens "
+        "are not neighbours, and they share a capacity in Megatron",
+        "set --micro-batch-size to 1, or remove --sequence-parallel");
+  }
+  if (sequence > 0 && micro_batch > 0) {
+    m.put("moe.capacity_group_size", sequence * micro_batch / parts,
+          parts > 1 ? "seq-length x micro-batch-size / tensor-model-parallel-size"
+                    : "seq-length x micro-batch-size");
+  }
+}
+
+/// Each so many-th layer, or all behind the first dense ones. Another list is returned.
+std::vector<std::int64_t> settle_frequency(Migration& m) {
+  const MegatronMarks marks = read_megatron_marks(m, "moe-layer-freq");
+  if (marks.every > 0) {
+    m.put("moe.layer_frequency", static_cast<double>(marks.every), "moe-layer-freq");
+    return {};
+  }
+  const auto first = std::ranges::find(marks.list, 1);
+  const bool rest = std::all_of(first, marks.list.end(), [](std::int64_t one) { return one == 1; });
+  if (!marks.list.empty() && first == marks.list.end()) {
+    refuse(m, "moe-layer-freq", "no layer has experts", "leave out --num-experts");
+    return {};
+  }
+  if (!rest) return marks.list;
+  if (first != marks.list.begin()) {
+    m.put("moe.first_dense_layers", static_cast<double>(first - marks.list.begin()),
+          "moe-layer-freq");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
+  if (!m.at("moe.num_experts")) {
+    if (m.at("moe")) m.remove("moe");  // Megatron looks at none of it without --num-experts
+    return {};
+  }
+  put_defaults(m, expert_defaults);
+  const double sequence = m.number("seq-length", 0);
+  const double micro_batch = m.number("micro-batch-size", 0);
+  std::vector<std::int64_t> routed = settle_frequency(m);
+  settle_balance(m, sequence, micro_batch);
+  settle_capacity(m, sequence, micro_batch);
+  if (m.flag("moe-apply-probs-on-input")) {
+    refuse(m, "moe-apply-probs-on-input", "weights at the input of experts are not built",
+           "they are multiplied with what experts make");
+  }
+  if (m.number("moe-input-jitter-eps", 0) > 0) {
+    refuse(m, "moe-input-jitter-eps", "noise on the router's input is not built", "leave it out");
+  }
+  return routed;
+}
+
+// Megatron-LM's layers that differ: experts, windows and RoPE in some of them.
+namespace {
+
+constexpr std::size_t most_numbers = 10'000;
+constexpr int deepest = 16;  // parentheses inside each other
+
+/// A list as Megatron evaluates it, "([0]*3+[1])*2" or "[0,1,0]"; lists of numbers only.
+class ListReader {
+ public:
+  explicit ListReader(const std::string& text) : text_(text) {}
+
+  /// Nothing for other text.
+  std::optional<std::vector<std::int64_t>> read() {
+    std::vector<std::int64_t> all = sum(0);
+    if (at_ != text_.size() || all.empty()) fails_ = true;
+    if (fails_) return std::nullopt;
+    return all;
+  }
+
+ private:
+  bool take(char c) {
+    const bool is = at_ < text_.size() && text_[at_] == c;
+    at_ += is ? 1 : 0;
+    return is;
+  }
+  std::int64_t number() {
+    const std::size_t end = std::min(text_.find_first_not_of("0123456789", at_), text_.size());
+    std::int64_t value = 0;
+    fails_ = fails_ || end - at_ > 5 || parse_number(text_.substr(at_, end - at_), value);
+    at_ = end;
+    return value;
+  }
+  std::vector<std::int64_t> part(int depth) {
+    std::vector<std::int64_t> values;
+    if (take('(')) {
+      values = sum(depth + 1);
+      fails_ = !take(')') || fails_;
+    } else if (take('[')) {
+      do values.push_back(number());
+      while (take(',') && !fails_);
+      fails_ = !take(']') || fails_;
+    } else {
+      fails_ = true;
+    }
+    while (!fails_ && take('*')) values = repeated(values, number());
+    return values;
+  }
+  std::vector<std::int64_t> repeated(const std::vector<std::int64_t>& once, std::int64_t times) {
+    std::vector<std::int64_t> all;
+    fails_ = fails_ || once.size() * static_cast<std::size_t>(times) > most_numbers;
+    for (std::int64_t i = 0; i < times && !fails_; ++i) {
+      all.insert(all.end(), once.begin(), once.end());
+    }
+    return all;
+  }
+  std::vector<std::int64_t> sum(int depth) {
+    std::vector<std::int64_t> all;
+    fails_ = fails_ || depth > deepest;
+    do {
+      if (fails_) break;
+      const std::vector<std::int64_t> more = part(depth);
+      all.insert(all.end(), more.begin(), more.end());
+      fails_ = fails_ || all.size() > most_numbers;
+    } while (take('+'));
+    return all;
+  }
+
+  const std::string& text_;
+  std::size_t at_ = 0;
+  bool fails_ = false;
+};
+
+}  // namespace
+
+MegatronMarks read_megatron_marks(Migration& m, const char* argument) {
+  MegatronMarks marks;
+  const ForeignValue* given = m.given(argument);
+  if (given == nullptr || given->words.empty()) return marks;
+  std::string text;
+  for (const std::string& word : given->words) text += word;
+  std::erase(text, ' ');
+  if (!parse_number(text, marks.every) && marks.every >= 1) return marks;
+  marks.every = 0;
+  const auto list = ListReader(text).read();
+  const auto is_mark = [](std::int64_t one) { return one == 0 || one == 1; };
+  const double layers = m.number_at("model.num_layers", 0);
+  if (list && static_cast<double>(list->size()) == layers && std::ranges::all_of(*list, is_mark)) {
+    marks.list = *list;
+    return marks;
+  }
+  m.refuse("model.layers", formatted("--{}: {} is not built", argument, shown(text)),
+           "a number, or a list of 0 and 1 for each of the " + plain_number(layers) +
+               " layers, as [0]*3+[1]*1",
+           "not-built");
+  return marks;
+}
+
+void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& routed) {
+  const MegatronMarks still = read_megatron_marks(m, "no-rope-freq");
+  const MegatronMarks slides = read_megatron_marks(m, "window-attn-skip-freq");
+  const double wide = m.number_at("model.sliding_window", 0);
+  const double deep = m.number_at("model.num_layers", 0);
+  // Sizes outside of these bounds are refused by another rule.
+  if (!(deep >= 1 && deep <= most_numbers) || !(wide >= 0 && wide <= 1 << 30)) return;
+  const auto window = static_cast<std::int64_t>(wide);
+  const auto layers = static_cast<std::size_t>(deep);
+  std::vector<LayerKeys> keys(layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const auto nth = static_cast<std::int64_t>(i) + 1;
+    const auto is = [&](const MegatronMarks& marks, bool of_each_nth, bool otherwise) {
+      if (!marks.list.empty()) return marks.list[i] == 1;
+      return marks.every > 0 ? (nth % marks.every == 0) == of_each_nth : otherwise;
+    };
+    keys[i] = {.turns = !is(still, true, false),
+               .window = is(slides, false, true) ? window : 0,
+               .routed = !routed.empty() && routed[i] == 1};
+  }
+  if (!have_kinds(keys)) {
+    if (!keys.front().turns) m.put("model.use_rope", "false", "no-rope-freq");
+    if (keys.front().window == 0) m.remove("model.sliding_window");
+    return;
+  }
+  m.remove("model.sliding_window");
+  Diagnostics none;
+  const int text = m.tree().add_text(Place::Origin::model_files, "layers");
+  m.put_list("model.layers", parse_yaml(m.tree(), write_kinds(keys, ""), text, none),
+             "layers that differ");
+  m.put("model.layer_pattern", write_pattern(keys), "in their order");
+}
+
+// Megatron-LM's Muon, and what its arguments say of single parameters: entries of optimizer.groups.
+namespace {
+
+constexpr Default muon_defaults[] = {
+    {"optimizer.muon.momentum", "0.9"}, {"optimizer.muon.nesterov", "false"},
+    {"optimizer.muon.steps", "5"},      {"optimizer.muon.scale", "spectral"},
+    {"optimizer.muon.eps", "1e-15"},    {"optimizer.muon.ns_dtype", "bf16"},
+};
+
+constexpr MuonTriple aol[] = {{4.0098, -7.0585, 2.4635},
+                              {3.4585, -5.5479, 2.5959},
+                              {2.7573, -3.2939, 1.4254},
+                              {2.7215, -3.0494, 1.3169}};
+constexpr MuonTriple cans[] = {{8.4703, -25.1081, 18.6293},
+                               {4.1828, -3.1087, 0.5806},
+                               {3.9619, -2.9541, 0.5630},
+                               {3.2866, -2.4647, 0.5074},
+                               {2.2737, -1.6447, 0.4162}};
+constexpr MuonTriple cubic5[] = {{3.3656576, -3.3420992, 0},
+                                 {2.5744352, -1.4957376, 0},
+                                 {2.5368962, -1.4312570, 0},
+                                 {2.4418906, -1.2764040, 0},
+                                 {2.2230472, -0.9630650, 0}};
+
+/// A set of --muon-coefficient-type: one of ours, or its triples.
+struct CoefficientSet {
+  std::string_view name, ours;
+  std::span<const MuonTriple> list;
+};
+constexpr CoefficientSet coefficient_sets[] = {{"simple", "simple", {}},
+                                               {"quintic", "quintic", {}},
+                                               {"polar_express", "polar_express", {}},
+                                               {"aol", "", aol},
+                                               {"cans", "", cans},
+                                               {"cubic5", "", cubic5},
+                                               {"deepseekv4", "deepseek_v4", {}}};
+
+int word_node(Migration& m, const std::string& word, bool quoted) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::scalar;
+  node.scalar = word;
+  node.quoted = quoted;
+  return m.tree().add_node(std::move(node));
+}
+
+int list_node(Migration& m, const std::vector<int>& items) {
+  YamlNode list;
+  list.kind = YamlNode::Kind::sequence;
+  list.items = items;
+  return m.tree().add_node(std::move(list));
+}
+
+/// An entry of optimizer.groups: the settings that arguments give to some parameters.
+struct Group {
+  std::vector<std::string> match;
+  std::string type{};
+  double lr_mult = 1;
+  bool decays = false;  // though it is a vector
+};
+
+int group_node(Migration& m, const Group& group) {
+  std::vector<int> patterns;
+  for (const std::string& pattern : group.match) patterns.push_back(word_node(m, pattern, true));
+  YamlNode map;
+  map.kind = YamlNode::Kind::map;
+  map.entries.push_back({"match", {}, list_node(m, patterns)});
+  const auto add = [&](const char* key, const std::string& value) {
+    map.entries.push_back({key, {}, word_node(m, value, false)});
+  };
+  if (!group.type.empty()) add("type", group.type);
+  if (group.lr_mult != 1) add("lr_mult", plain_number(group.lr_mult));
+  if (group.decays) add("wd_mult", "1");
+  return m.tree().add_node(std::move(map));
+}
+
+/// The learning rate of the embedding and the output layer, as a multiple of the rate of all other
+/// parameters. Both schedules must have one shape.
+double decoupled_rate(Migration& m) {
+  const ForeignValue* given = m.given("decoupled-lr");
+  if (given == nullptr) return 1;
+  const double rate = m.number("lr", 0);
+  const double least = m.number("min-lr", 0);
+  const double own = m.number("decoupled-lr", 0);
+  const double own_least = m.number("decoupled-min-lr", 0);
+  if (rate <= 0 || own < 0 || std::abs(own_least * rate - least * own) > 1e-9 * rate * rate) {
+    m.refuse(*given, "its rate does not go with --lr as a multiple",
+             "give --decoupled-min-lr " + plain_number(least * own / std::max(rate, 1e-30)) +
+                 ", which is to --decoupled-lr as --min-lr is to --lr");
+    return 1;
+  }
+  return own / rate;
+}
+
+bool has_biases(const Migration& m) {
+  return !m.flag("disable-bias-linear") || m.flag("add-qkv-bias");
+}
+
+std::vector<Group> groups_of(Migration& m, bool muon) {
+  const bool lion = muon && m.text("muon-scalar-optimizer") == "lion";
+  const std::string rest = lion ? "lion" : "";
+  std::vector<Group> groups;
+  const auto add = [&](const Group& group) {
+    const bool says = !group.type.empty() || group.lr_mult != 1 || group.decays;
+    if (says && !group.match.empty()) groups.push_back(group);
+  };
+  std::vector<std::string> vocabulary{"embedding.token.weight"};
+  if (m.flag("untie-embeddings-and-output-weights")) vocabulary.emplace_back("head.weight");
+  add({.match = vocabulary, .type = rest, .lr_mult = decoupled_rate(m)});
+  const bool decays = m.flag("apply-wd-to-qk-layernorm");
+  if (m.flag("qk-layernorm") && !m.flag("qk-l2-norm")) {  // l2 has no weights
+    add({.match = {"*.q_norm.weight", "*.k_norm.weight"}, .type = rest, .decays = decays});
+  }
+  add({.match = {"*norm*"}, .type = rest});
+  if (has_biases(m)) add({.match = {"*.bias"}, .type = rest});
+  if (m.text("softmax-type") == "learnable") add({.match = {"*.sinks.weight"}, .type = rest});
+  if (!muon) return groups;
+  std::vector<std::string> matrices;
+  if (m.at("model.family") == "gpt2") matrices.emplace_back("embedding.position.weight");
+  if (m.at("moe.num_experts")) matrices.emplace_back("*.router.weight");
+  if (m.at("moe.num_experts") && m.flag("moe-shared-expert-gate")) {
+    matrices.emplace_back("*.shared_gate.weight");
+  }
+  add({.match = matrices, .type = "muon"});
+  return groups;
+}
+
+void put_groups(Migration& m, bool muon) {
+  const std::vector<Group> groups = groups_of(m, muon);
+  if (groups.empty()) return;
+  std::vector<int> nodes;
+  for (const Group& group : groups) nodes.push_back(group_node(m, group));
+  m.put_list("optimizer.groups", list_node(m, nodes), "what Megatron does with these");
+}
+
+/// The triples of all steps, since a list of ours does not begin again.
+void put_triples(Migration& m, const ForeignValue& given, const CoefficientSet& set, int steps) {
+  const int length = static_cast<int>(set.list.size());
+  if (steps % length != 0) {
+    return m.refuse(
+        given, formatted("--muon-num-ns-steps {} is no multiple of its {} steps", steps, length),
+        "give a multiple");
+  }
+  std::vector<int> nodes;
+  for (int i = 0; i < std::min(steps, 100); ++i) {
+    std::vector<int> numbers;
+    for (const double number : set.list[static_cast<std::size_t>(i % length)]) {
+      numbers.push_back(word_node(m, plain_number(number), false));
+    }
+    nodes.push_back(list_node(m, numbers));
+  }
+  m.put_list("optimizer.muon.coefficients", list_node(m, nodes),
+             formatted("muon-coefficient-type {}", set.name));
+}
+
+void settle_coefficients(Migration& m) {
+  const ForeignValue* given = m.given("muon-coefficient-type");
+  if (given == nullptr) return;
+  const std::string name = m.text("muon-coefficient-type");
+  const auto* set = std::ranges::find(coefficient_sets, name, &CoefficientSet::name);
+  if (set == std::end(coefficient_sets)) {
+    return m.refuse(*given, "its coefficients are not known",
+                    "give a set by name, and write the list as optimizer.muon.coefficients");
+  }
+  // Numbers outside of these bounds are refused when optimizer.muon.steps is checked.
+  const double steps = std::clamp(m.number("muon-num-ns-steps", 5), 1.0, 1000.0);
+  if (!set->list.empty()) return put_triples(m, *given, *set, static_cast<int>(steps));
+  m.put("optimizer.muon.coefficients", std::string(set->ours), "muon-coefficient-type " + name);
+}
+
+/// linear_fc1 is gate over up as one matrix; linear_qkv is split unless that is switched off.
+void settle_items(Migration& m) {
+  if (m.flag("muon-no-split-qkv") && m.flag("attention-output-gate")) {
+    return m.refuse(*m.given("muon-no-split-qkv"),
+                    "Megatron's one matrix also has the rows of the output gate, no item here has",
+                    "leave out one of both");
+  }
+  std::vector<int> items;
+  if (m.flag("swiglu") || m.flag("quick-geglu")) items.push_back(word_node(m, "gate_up", false));
+  if (m.flag("muon-no-split-qkv")) items.push_back(word_node(m, "qkv", false));
+  if (items.empty()) return;
+  m.put_list("optimizer.muon.items", list_node(m, items), "matrices as Megatron has them");
+}
+
+void settle_muon(Migration& m) {
+  put_defaults(m, muon_defaults);
+  settle_coefficients(m);
+  settle_items(m);
+  const std::string mode = m.text("muon-tp-mode");
+  if (mode == "blockwise" && m.number("tensor-model-parallel-size", 1) > 1) {
+    m.refuse(*m.given("muon-tp-mode"),
+             "blockwise makes a matrix of each rank's part, so the layout would change the numbers",
+             "give duplicated or distributed: whole matrices, as here");
+  }
+  if (m.text("muon-fp32-matmul-prec") == "high") {
+    m.not_carried("muon-fp32-matmul-prec", "high is TF32 in Megatron, and fp32 here");
+  }
+  const std::string scalar = m.text("muon-scalar-optimizer", "adam");
+  if (scalar == "lion") {
+    m.not_carried("muon-scalar-optimizer", "lion reads beta1 and beta2, AdamW's keys: check them");
+  } else if (scalar != "adam" && scalar != "adamw") {
+    m.refuse(*m.given("muon-scalar-optimizer"), scalar + " is not built", "adam and lion are");
+  }
+}
+
+/// qk-clip holds for every optimizer. The two other arguments count only if it is given.
+void settle_clipping(Migration& m) {
+  if (m.flag("qk-clip")) return m.put_default("optimizer.qk_clip_threshold", "100");
+  for (const auto& [key, path] : {std::pair("qk-clip-threshold", "optimizer.qk_clip_threshold"),
+                                  std::pair("qk-clip-alpha", "optimizer.qk_clip_alpha")}) {
+    if (m.given(key) == nullptr) continue;
+    m.remove(path);
+    m.not_carried(key, "it counts only with --qk-clip");
+  }
+}
+
+}  // namespace
+
+void settle_megatron_optimizer(Migration& m) {
+  const ForeignValue* given = m.given("optimizer");
+  if (given != nullptr && !m.at("optimizer.type")) {
+    m.refuse(*given, "this optimizer is not built", "adam, sgd and muon are");
+  }
+  const bool muon = m.at("optimizer.type") == "muon";
+  if (muon) {
+    settle_muon(m);
+  } else if (m.at("optimizer.muon")) {
+    m.remove("optimizer.muon");
+    m.not_carried("optimizer", "arguments of Muon count only with --optimizer muon");
+  }
+  settle_clipping(m);
+  put_groups(m, muon);
+}
+
+// Megatron-LM's pretrain_gpt.py: what several arguments say together, and its defaults.
 namespace {
 
 constexpr Default megatron_defaults[] = {
@@ -34,7 +541,7 @@ void refuse_other_models(Migration& m) {
   for (const auto& [argument, plain] : of_other_models) {
     if (m.given(argument) == nullptr || !m.flag(argument)) continue;
     if (!plain.empty() && m.text(argument) == plain) continue;
-    m.refuse("model.family", "--" + std::string(argument) + ": such a model is not built",
+    m.refuse("model.family", formatted("--{}: such a model is not built", argument),
              "built are the models of the GPT-2 and Llama families", "not-built");
   }
 }
@@ -142,7 +649,7 @@ std::vector<RampPart> carry_ramp(Migration& m, double batch) {
     list.items.push_back(number_node(m, value));
   }
   m.put_list("train.rampup_batch_size", m.tree().add_node(std::move(list)),
-             "rampup-batch-size, line " + std::to_string(given->span.line));
+             formatted("rampup-batch-size, line {}", given->span.line));
   return batch_ramp(train, 1);
 }
 
@@ -157,10 +664,10 @@ void settle_megatron_lengths(Migration& m) {
     if (batch <= 0) return m.not_carried(key, "it needs --global-batch-size");
     if (ramp.size() == 1) {
       return m.put(path, std::floor(m.number(key, 0) / batch),
-                   std::string(key) + " / global-batch-size");
+                   formatted("{} / global-batch-size", key));
     }
     const auto steps = steps_with(ramp, static_cast<std::int64_t>(m.number(key, 0)));
-    m.put(path, static_cast<double>(steps), std::string(key) + " in the batches of the ramp");
+    m.put(path, static_cast<double>(steps), formatted("{} in the batches of the ramp", key));
   };
   samples("train-samples", "train.steps");
   samples("lr-decay-samples", "lr_schedule.decay_steps");
@@ -187,7 +694,7 @@ void carry_paths(Migration& m, const char* key, const std::string& path) {
   const ForeignValue* given = m.given(key);
   if (given == nullptr || given->words.empty()) return;
   const std::vector<std::string>& words = given->words;
-  const std::string why = std::string(key) + ", line " + std::to_string(given->span.line);
+  const std::string why = formatted("{}, line {}", key, given->span.line);
   if (words.size() == 1) return m.put(path, words[0], why);
   if (path != "data.train") return m.not_carried(key, path + " takes one path");
   YamlNode list;

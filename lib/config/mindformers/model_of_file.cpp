@@ -1,15 +1,256 @@
-#include "config/mindformers/model_of_file.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/text.h"
+#include "config/mindformers/file_parts.h"
 #include "config/schema/values.h"
 #include "config/yaml/numbers.h"
 
 namespace trainctl {
+namespace {
+
+using Kind = YamlNode::Kind;
+
+/// A model that MindFormers knows by one of three names, and what the name says.
+struct NamedModel {
+  std::string_view name;  // of `model_type`
+  std::string_view kind;  // "type" in older files, "" where there is none
+  std::string_view architecture;
+  std::string_view family;
+  std::string_view implied = {};  // a key of ours that is true
+  bool has_experts = false;
+};
+
+constexpr NamedModel named_models[] = {
+    {"gpt2", "GPT2Config", "GPT2LMHeadModel", "gpt2"},
+    {"llama", "LlamaConfig", "LlamaForCausalLM", "llama"},
+    {"mistral", "MistralConfig", "MistralForCausalLM", "llama"},
+    {"mixtral", "MixtralConfig", "MixtralForCausalLM", "llama", "", true},
+    {"qwen2", "Qwen2Config", "Qwen2ForCausalLM", "llama", "model.add_qkv_bias"},
+    {"qwen2_moe", "Qwen2MoeConfig", "Qwen2MoeForCausalLM", "llama", "model.add_qkv_bias", true},
+    {"qwen3", "Qwen3Config", "Qwen3ForCausalLM", "llama", "model.qk_layernorm"},
+    {"qwen3_moe", "Qwen3MoeConfig", "Qwen3MoeForCausalLM", "llama", "model.qk_layernorm", true},
+};
+
+const NamedModel* find_model(const std::string& key, const std::string& name) {
+  for (const NamedModel& row : named_models) {
+    const std::string_view theirs = key == "type"            ? row.kind
+                                    : key == "architectures" ? row.architecture
+                                                             : row.name;
+    if (theirs == name || row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+/// A key whose value shows of which family the layers are.
+struct Mark {
+  std::string_view key;
+  std::string_view words;  // "value=family|..."; "*": every value of a number
+  std::string_view subject;
+};
+
+constexpr Mark marks[] = {
+    {"hidden_act", "silu=llama|swish=llama|swiglu=llama|fusedswiglu=llama|gelu=gpt2|gelu_new=gpt2",
+     "activation"},
+    {"gated_linear_unit", "true=llama|false=gpt2", "activation"},
+    {"normalization", "RMSNorm=llama|FusedRMSNorm=llama|LayerNorm=gpt2|FusedLayerNorm=gpt2",
+     "norm"},
+    {"rms_norm_eps", "*=llama", "norm"},
+    {"position_embedding_type", "rope=llama|learned_absolute=gpt2", "positions"},
+    {"theta", "*=llama", "positions"},
+    {"rope_theta", "*=llama", "positions"},
+    {"rotary_base", "*=llama", "positions"},
+};
+
+/// Whether the mark is a word, rather than a number that is also a value of ours.
+bool is_word(const Mark& mark) { return !mark.words.starts_with("*"); }
+
+std::string family_in(const Mark& mark, const std::string& value) {
+  for (const std::string& pair : split_words(mark.words)) {
+    const std::size_t equals = pair.find('=');
+    const std::string word = pair.substr(0, equals);
+    if (word == "*" || word == value) return pair.substr(equals + 1);
+  }
+  return "";
+}
+
+class FamilyReader {
+ public:
+  explicit FamilyReader(MindformersFile& file) : file_(file), edit_(file.edit) {}
+
+  void run() {
+    const YamlEntry* given = edit_.find("model.model_config");
+    if (given == nullptr) return;
+    const Span where = given->key_span;
+    read_names();
+    read_marks();
+    if (refused_) return;
+    std::string family =
+        model_ != nullptr ? std::string(model_->family) : edit_.text("model.family");
+    if (family.empty()) family = family_of_marks(where);
+    if (family.empty()) return;
+    for (const Said& said : said_) {
+      if (said.family != family) return contradict(said, family);
+    }
+    file_.give("model.family", family, name_span_.line > 0 ? name_span_ : where);
+    if (model_ != nullptr) check_experts(where);
+  }
+
+  std::string implied() const { return model_ == nullptr ? "" : std::string(model_->implied); }
+
+ private:
+  struct Said {
+    std::string key;
+    std::string value;
+    std::string family;
+    Span span;
+  };
+
+  /// type, model_type and architectures, which must agree.
+  void read_names() {
+    for (const char* key : {"type", "model_type", "architectures"}) {
+      const std::string path = file_model + key;
+      const YamlEntry* found = edit_.find(path);
+      if (found == nullptr) continue;
+      const YamlEntry entry = *found;
+      const YamlNode node = edit_.tree().node(entry.value);
+      const bool is_list = node.kind == Kind::sequence && node.items.size() == 1;
+      const std::string name = is_list ? edit_.tree().node(node.items[0]).scalar : node.scalar;
+      edit_.remove(path);
+      if (node.kind == Kind::null || (name.empty() && node.kind == Kind::scalar)) continue;
+      const NamedModel* row = find_model(key, name);
+      if (row == nullptr) {
+        refused_ = true;
+        file_.refuse(path, "the model " + shown(name) + " is not built; built are " + names(),
+                     "see docs/huggingface.md for these models", entry.key_span);
+      } else if (model_ != nullptr && model_ != row) {
+        refused_ = true;
+        file_.refuse(
+            path,
+            formatted("{} contradicts {}, which the file also names", shown(name), model_->name),
+            "remove one of the two", entry.key_span);
+      } else {
+        model_ = row;
+        name_span_ = entry.key_span;
+        file_.spellings["model.family"] = path;
+      }
+    }
+  }
+
+  static std::string names() {
+    std::string text;
+    for (const NamedModel& row : named_models) {
+      text += (text.empty()                         ? ""
+               : &row == std::end(named_models) - 1 ? " and "
+                                                    : ", ") +
+              std::string(row.name);
+    }
+    return text;
+  }
+
+  void read_marks() {
+    for (const Mark& mark : marks) {
+      const std::string path = file_model + std::string(mark.key);
+      const YamlEntry* found = edit_.find(path);
+      if (found == nullptr) continue;
+      const YamlEntry entry = *found;
+      const YamlNode node = edit_.tree().node(entry.value);
+      if (is_word(mark)) edit_.remove(path);
+      if (node.kind == Kind::null) continue;
+      const std::string value = plain_word(node.scalar);
+      const std::string family = family_in(mark, value);
+      if (family.empty()) {
+        refused_ = true;
+        file_.refuse(path, formatted("{} as {} is not built", shown(value), mark.key),
+                     "gpt2 has learned positions, LayerNorm and GELU; llama has RoPE, RMSNorm and "
+                     "SwiGLU",
+                     entry.key_span);
+        continue;
+      }
+      said_.push_back({path, value, family, entry.key_span});
+      subjects_[family == "llama" ? 0 : 1] |= subject_bit(mark.subject);
+    }
+  }
+
+  static unsigned subject_bit(std::string_view subject) {
+    return subject == "norm" ? 1U : subject == "activation" ? 2U : 4U;
+  }
+
+  /// Without a name: the norm and one more subject must be said, and nothing against them.
+  std::string family_of_marks(const Span& where) {
+    for (const int which : {0, 1}) {
+      const bool clear = (subjects_[which] & 1U) != 0 && (subjects_[which] & 6U) != 0;
+      if (clear && subjects_[1 - which] == 0) return which == 0 ? "llama" : "gpt2";
+    }
+    const bool has_preset = edit_.has("model.preset") || edit_.has("model.from");
+    if (has_preset) return "";
+    std::string heard;
+    for (const Said& said : said_) {
+      heard += (heard.empty() ? "" : ", ") + said.key.substr(file_model.size()) + ": " + said.value;
+    }
+    file_.refuse("model.model_config",
+                 "nothing says which model this is" +
+                     (heard.empty() ? "" : "; " + shown(heard) + " alone does not decide"),
+                 "write model.family: llama (RoPE, RMSNorm, SwiGLU) or gpt2 (learned positions, "
+                 "LayerNorm, GELU)",
+                 where);
+    return "";
+  }
+
+  void contradict(const Said& said, const std::string& family) {
+    const std::string what =
+        "the " + family + " family has " +
+        (family == "llama" ? "RoPE, RMSNorm and SwiGLU" : "learned positions, LayerNorm and GELU");
+    file_.refuse(said.key,
+                 said.key.substr(file_model.size()) + ": " + shown(said.value) +
+                     " is of another model: " + what,
+                 "remove one of the two", said.span);
+  }
+
+  void check_experts(const Span& where) {
+    constexpr std::string_view counts[] = {"model.model_config.num_experts",
+                                           "model.model_config.n_routed_experts",
+                                           "model.model_config.num_moe_experts",
+                                           "model.model_config.num_local_experts",
+                                           "model.model_config.expert_num",
+                                           "moe_config.expert_num",
+                                           "moe_config.num_experts",
+                                           "moe.num_experts"};
+    const bool has = std::ranges::any_of(
+        counts, [&](std::string_view path) { return edit_.count(path, 1).value_or(1) > 1; });
+    if (model_->has_experts && !has) {
+      file_.refuse("model.model_config",
+                   formatted("{} has experts, but the file does not say how many", model_->name),
+                   "write num_experts", where);
+    } else if (!model_->has_experts && has && model_->name.starts_with("qwen")) {
+      file_.refuse("model.model_config",
+                   formatted("{} has no experts, but the file gives some", model_->name),
+                   formatted("write model_type: {}_moe", model_->name), where);
+    }
+  }
+
+  MindformersFile& file_;
+  TreeEditor& edit_;
+  const NamedModel* model_ = nullptr;
+  Span name_span_{0, 0, 0, 0};
+  std::vector<Said> said_;
+  unsigned subjects_[2] = {0, 0};  // of llama and gpt2: norm, activation, positions
+  bool refused_ = false;
+};
+
+}  // namespace
+
+std::string name_family(MindformersFile& file) {
+  FamilyReader reader(file);
+  reader.run();
+  return reader.implied();
+}
+
 namespace {
 
 using Kind = YamlNode::Kind;
@@ -185,6 +426,230 @@ void derive_model(MindformersFile& file) {
   derive_balance(file);
   derive_overflow(file);
   check_topk(file);
+}
+
+namespace {
+
+using Kind = YamlNode::Kind;
+
+constexpr const char* llama_factory = "optim_config";
+
+bool is_map(const TreeEditor& edit, const char* path) {
+  const YamlEntry* found = edit.find(path);
+  return found != nullptr && edit.tree().node(found->value).kind == Kind::map;
+}
+
+int add_list(YamlTree& tree, std::vector<int> items, const Span& where) {
+  YamlNode list;
+  list.kind = Kind::sequence;
+  list.span = where;
+  list.items = std::move(items);
+  return tree.add_node(std::move(list));
+}
+
+bool is_triple(const YamlTree& tree, int node) {
+  const YamlNode& list = tree.node(node);
+  return list.kind == Kind::sequence && list.items.size() == 3 &&
+         std::ranges::all_of(list.items,
+                             [&](int one) { return tree.node(one).kind == Kind::scalar; });
+}
+
+/// The triples of [[[a, b, c], count], ...], each repeated `count` times; empty if the list has
+/// another form.
+std::vector<int> repeated_triples(const YamlTree& tree, const YamlNode& list) {
+  std::vector<int> triples;
+  for (const int item : list.items) {
+    const YamlNode& pair = tree.node(item);
+    std::int64_t count = 0;
+    const bool is_pair = pair.kind == Kind::sequence && pair.items.size() == 2 &&
+                         is_triple(tree, pair.items[0]) &&
+                         !parse_number(tree.node(pair.items[1]).scalar, count);
+    if (!is_pair || count < 1 || count > 100) return {};
+    triples.insert(triples.end(), static_cast<std::size_t>(count), pair.items[0]);
+  }
+  return triples;
+}
+
+}  // namespace
+
+MuonOfFile::MuonOfFile(MindformersFile& file, bool is_mindformers) : file_(file) {
+  const TreeEditor& edit = file_.edit;
+  if (edit.tree().node(edit.root()).kind != Kind::map) return;
+  if (is_mindformers && is_map(edit, "optimizer") && edit.text("optimizer.type") == "Muon") {
+    take_mindformers();
+  } else if (is_map(edit, llama_factory) && !edit.has("optimizer") &&
+             edit.text("optim_config.name") == "muon") {
+    take_llama_factory();
+  }
+}
+
+void MuonOfFile::move(const std::string& from, const char* to) {
+  const YamlEntry* found = file_.edit.find(from);
+  if (found == nullptr) return;
+  const YamlEntry entry = *found;
+  file_.edit.remove(from);
+  file_.edit.put(to, entry.key_span, entry.value);
+  file_.spellings[to] = from;
+}
+
+void MuonOfFile::give(const char* to, const char* value) { file_.give(to, value, where_); }
+
+void MuonOfFile::move_betas(const std::string& from, const char* first, const char* second) {
+  const YamlEntry* found = file_.edit.find(from);
+  if (found == nullptr) {
+    give("optimizer.beta1", first);
+    return give("optimizer.beta2", second);
+  }
+  const YamlEntry entry = *found;
+  const YamlNode list = file_.edit.tree().node(entry.value);
+  file_.edit.remove(from);
+  if (list.kind != Kind::sequence || list.items.size() != 2) {
+    return file_.refuse(from, "expected a list of two numbers", "write [0.9, 0.95], for example",
+                        entry.key_span);
+  }
+  file_.edit.put("optimizer.beta1", entry.key_span, list.items[0]);
+  file_.edit.put("optimizer.beta2", entry.key_span, list.items[1]);
+}
+
+/// One triple, which all ns_steps repeat, or a list that says how often it makes each.
+void MuonOfFile::put_coefficients(const std::string& from) {
+  YamlTree& tree = file_.edit.tree();
+  const YamlEntry* found = file_.edit.find(from);
+  if (found == nullptr) return give("optimizer.muon.coefficients", "simple");
+  const YamlEntry entry = *found;
+  const YamlNode list = tree.node(entry.value);
+  file_.edit.remove(from);
+  std::vector<int> triples;
+  if (is_triple(tree, entry.value)) {
+    triples = {entry.value};
+  } else if (list.kind == Kind::sequence) {
+    triples = repeated_triples(tree, list);
+  }
+  if (triples.empty()) {
+    return file_.refuse(from, "expected [a, b, c] or [[[a, b, c], count], ...]",
+                        "write the triples as optimizer.muon.coefficients", entry.key_span);
+  }
+  const YamlEntry* steps = file_.edit.find("optimizer.muon.steps");
+  if (!is_triple(tree, entry.value) && steps != nullptr) {
+    if (file_.spellings.contains("optimizer.muon.steps")) {
+      file_.ignore("optimizer.ns_steps", "ns_coefficients says how many steps there are",
+                   steps->key_span);
+    }
+    file_.edit.remove("optimizer.muon.steps");
+  }
+  file_.edit.put("optimizer.muon.coefficients", entry.key_span,
+                 add_list(tree, std::move(triples), list.span));
+  file_.spellings["optimizer.muon.coefficients"] = from;
+}
+
+/// The threshold has our name; it counts only where clipping is on.
+void MuonOfFile::settle_clipping() {
+  TreeEditor& edit = file_.edit;
+  if (edit.flag("optimizer.qk_clip_enabled", false)) {
+    give("optimizer.qk_clip_threshold", "100");
+  } else if (const YamlEntry* threshold = edit.find("optimizer.qk_clip_threshold")) {
+    file_.ignore("optimizer.qk_clip_threshold", "it counts only with qk_clip_enabled: True",
+                 threshold->key_span);
+    edit.remove("optimizer.qk_clip_threshold");
+  }
+  edit.remove("optimizer.qk_clip_enabled");
+}
+
+void MuonOfFile::take_mindformers() {
+  TreeEditor& edit = file_.edit;
+  found_ = true;
+  where_ = edit.find("optimizer.type")->key_span;
+  edit.put("optimizer.type", where_, edit.scalar("muon", where_));
+  move("optimizer.momentum", "optimizer.muon.momentum");
+  move("optimizer.nesterov", "optimizer.muon.nesterov");
+  move("optimizer.ns_steps", "optimizer.muon.steps");
+  move("optimizer.matched_adamw_rms", "optimizer.muon.scale_factor");
+  move("optimizer.adamw_eps", "optimizer.eps");
+  move_betas("optimizer.adamw_betas", "0.95", "0.95");
+  give("optimizer.muon.scale", "spectral");
+  give("optimizer.muon.scale_factor", "0.2");
+  give("optimizer.muon.ns_dtype", "bf16");
+  give("optimizer.muon.steps", "5");
+  put_coefficients("optimizer.ns_coefficients");
+  settle_clipping();
+  if (const YamlEntry* fused = edit.find("optimizer.use_fused_adamw")) {
+    file_.ignore("optimizer.use_fused_adamw", "it changes the speed alone", fused->key_span);
+    edit.remove("optimizer.use_fused_adamw");
+  }
+  if (const YamlEntry* swap = edit.find("optimizer.swap")) {
+    if (edit.flag("optimizer.swap", false)) {
+      file_.refuse("optimizer.swap", "moments on the host are not built", "write false",
+                   swap->key_span);
+    }
+    edit.remove("optimizer.swap");
+  }
+  if (const YamlEntry* included = edit.find("optimizer.adamw_include")) {
+    const YamlEntry entry = *included;
+    std::vector<std::string> names;
+    for (const int item : edit.tree().node(entry.value).items) {
+      names.push_back(edit.tree().node(item).scalar);
+    }
+    edit.remove("optimizer.adamw_include");
+    if (names != std::vector<std::string>{"*word_embeddings*", "*output_layer*"}) {
+      file_.refuse("optimizer.adamw_include", "its patterns are of other names of parameters",
+                   "write entries of optimizer.groups with type: adamw; `trainctl plan` lists the "
+                   "names",
+                   entry.key_span);
+    }
+  }
+  file_.ignore(
+      "optimizer.type",
+      "MindFormers takes the parts of latent attention apart (mla_parts); models here have "
+      "none",
+      where_);
+}
+
+void MuonOfFile::take_llama_factory() {
+  TreeEditor& edit = file_.edit;
+  found_ = true;
+  decays_all_ = true;
+  where_ = edit.find("optim_config.name")->key_span;
+  file_.move("optim_config.name", "optimizer.type", "muon");
+  move("optim_config.wd", "optimizer.weight_decay");
+  move("optim_config.momentum", "optimizer.muon.momentum");
+  move("optim_config.nesterov", "optimizer.muon.nesterov");
+  move("optim_config.ns_steps", "optimizer.muon.steps");
+  move("optim_config.adamw_eps", "optimizer.eps");
+  give("optimizer.weight_decay", "0.1");
+  move_betas("optim_config.adamw_betas", "0.9", "0.95");
+  give("optimizer.muon.coefficients", "simple");
+  give("optimizer.muon.ns_dtype", "bf16");
+  if (edit.tree().node(edit.find(llama_factory)->value).entries.empty()) edit.remove(llama_factory);
+}
+
+void MuonOfFile::give_groups() {
+  TreeEditor& edit = file_.edit;
+  if (!found_ || edit.has("optimizer.groups")) return;
+  YamlTree& tree = edit.tree();
+  const auto entry_of = [&](const std::vector<const char*>& patterns, const char* key,
+                            const char* value) {
+    std::vector<int> list;
+    for (const char* pattern : patterns) {
+      list.push_back(edit.scalar(pattern, where_));
+      tree.node(list.back()).quoted = true;
+    }
+    YamlNode map;
+    map.kind = Kind::map;
+    map.span = where_;
+    map.entries = {{"match", where_, add_list(tree, list, where_)},
+                   {key, where_, edit.scalar(value, where_)}};
+    return tree.add_node(std::move(map));
+  };
+  std::vector<const char*> matrices;
+  if (!decays_all_ && edit.text("model.family") == "gpt2") {
+    matrices.push_back("embedding.position.weight");
+  }
+  if (edit.has("moe.num_experts")) matrices.push_back("*.router.weight");
+  if (edit.flag("moe.shared_expert_gate", false)) matrices.push_back("*.shared_gate.weight");
+  std::vector<int> groups;
+  if (!matrices.empty()) groups.push_back(entry_of(matrices, "type", "muon"));
+  if (decays_all_) groups.push_back(entry_of({"*"}, "wd_mult", "1"));
+  if (!groups.empty()) edit.put("optimizer.groups", where_, add_list(tree, groups, where_));
 }
 
 }  // namespace trainctl

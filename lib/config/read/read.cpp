@@ -1,21 +1,411 @@
 #include "config/read/read.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "config/devices/read_figures.h"
-#include "config/read/compose.h"
-#include "config/read/model_values.h"
+#include "base/text.h"
+#include "config/devices/figures.h"
+#include "config/mindformers/mindformers_file.h"
 #include "config/read/section_reader.h"
+#include "config/report/diagnostics.h"
+#include "config/schema/fields.h"
 #include "config/schema/known_paths.h"
+#include "config/schema/list_values.h"
 #include "config/schema/optimizers.h"
-#include "config/upstream/mindformers_experts.h"
-#include "config/yaml/syntax_error.h"
+#include "config/schema/values.h"
+#include "config/upstream/upstream.h"
+#include "config/yaml/tree.h"
 
 namespace trainctl {
+
+// `--set a.b=c`: puts a value into the document before it is read, so that the same checks apply.
+
 namespace {
+
+struct Step {
+  std::string key;
+  Span span;
+};
+
+std::optional<std::vector<Step>> split_path(const std::string& argument, std::size_t end,
+                                            TextMarks& marks, int text) {
+  std::vector<Step> steps;
+  for (std::size_t start = 0; start <= end;) {
+    const std::size_t dot = std::min(argument.find('.', start), end);
+    if (dot == start) return std::nullopt;
+    Span span = marks.span(start, dot - start);
+    span.text = text;
+    steps.push_back({argument.substr(start, dot - start), span});
+    start = dot + 1;
+  }
+  return steps;
+}
+
+/// The value's node, or -1 with an error added.
+int value_node(YamlTree& tree, const std::string& argument, std::size_t equals, int text,
+               Diagnostics& diagnostics) {
+  const std::size_t start = argument.find_first_not_of(' ', equals + 1);
+  YamlNode node;
+  TextMarks marks(argument);
+  if (start == std::string::npos) {
+    node.span = marks.span(equals, 1);
+    node.span.text = text;
+    return tree.add_node(std::move(node));
+  }
+  const std::string value = argument.substr(start, argument.find_last_not_of(' ') + 1 - start);
+  if (std::string("[{\"'").find(value[0]) != std::string::npos) {
+    // Blanks in place of the path keep the columns right.
+    return parse_yaml(tree, std::string(start, ' ') + value, text, diagnostics);
+  }
+  node.span = marks.span(start, value.size());
+  node.span.text = text;
+  if (value != "null" && value != "~") {
+    node.kind = YamlNode::Kind::scalar;
+    node.scalar = value;
+  }
+  return tree.add_node(std::move(node));
+}
+
+/// The map under `step`, made where there is none, and copied where an alias may share it.
+int enter(YamlTree& tree, int map, const Step& step) {
+  YamlNode child;
+  child.span = step.span;
+  if (const YamlEntry* entry = tree.find(map, step.key)) {
+    if (tree.node(entry->value).kind == YamlNode::Kind::map) child = tree.node(entry->value);
+  }
+  child.kind = YamlNode::Kind::map;
+  const int made = tree.add_node(std::move(child));
+  if (YamlEntry* entry = tree.find(map, step.key)) {
+    entry->value = made;
+  } else {
+    tree.node(map).entries.push_back({step.key, step.span, made});
+  }
+  return made;
+}
+
+/// Applies one argument to the map `root`. A value in brackets, braces or quotes is parsed as YAML;
+/// any other value is taken literally, so that spaces, # and : need no quotes.
+void apply_set_option(YamlTree& tree, int root, const std::string& argument,
+                      Diagnostics& diagnostics) {
+  const int text = tree.add_text(Place::Origin::set_option, argument);
+  const YamlTree::Text source = tree.texts.back();
+  if (!check_text(argument, source, diagnostics)) return;
+  TextMarks marks(argument);
+  const std::size_t equals = argument.find('=');
+  const auto steps =
+      equals == std::string::npos ? std::nullopt : split_path(argument, equals, marks, text);
+  if (!steps) {
+    diagnostics.add(
+        {Severity::error, "bad-set", "",
+         "--set expects PATH=VALUE with a dotted path, found \"" + shown(argument) + "\"",
+         "for example --set train.steps=100", tree.place({text, 1, 1, 2})});
+    return;
+  }
+  const int value = value_node(tree, argument, equals, text, diagnostics);
+  if (value < 0) return;
+  int map = root;
+  for (std::size_t i = 0; i + 1 < steps->size(); ++i) map = enter(tree, map, (*steps)[i]);
+  const Step& last = steps->back();
+  std::erase_if(tree.node(map).entries,
+                [&](const YamlEntry& entry) { return entry.key == last.key; });
+  tree.node(map).entries.push_back({last.key, last.span, value});
+}
+
+}  // namespace
+
+// Merges the file, its includes and --set options into one document. In each of them variables are
+// replaced and upstream spellings rewritten first, so that a key given twice is found in whatever
+// spelling.
+
+namespace {
+
+struct Composed {
+  int root = -1;         // -1: the file itself is not valid YAML
+  bool missing = false;  // an included file could not be read: keys may seem to be missing
+  std::string text;      // of the file itself, normalised
+  std::map<std::string, Place> included_by;  // included file -> the place that includes it
+  Spellings spellings;
+};
+
+inline constexpr std::size_t max_include_depth = 16;
+
+constexpr std::size_t most_nodes = 4 * max_yaml_nodes;  // merging copies maps
+
+std::string join(const std::string& path, const std::string& key) {
+  return path.empty() ? key : path + "." + key;
+}
+
+class Composer {
+ public:
+  Composer(YamlTree& tree, const Surroundings& around, Diagnostics& diagnostics)
+      : tree_(tree), around_(around), diagnostics_(diagnostics) {}
+
+  /// The root of the file with everything it includes, or -1 if it is not valid YAML.
+  int read(std::string_view given, const std::string& name, std::string* kept) {
+    const std::string text = normalise_text(given.substr(0, max_yaml_bytes + 4));
+    if (kept != nullptr) *kept = text;
+    bytes_ += text.size();
+    const int index = tree_.add_text(Place::Origin::file, name);
+    const YamlTree::Text source = tree_.texts.back();
+    diagnostics_.add_source(name, text);
+    if (!check_text(text, source, diagnostics_)) return -1;
+    const int root = parse_yaml(tree_, text, index, diagnostics_);
+    if (root < 0 || tree_.node(root).kind != YamlNode::Kind::map) return root;
+    interpolate(tree_, root, around_, diagnostics_);
+    const std::vector<int> wanted = take_includes(root);
+    spread_overrides(root, -1);
+    spellings_.merge(carry_mindformers(tree_, root, diagnostics_));
+    spellings_.merge(carry_router(tree_, root, diagnostics_));
+    spellings_.merge(apply_upstream(tree_, root, diagnostics_));
+    if (wanted.empty()) return root;
+    open_.push_back(name);
+    const int all = read_included(wanted, name);
+    open_.pop_back();
+    merge(all, root, "");
+    return all;
+  }
+
+  /// Warns about each !override that overrides nothing.
+  void check_overrides() {
+    for (std::size_t i = 0; i < tree_.override_tags.size(); ++i) {
+      if (used_.contains(static_cast<int>(i))) continue;
+      const YamlTree::OverrideTag& tag = tree_.override_tags[i];
+      diagnostics_.add({Severity::warning, "nothing-overridden", tag.path,
+                        "!override has no effect: no included file gives this value",
+                        "remove the tag", tree_.place(tag.span)});
+    }
+  }
+
+  bool missing() const { return missing_; }
+  const Spellings& spellings() const { return spellings_; }
+  const std::map<std::string, Place>& included_by() const { return included_by_; }
+
+ private:
+  void complain(Problem problem, const std::string& path, const Span& where) {
+    diagnostics_.add({Severity::error, std::move(problem.code), path, std::move(problem.message),
+                      std::move(problem.help), tree_.place(where)});
+  }
+
+  /// Returns the scalars of the top-level key include and removes the key.
+  std::vector<int> take_includes(int root) {
+    const YamlEntry* entry = tree_.find(root, "include");
+    if (entry == nullptr) return {};
+    const YamlNode& node = tree_.node(entry->value);
+    const bool list = node.kind == YamlNode::Kind::sequence;
+    std::vector<int> paths = list ? node.items : std::vector<int>{entry->value};
+    std::erase_if(paths, [&](int path) {
+      const YamlNode& given = tree_.node(path);
+      if (given.kind == YamlNode::Kind::scalar && !given.scalar.empty()) return false;
+      missing_ = true;
+      complain(wrong_type(given, list ? "a path" : "a path or a list of paths"), "include",
+               given.span);
+      return true;
+    });
+    std::erase_if(tree_.node(root).entries, [](const YamlEntry& e) { return e.key == "include"; });
+    return paths;
+  }
+
+  /// Marks everything inside an overriding map as overriding, because the map may be taken apart.
+  void spread_overrides(int map, int tag) {
+    for (const YamlEntry& entry : std::vector<YamlEntry>(tree_.node(map).entries)) {
+      YamlNode& value = tree_.node(entry.value);
+      if (tag >= 0 && value.overrides < 0) value.overrides = tag;
+      if (visited_.insert(entry.value).second) spread_overrides(entry.value, value.overrides);
+    }
+  }
+
+  int read_included(const std::vector<int>& paths, const std::string& name) {
+    YamlNode empty;
+    empty.kind = YamlNode::Kind::map;
+    empty.span = {0, 1, 1, 2};
+    const int all = tree_.add_node(std::move(empty));
+    for (int path : paths) {
+      const YamlNode given = tree_.node(path);
+      const auto folder = std::filesystem::path(name).parent_path();
+      const std::string file = (folder / given.scalar).lexically_normal().string();
+      included_by_.emplace(file, tree_.place(given.span));
+      if (const auto problem = include(all, file)) {
+        missing_ = true;
+        complain(*problem, "include", given.span);
+      }
+    }
+    return all;
+  }
+
+  std::optional<Problem> include(int all, const std::string& file) {
+    const std::string name = shown(file);
+    if (std::find(open_.begin(), open_.end(), file) != open_.end()) {
+      std::string chain;
+      for (const std::string& open : open_) chain += shown(open) + " > ";
+      return Problem{"include-cycle", "the file includes itself: " + chain + name,
+                     "remove one of these includes"};
+    }
+    if (open_.size() > max_include_depth) {
+      return Problem{
+          "include-depth",
+          formatted("files include each other more than {} levels deep", max_include_depth), ""};
+    }
+    if (!files_.insert(file).second) return std::nullopt;  // its values are there already
+    if (!around_.load) {
+      return Problem{"include-refused", "include is supported only in files", ""};
+    }
+    const Surroundings::Loaded loaded = around_.load(file);
+    if (!loaded.text) {
+      return Problem{"include-missing", name + " cannot be included: " + loaded.why,
+                     "the path is relative to the file that includes it"};
+    }
+    if (bytes_ + loaded.text->size() > max_yaml_bytes) {
+      return Problem{"include-size", "together with " + name + " the files are larger than 1 MiB",
+                     "is this the right file?"};
+    }
+    const int root = read(*loaded.text, file, nullptr);
+    if (root < 0) {
+      missing_ = true;  // the error has been reported
+    } else if (tree_.node(root).kind != YamlNode::Kind::map) {
+      missing_ = true;
+      complain(wrong_type(tree_.node(root), "a map of sections"), "", tree_.node(root).span);
+    } else {
+      merge(all, root, "");
+    }
+    return std::nullopt;
+  }
+
+  void merge(int into, int from, const std::string& path) {
+    for (const YamlEntry& later : std::vector<YamlEntry>(tree_.node(from).entries)) {
+      if (YamlEntry* earlier = tree_.find(into, later.key)) {
+        merge_entry(*earlier, later, join(path, later.key));
+      } else {
+        tree_.node(into).entries.push_back(later);
+      }
+    }
+  }
+
+  void merge_entry(YamlEntry& earlier, const YamlEntry& later, const std::string& path) {
+    const auto kind = [&](const YamlEntry& entry) { return tree_.node(entry.value).kind; };
+    const bool first_is_map = kind(earlier) == YamlNode::Kind::map;
+    const bool second_is_map = kind(later) == YamlNode::Kind::map;
+    if (const int tag = tree_.node(later.value).overrides; tag >= 0) {
+      used_.insert(tag);
+      tree_.note_replaced(path, earlier.value);
+      earlier = later;
+    } else if (first_is_map && second_is_map) {
+      if (tree_.nodes.size() > most_nodes) return too_many(later.key_span);
+      // A copy, since an alias may show the same map elsewhere.
+      const int copy = tree_.add_node(YamlNode(tree_.node(earlier.value)));
+      earlier.value = copy;
+      merge(copy, later.value, path);
+    } else if (kind(later) == YamlNode::Kind::null && first_is_map) {
+      return;  // a section without keys
+    } else if (kind(earlier) == YamlNode::Kind::null && second_is_map) {
+      earlier = later;
+    } else {
+      given_twice(earlier, later, path);
+      if (second_is_map) earlier = later;  // keep a section, so no second error follows
+    }
+  }
+
+  void given_twice(const YamlEntry& earlier, const YamlEntry& later, const std::string& path) {
+    const std::string first = tree_.place(earlier.key_span).position();
+    const std::string second = tree_.place(later.key_span).position();
+    complain({"given-twice", "given twice: first in " + first + ", again in " + second,
+              "remove one of the two, or write `" + shown(later.key) +
+                  ": !override ...` for the value that wins"},
+             path, later.key_span);
+  }
+
+  void too_many(const Span& where) {
+    if (std::exchange(full_, true)) return;
+    complain({"too-large", "the files together have too many keys", ""}, "", where);
+  }
+
+  YamlTree& tree_;
+  const Surroundings& around_;
+  Diagnostics& diagnostics_;
+  std::vector<std::string> open_;  // the files that lead here
+  std::set<std::string> files_;    // included so far
+  std::set<int> visited_;
+  std::map<std::string, Place> included_by_;
+  Spellings spellings_;
+  std::set<int> used_;  // !override tags that overrode a value
+  std::size_t bytes_ = 0;
+  bool missing_ = false;
+  bool full_ = false;
+};
+
+/// Puts the entries of `from`, which is one --set option, into the map: values are replaced, the
+/// maps on the path to them are merged.
+void override_entries(YamlTree& tree, int into, int from, const std::string& path) {
+  for (const YamlEntry& given : std::vector<YamlEntry>(tree.node(from).entries)) {
+    const std::string at = join(path, given.key);
+    YamlEntry* found = tree.find(into, given.key);
+    if (found == nullptr) {
+      tree.node(into).entries.push_back(given);
+      continue;
+    }
+    const auto is_map = [&](int node) { return tree.node(node).kind == YamlNode::Kind::map; };
+    if (is_map(found->value) && is_map(given.value) && tree.node(given.value).overrides < 0) {
+      const int copy = tree.add_node(YamlNode(tree.node(found->value)));
+      found->value = copy;
+      override_entries(tree, copy, given.value, at);
+    } else {
+      tree.note_replaced(at, found->value);
+      *found = given;
+    }
+  }
+}
+
+/// Reads `text`, which becomes tree.texts[0], and everything it includes; reports errors.
+Composed compose(YamlTree& tree, std::string_view text, const std::string& name,
+                 const Surroundings& around, Diagnostics& diagnostics) {
+  Composed result;
+  Composer composer(tree, around, diagnostics);
+  result.root = composer.read(text, name, &result.text);
+  result.missing = composer.missing();
+  result.included_by = composer.included_by();
+  result.spellings = composer.spellings();
+  if (result.root >= 0) composer.check_overrides();
+  return result;
+}
+
+/// Replaces the document's values by those of --set options; the last option wins. Upstream
+/// spellings in the options are rewritten first. `root` is a map. Returns the options' spellings,
+/// with path -> path for an option in our spelling.
+Spellings override_values(YamlTree& tree, int root, const std::vector<std::string>& set_options,
+                          Diagnostics& diagnostics) {
+  Spellings spellings;
+  for (const std::string& option : set_options) {
+    YamlNode empty;
+    empty.kind = YamlNode::Kind::map;
+    const int one = tree.add_node(std::move(empty));
+    apply_set_option(tree, one, option, diagnostics);
+    if (tree.node(one).entries.empty()) continue;
+    // The option's value replaces a whole map; the maps along its path are merged.
+    const std::string path = option.substr(0, option.find('='));
+    int value = one;
+    for (auto steps = std::count(path.begin(), path.end(), '.') + 1; steps > 0; --steps) {
+      value = tree.node(value).entries.front().value;
+    }
+    tree.node(value).overrides = static_cast<int>(tree.override_tags.size());
+    tree.override_tags.push_back({path, tree.node(value).span});
+    spellings.insert_or_assign(path, path);  // the option's own spelling counts from here on
+    Spellings of_option = carry_router(tree, one, diagnostics);
+    of_option.merge(apply_upstream(tree, one, diagnostics));
+    for (auto& [key, written] : of_option) {
+      spellings.insert_or_assign(key, written);
+    }
+    override_entries(tree, root, one, "");
+  }
+  return spellings;
+}
 
 constexpr std::size_t most_diagnostics = 200;
 
@@ -25,7 +415,7 @@ void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
   for (const auto& [path, spelling] : spellings) {
     if (spelling == path) continue;
     diagnostics.call(path, spelling);
-    const std::string last = spelling.substr(spelling.rfind('.') + 1);
+    const std::string last = last_key(spelling);
     for (std::size_t dot = path.find('.'); dot != std::string::npos;
          dot = path.find('.', dot + 1)) {
       const std::string end = path.substr(dot + 1);
@@ -38,7 +428,7 @@ void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
 /// Gives keys that nobody gave the defaults of the optimizer, where it has its own.
 void fill_optimizer(const SourceMap& sources, OptimizerConfig& optimizer) {
   for (const OptimizerKey& key : row_of(optimizer.type).keys) {
-    const bool given = sources.places().contains("optimizer." + std::string(key.name));
+    const bool given = sources.places().contains(formatted("optimizer.{}", key.name));
     if (key.usual && !given) optimizer.*key.value = *key.usual;
   }
 }
@@ -174,6 +564,84 @@ ReadResult read_config(const std::filesystem::path& file,
   Surroundings around;
   around.load = load_text;
   return read_config_text(*loaded.text, name, set_options, around);
+}
+
+namespace {
+
+/// Writes every value as a line of YAML. Each dot of a path is two blanks of indentation.
+struct Writer {
+  std::string& out;
+  const SourceMap* sources;
+  bool of_list = false;  // one of several: keys that are not given go without saying
+
+  template <class Value>
+  void operator()(const std::string& path, const Value& value, const Field& field) {
+    if constexpr (std::is_same_v<Value, std::int64_t>) {
+      if (value == 0 && !field.given_by.empty()) return given_otherwise(path, field);
+    }
+    out += formatted("{}{}: {}", indent(path), field.key, write_value(value));
+    if (sources != nullptr) out += "  # " + origin(path);
+    out += "\n";
+  }
+  template <class Value>
+  void operator()(const std::string& path, const std::optional<Value>& value, const Field& field) {
+    if (value) {
+      (*this)(path, *value, field);
+    } else if (!of_list) {
+      out += formatted("{}# {}: not given; {}\n", indent(path), field.key, field.unset_note);
+    }
+  }
+  void operator()(const std::string&, std::nullopt_t, const Field&) {}
+  template <ListedSection Item>
+  void operator()(const std::string& path, const std::vector<Item>& items, const Field& field) {
+    out += formatted("{}{}:{}\n", indent(path), field.key, items.empty() ? " []" : "");
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      std::string item;
+      visit_values(items[i], Writer{item, sources, true}, formatted("{}.{}.", path, i));
+      item[indent(path).size() + 2] = '-';
+      out += item;
+    }
+  }
+  void section(const std::string& path, const Field& field) {
+    out += formatted("{}{}:\n", indent(path), field.key);
+  }
+
+ private:
+  static std::string indent(const std::string& path) {
+    return std::string(2 * static_cast<std::size_t>(std::ranges::count(path, '.')), ' ');
+  }
+
+  /// A required value that other keys give.
+  void given_otherwise(const std::string& path, const Field& field) {
+    const bool known = sources != nullptr && sources->places().contains(path);
+    out += formatted("{}# {}: {}\n", indent(path), field.key, known ? origin(path) : "not given");
+  }
+
+  /// A value of a list item that is only a path has the item's place.
+  std::string origin(const std::string& path) const {
+    const auto& places = sources->places();
+    auto found = places.find(path);
+    if (found == places.end() && path.ends_with(".path")) {
+      found = places.find(path.substr(0, path.size() - 5));
+    }
+    return found == places.end() ? "default" : printable(found->second.to_string());
+  }
+};
+
+}  // namespace
+
+Config config_as_given(const ReadResult& read) {
+  Config config = read.config;
+  if (!read.given) return config;
+  config.train = read.given->train;
+  config.lr_schedule = read.given->lr_schedule;
+  return config;
+}
+
+std::string dump_config(const Config& config, const SourceMap* sources) {
+  std::string out;
+  visit_values(config, Writer{out, sources});
+  return out;
 }
 
 }  // namespace trainctl

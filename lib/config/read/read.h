@@ -10,7 +10,8 @@
 
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
-#include "config/yaml/surroundings.h"
+#include "config/schema/values.h"
+#include "config/yaml/tree.h"
 
 namespace trainctl {
 
@@ -23,8 +24,8 @@ struct ReplacedValue {
 
 struct ReadResult {
   Config config;
-  /// Sections with lengths, as they were given: a plan needs all lengths as steps. What goes on
-  /// with a run begins with these again. Empty before a plan was asked for.
+  /// Sections with lengths as they were given, before a plan turned all lengths into steps. A
+  /// resumed run starts from these. Empty until a plan was asked for.
   struct Given {
     TrainConfig train;
     LrScheduleConfig lr_schedule;
@@ -58,5 +59,15 @@ Surroundings::Loaded load_text(const std::string& path);
 /// Every value, defaults and preset values included, as YAML that reads back to the same Config;
 /// with `sources`, a comment on each line says where the value came from.
 std::string dump_config(const Config& config, const SourceMap* sources);
+
+// One value of a configuration by its path: whether the schema takes it there, and setting it.
+
+/// Why the schema does not take a node at a path: its kind, word or range, or "unknown-key". A
+/// section takes a map or null.
+std::optional<Problem> problem_at(const std::string& path, const YamlTree& tree, int node);
+
+/// Sets the value at `path` from the text of a scalar without quotes, or returns the problem and
+/// leaves the value unchanged.
+std::optional<Problem> set_value(Config& config, const std::string& path, const std::string& text);
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// The visitor that fills a section from its YAML map: finds each key, reads and checks its value,
-// records its position, and reports missing and unknown keys.
+// Guesses what was meant by a key that the schema does not have, or by a value that a key does not
+// take; and the visitor that fills a section of the configuration from its YAML map.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,26 @@
 #include <vector>
 
 #include "config/read/read.h"
-#include "config/read/unknown_key.h"
 #include "config/schema/fields.h"
-#include "config/schema/read_field.h"
+#include "config/schema/list_values.h"
 #include "config/schema/values.h"
 #include "config/upstream/upstream.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
 
-/// What the readers of all sections share.
+/// Help for a section that has a value instead of keys, such as optimizer: adamw.
+std::string help_for_section(const std::string& section, const YamlNode& value);
+
+/// Help for a value that the key at `path` does not take: what people mean by that value, else
+/// `help`, which may be "".
+std::string help_for_value(const YamlTree& tree, const std::string& path, int node,
+                           std::string help);
+
+// The visitor that fills a section from its YAML map: finds each key, reads and checks its value,
+// records its position, and reports missing and unknown keys.
+
+/// The state that the readers of all sections share.
 struct Reading {
   YamlTree& tree;
   ReadResult& result;
@@ -114,5 +124,22 @@ void SectionReader::section(Section& value, const Field& field) {
   reading_.result.sources.record(path_of(field.key), place);
   read_section(reading_, entry.value, path_of(field.key), place, value);
 }
+
+// Values of the sections model and moe that the file leaves to a preset, or to the model that
+// training starts from: a config.json of Hugging Face, or the config.yaml of a run.
+
+/// The model of model.from, where one is given and could be read.
+struct StartingModel {
+  std::string file;  // its config.json or config.yaml
+  int values = -1;   // node of a map with its sections
+};
+
+/// Adds those keys of the preset or of model.from that the two sections do not give. Without
+/// `around.load`, model.from is refused. Reports what cannot be read.
+std::optional<StartingModel> fill_model(Reading& reading, int root, const Surroundings& around);
+
+/// Reports each key that was given together with model.from and contradicts the model's own file
+/// about the network. Settings of training (seq_length, dropout, initial values) may differ.
+void check_model_against(Reading& reading, const StartingModel& start);
 
 }  // namespace trainctl

@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "base/text.h"
+
 namespace trainctl {
 namespace {
 
@@ -36,7 +38,7 @@ std::string Place::position() const {
   switch (origin) {
     case Origin::file:
       if (line == 0) return file;
-      return file + ":" + std::to_string(line) + ":" + std::to_string(column);
+      return formatted("{}:{}:{}", file, line, column);
     case Origin::set_option: return "--set " + file;
     case Origin::preset: return "preset " + file;
     case Origin::model_files: return file;
@@ -128,7 +130,7 @@ void Diagnostics::keep_first(std::size_t most) {
   list_.push_back({Severity::error,
                    "too-many",
                    "",
-                   std::to_string(dropped) + " more findings are not shown",
+                   formatted("{} more findings are not shown", dropped),
                    "",
                    {}});
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Place {
   /// "gpt.yaml:3:14", "gpt.yaml:3:9, from ${STEPS}", "--set train.steps=x", "preset gpt2-124m",
   /// "default"
   std::string to_string() const;
-  /// The same without the note.
+  /// Like to_string(), without the note.
   std::string position() const;
 };
 
@@ -105,5 +106,15 @@ std::string render_github(const Diagnostics& diagnostics);
 /// The nearest of `candidates` within edit distance max(1, length / 3), or "". One that the word
 /// continues ("keep" of "keep_last") is as near as one and a half letters.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+// The part of a source line that is shown under a message; long lines are shortened around it.
+
+/// The text with each newline and all that steers a terminal (steering_bytes) replaced by "?".
+std::string printable(std::string_view text);
+
+// The rows of render_json's document (diagnostics.h), for documents that list findings too.
+
+/// Each finding as a JSON object on one line.
+std::vector<std::string> json_rows(const Diagnostics& diagnostics);
 
 }  // namespace trainctl

@@ -1,6 +1,4 @@
-// The configuration as typed values: one aggregate per YAML section, with defaults. Code that uses
-// a section receives that struct, never the whole Config. No code handles YAML after
-// read_config().
+// The data section: training data, validation data, and how they are split into samples.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +7,47 @@
 #include <vector>
 
 #include "config/schema/choices.h"
-#include "config/schema/data_config.h"
 #include "config/schema/model_config.h"
-#include "config/schema/moe_config.h"
 #include "config/schema/muon_config.h"
 #include "config/schema/parallel_config.h"
 
 namespace trainctl {
+
+struct DataSource {
+  std::string path;  // a text file or folder, a .bin/.idx prefix, or a .bin file
+  double weight = 1.0;
+  bool operator==(const DataSource&) const = default;
+};
+
+struct ValidationConfig {
+  std::optional<std::string> path;  // its own data instead of a part of `train`
+  double fraction = 0.0;
+  // tail: the last part; blocks: every (1/fraction)th 1024 tokens
+  SplitStyle split = SplitStyle::tail;
+  std::int64_t max_sequences = 0;  // 0: all non-overlapping windows
+  bool operator==(const ValidationConfig&) const = default;
+};
+
+struct DataConfig {
+  std::vector<DataSource> train;   // YAML: a path, a list of paths, or a list of {path, weight}
+  std::string tokenizer = "byte";  // byte | sentencepiece:MODEL | hf:DIR; also for generate
+  ValidationConfig validation;
+  bool shuffle = true;
+  bool packing = true;  // documents are joined; false: each row has tokens of one document
+  bool reset_attention_mask = false;  // attention stays within a document
+  bool reset_position_ids = false;    // positions restart at each document
+  bool eod_mask_loss = false;         // the end-of-document token has no loss
+  // where documents end; default: the tokenizer's, or the file's documents
+  std::optional<std::int64_t> eod_token;
+  ChangedData changed = ChangedData::refuse;  // of a source since the checkpoint
+  std::string cache_dir;                      // tokenised text; default: the user's cache folder
+  std::int64_t prefetch = 2;                  // batches prepared ahead
+  bool operator==(const DataConfig&) const = default;
+};
+
+// The configuration as typed values: one aggregate per YAML section, with defaults. Code that uses
+// a section receives that struct, never the whole Config. No code handles YAML after
+// read_config().
 
 struct TrainConfig {
   std::int64_t steps = 0;              // required unless tokens or epochs gives it
@@ -36,7 +68,7 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 
-/// What holds for the parameters that the entry is the first to match.
+/// Settings for those parameters whose first matching entry in the list is this one.
 struct OptimizerGroup {
   std::vector<std::string> match;       // patterns over names: * any characters, ? one
   std::optional<OptimizerType> type{};  // default: that of the optimizer
@@ -131,7 +163,7 @@ struct ClusterConfig {
   std::optional<double> latency;           // seconds of a message between ranks
   std::optional<double> bandwidth;         // bytes/s of a rank's messages
   std::optional<double> device_memory{};   // GiB of a CUDA device; not one of the four
-  std::optional<std::string> device{};     // a name of config/devices/known_files.h, or a file
+  std::optional<std::string> device{};     // a name of config/devices/figures.h, or a file
   std::string software = "trainctl";       // the same
   NetworkLevels levels{};
   std::optional<double> price_per_hour{};  // of one device
@@ -156,7 +188,7 @@ struct OutputConfig {
   std::string dir = "runs/default";
   bool overwrite = false;  // replace the files of an earlier run there
   bool save_weights = true;
-  bool tensorboard = false;  // an event file beside metrics.jsonl
+  bool tensorboard = false;  // also an event file for TensorBoard
   bool operator==(const OutputConfig&) const = default;
 };
 
@@ -167,7 +199,7 @@ struct CheckpointConfig {
   std::int64_t keep = 2;        // newest ones; 0: all
   std::int64_t keep_every = 0;  // also those whose step is a multiple; 0: none
   bool keep_best = false;       // also that with the lowest validation loss
-  bool asynchronous = true;     // written while training goes on
+  bool asynchronous = true;     // written in the background while training continues
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/text.h"
 #include "config/schema/fields.h"
 #include "config/schema/list_values.h"
 #include "config/schema/optimizers.h"
@@ -14,13 +15,13 @@
 namespace trainctl {
 
 namespace detail {
-inline std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
+inline std::string code(std::string_view text) { return formatted("`{}`", text); }
 /// "`fp32`, `bf16`"
 template <class Choice>
 std::string word_list() {
   std::string listed;
   for (const Word& word : words_of<Choice>) {
-    if (word.standing == Word::Standing::alias) continue;
+    if (word.is_alias) continue;
     listed += (listed.empty() ? "" : ", ") + code(word.text);
   }
   return listed;
@@ -90,7 +91,7 @@ std::string range_of(const Field& field) {
   }
   if constexpr (std::is_same_v<Value, MuonItems>) return detail::word_list<MuonItem>();
   if constexpr (std::is_same_v<Value, OptimizerGroups>) {
-    return "at most " + std::to_string(most_optimizer_groups) + " entries";
+    return formatted("at most {} entries", most_optimizer_groups);
   }
   if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
   return field.range.to_string();
@@ -99,11 +100,7 @@ std::string range_of(const Field& field) {
 /// A value as Markdown: "`fp32`".
 template <class Value>
 std::string default_of(const Value& value) {
-  if constexpr (std::is_enum_v<Value>) {
-    return detail::code(word_of(value));
-  } else {
-    return detail::code(write_value(value));
-  }
+  return detail::code(write_value(value));
 }
 
 }  // namespace trainctl

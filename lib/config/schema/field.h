@@ -25,7 +25,7 @@ struct Range {
   std::string to_string() const;
 };
 
-/// What may follow a number: k, M or B, or MB, GB, MiB or GiB.
+/// The units that may follow a number: k, M or B for counts; MB, GB, MiB or GiB for gib.
 enum class Unit { none, count, gib };
 
 /// One key of a section. Built in place: field("steps", "...").from(1).required(), by the compiler:
@@ -74,7 +74,7 @@ struct Field {
     copy.given_by = keys;
     return copy;
   }
-  /// Of steps, tokens or samples: 10k is 10,000.
+  /// For a number of steps, tokens or samples: 10k is 10,000.
   consteval Field count(double least) const {
     Field copy = from(least);
     copy.unit = Unit::count;

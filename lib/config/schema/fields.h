@@ -3,12 +3,15 @@
 // unknown keys, the dump, the reference page and the JSON Schema are visitors over these lists.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "config/schema/config.h"
-#include "config/schema/data_fields.h"
 #include "config/schema/field.h"
 #include "config/schema/model_fields.h"
 #include "config/schema/moe_fields.h"
-#include "config/schema/muon_fields.h"
 #include "config/schema/parallel_fields.h"
 #include "config/schema/run_fields.h"
 
@@ -169,6 +172,79 @@ void fields(Visitor& visit, Is<Config> auto& config) {
   visit.section(config.log, field("log", "Messages and traces"));
   visit.section(config.output, field("output", "Files that the run writes"));
   visit.section(config.checkpoint, field("checkpoint", "Saving the state of the run"));
+}
+
+// The field list of the section optimizer.muon.
+
+template <class Visitor>
+void fields(Visitor& visit, Is<MuonConfig> auto& muon) {
+  visit(muon.momentum, field("momentum", "Decay of the mean of gradients").from(0).below(1));
+  visit(muon.nesterov, field("nesterov", "Look one step of the momentum ahead"));
+  visit(muon.coefficients,
+        field("coefficients",
+              "Of the steps that make a matrix orthogonal: a set by name, or a list of [a, b, c]"));
+  visit(muon.steps, field("steps",
+                          "How many steps; beyond the set, simple and quintic begin again, "
+                          "the others repeat their last")
+                        .from(1)
+                        .to(100)
+                        .unset("the length of the set; simple: 5"));
+  visit(muon.scale, field("scale",
+                          "How long a step is, by the rows m and columns n of a matrix: 0.2 "
+                          "sqrt(max(m, n)), so that AdamW's rates fit; sqrt(max(m, n)); "
+                          "sqrt(max(1, m / n)); sqrt(m / n)"));
+  visit(muon.scale_factor, field("scale_factor", "Times that").above(0));
+  visit(muon.eps, field("eps", "Least norm that is divided by").from(0));
+  visit(muon.ns_dtype, field("ns_dtype",
+                             "Type of the products; auto: bf16 on CUDA if "
+                             "precision.compute has 16 bits, else fp32"));
+  visit(muon.items,
+        field("items",
+              "What one matrix is instead of one parameter: gate over up, q over k over "
+              "v, each head; a list"));
+}
+
+/// The visitor of visit_values.
+template <class Each>
+class PathVisitor {
+ public:
+  PathVisitor(Each& each, std::string path) : each_(each), path_(std::move(path)) {}
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    const std::size_t length = path_.size();
+    each_(path_.append(field.key), value, field);
+    path_.resize(length);
+  }
+  template <class Section>
+  void section(const std::optional<Section>& value, const Field& field) {
+    if (value) return section(*value, field);
+    (*this)(std::nullopt, field);
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    const std::size_t length = path_.size();
+    path_.append(field.key);
+    if constexpr (requires { each_.section(path_, field); }) each_.section(path_, field);
+    path_ += '.';
+    fields(*this, value);
+    path_.resize(length);
+  }
+
+ private:
+  Each& each_;
+  std::string path_;
+};
+
+/// Calls each(path, value, field) for every value of a section and of those inside it, in the order
+/// of the schema, with its dotted path; `path` is that of the section, "" or with a dot at its end.
+/// A std::optional and a list of sections are one value, an optional section that is not given is
+/// std::nullopt. If `each` has a member `section`, each.section(path, field) is called before the
+/// values of a section.
+template <class Section, class Each>
+void visit_values(const Section& section, Each&& each, const std::string& path = "") {
+  PathVisitor visitor(each, path);
+  fields(visitor, section);
 }
 
 }  // namespace trainctl

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "config/schema/field.h"
-#include "config/schema/moe_config.h"
-#include "config/schema/most_ranks.h"
+#include "config/schema/model_config.h"
 #include "config/schema/parallel_config.h"
 
 namespace trainctl {
@@ -134,7 +133,7 @@ void fields(Visitor& visit, Is<OffloadConfig> auto& offload) {
   visit(offload.weights, field("weights", "Offload weights"));
   visit(offload.double_buffering, field("double_buffering",
                                         "Two buffers for offloaded layers, so that copies run "
-                                        "beside the next layer; false: one"));
+                                        "during the next layer; false: one"));
   visit(offload.memory_limit,
         field("memory_limit",
               "GiB of each rank on the host, with which recompute.select: auto picks which of the "

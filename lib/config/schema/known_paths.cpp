@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <type_traits>
 #include <utility>
 
 #include "config/schema/describe.h"
@@ -10,32 +11,27 @@
 namespace trainctl {
 namespace {
 
-/// Every path of the schema with its place in the order.
-class PathLister {
- public:
-  PathLister(std::map<std::string, KnownPath>& paths, std::string path)
-      : paths_(paths), path_(std::move(path)) {}
+using KnownPaths = std::map<std::string, KnownPath>;
+
+/// Lists every path of the schema with its place in the order.
+struct PathLister {
+  KnownPaths& paths;
 
   template <class Value>
-  void operator()(const Value&, const Field& field) {
-    KnownPath& known = add(field);
+  void operator()(const std::string& path, const Value&, const Field& field) {
+    KnownPath& known = add(path);
     known.is_bool = std::is_same_v<Value, bool>;
     known.words = words_for<Value>(field);
   }
   template <class Value>
-  void operator()(const std::optional<Value>&, const Field& field) {
-    (*this)(Value{}, field);
+  void operator()(const std::string& path, const std::optional<Value>&, const Field& field) {
+    (*this)(path, Value{}, field);
   }
   template <ListedSection Item>
-  void operator()(const std::vector<Item>&, const Field& field) {
-    add(field);
+  void operator()(const std::string& path, const std::vector<Item>&, const Field&) {
+    add(path);
   }
-  template <class Section>
-  void section(const Section& value, const Field& field) {
-    add(field).is_section = true;
-    PathLister inner(paths_, path_ + std::string(field.key) + ".");
-    fields(inner, value);
-  }
+  void section(const std::string& path, const Field&) { add(path).is_section = true; }
 
  private:
   template <class Value>
@@ -44,7 +40,7 @@ class PathLister {
     std::vector<std::string> words;
     if constexpr (std::is_enum_v<Value>) {
       for (const Word& word : words_of<Value>) {
-        if (word.standing != Word::Standing::alias) words.emplace_back(word.text);
+        if (!word.is_alias) words.emplace_back(word.text);
       }
     }
     if (field.key == "preset") return preset_names();
@@ -52,22 +48,17 @@ class PathLister {
     return words;
   }
 
-  KnownPath& add(const Field& field) {
-    KnownPath& known = paths_[path_ + std::string(field.key)];
-    known.order = static_cast<int>(paths_.size());
+  KnownPath& add(const std::string& path) {
+    KnownPath& known = paths[path];
+    known.order = static_cast<int>(paths.size());
     return known;
   }
-
-  std::map<std::string, KnownPath>& paths_;
-  std::string path_;
 };
 
-const std::map<std::string, KnownPath>& known_paths() {
-  static const std::map<std::string, KnownPath> paths = [] {
-    std::map<std::string, KnownPath> found;
-    PathLister lister(found, "");
-    const Config config;
-    fields(lister, config);
+const KnownPaths& known_paths() {
+  static const KnownPaths paths = [] {
+    KnownPaths found;
+    visit_values(Config{}, PathLister{found});
     return found;
   }();
   return paths;
@@ -91,10 +82,34 @@ const std::vector<std::string>& all_known_paths() {
   return paths;
 }
 
+std::string last_key(std::string_view path) {
+  return std::string(path.substr(path.rfind('.') + 1));
+}
+
 bool is_unique_key(const std::string& key) {
   return std::count_if(known_paths().begin(), known_paths().end(), [&](const auto& known) {
            return known.first == key || known.first.ends_with("." + key);
          }) == 1;
+}
+
+std::map<std::string, std::string, std::less<>> written_values(
+    const Config& config, const std::function<bool(std::string_view path)>& wanted) {
+  std::map<std::string, std::string, std::less<>> values;
+  const auto write = [&]<class Value>(const std::string& path, const Value& value, const Field&) {
+    if constexpr (!std::is_same_v<Value, std::vector<DataSource>>) {
+      if (wanted(path)) values[path] = write_value(value);
+    }
+  };
+  const auto each = [&]<class Value>(const std::string& path, const Value& value,
+                                     const Field& field) {
+    if constexpr (requires { value.has_value(); }) {
+      if (value) write(path, *value, field);
+    } else {
+      write(path, value, field);
+    }
+  };
+  visit_values(config, each);
+  return values;
 }
 
 }  // namespace trainctl

@@ -1,11 +1,15 @@
+// The entries of optimizer.groups: from the tree and back to text.
+
 #include "config/schema/list_values.h"
 
 #include <algorithm>
 #include <cctype>
 #include <utility>
 
+#include "base/text.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/model_fields.h"
+#include "config/yaml/tree.h"
 
 namespace trainctl {
 namespace {
@@ -15,12 +19,6 @@ constexpr const char* splits_form =
     "data_parallel, full_batch or a list for each input like [[2, 1], [2, 1]]";
 
 constexpr const char* layers_form = "a word, or one for each layer like [p2p, a2a*3]";
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return "";
-  return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
-}
 
 const Field parts = field("parts", "").from(1).to(1 << 24);
 
@@ -61,7 +59,7 @@ int list_node(YamlTree& scratch, const YamlNode& given) {
 
 std::optional<Problem> read_splits(const YamlTree& tree, const YamlNode& list,
                                    std::vector<IntList>& splits) {
-  if (list.items.empty()) return empty_list(std::string("write ") + splits_form);
+  if (list.items.empty()) return empty_list(formatted("write {}", splits_form));
   std::vector<IntList> result;
   for (const int item : list.items) {
     const YamlNode& inner = tree.node(item);
@@ -95,8 +93,8 @@ std::optional<Problem> add_layers(YamlNode entry, CpCommTypes& value) {
 
 Problem not_rising(const IntList& index, std::size_t at) {
   return {"out-of-range",
-          "the indices must be in ascending order, found " + std::to_string(index[at]) + " after " +
-              std::to_string(index[at - 1]),
+          formatted("the indices must be in ascending order, found {} after {}", index[at],
+                    index[at - 1]),
           "each index is the last gradient of its block"};
 }
 
@@ -138,10 +136,6 @@ std::optional<Problem> read_level(const YamlTree& tree, int node, NetworkLevel& 
   if (level.name.empty()) return Problem{"missing-key", "the level has no name", "add name"};
   return std::nullopt;
 }
-
-}  // namespace
-
-namespace {
 
 /// A list of numbers; also one as a Python tuple, and a number alone.
 template <class Number>
@@ -244,7 +238,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, C
     if (parts.empty()) parts.emplace_back();
     for (const std::string& part : parts) {
       YamlNode entry = given;
-      entry.scalar = trimmed(part);
+      entry.scalar = without_blanks(part);
       if (auto problem = add_layers(entry, result)) return problem;
     }
   } else {
@@ -261,7 +255,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
   NetworkLevels result;
   for (const int item : given.items) {
     if (auto problem = read_level(tree, item, result.list.emplace_back())) {
-      problem->message = "level " + std::to_string(result.list.size()) + ": " + problem->message;
+      problem->message = formatted("level {}: {}", result.list.size(), problem->message);
       return problem;
     }
   }
@@ -302,7 +296,7 @@ std::string write_value(const CpCommTypes& value) {
     const auto next =
         std::find_if(first, value.layers.end(), [&](CpCommType one) { return one != *first; });
     text += (text.empty() ? "" : ", ") + std::string(word_of(*first));
-    if (next - first > 1) text += "*" + std::to_string(next - first);
+    if (next - first > 1) text += formatted("*{}", next - first);
     first = next;
   }
   return "[" + text + "]";
@@ -316,11 +310,7 @@ struct FlowWriter {
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
-    if constexpr (std::is_enum_v<Value>) {
-      add(field, std::string(word_of(value)));
-    } else {
-      add(field, write_value(value));
-    }
+    add(field, write_value(value));
   }
   template <class Value>
   void operator()(const std::optional<Value>& value, const Field& field) {
@@ -336,7 +326,7 @@ struct FlowWriter {
 
  private:
   void add(const Field& field, const std::string& value) {
-    text += (text.empty() ? "" : ", ") + std::string(field.key) + ": " + value;
+    text += formatted("{}{}: {}", text.empty() ? "" : ", ", field.key, value);
   }
 };
 
@@ -357,7 +347,7 @@ std::string write_value(const NetworkLevels& value) {
   for (const NetworkLevel& level : value.list) {
     std::string one = "{name: " + write_value(level.name);
     const auto add = [&one](const char* key, const auto& number) {
-      one += std::string(", ") + key + ": " + write_value(number);
+      one += formatted(", {}: {}", key, write_value(number));
     };
     if (level.ranks > 0) add("ranks", level.ranks);
     if (level.bandwidth) add("bandwidth", *level.bandwidth);
@@ -365,6 +355,186 @@ std::string write_value(const NetworkLevels& value) {
     if (level.oversubscription != 1) add("oversubscription", level.oversubscription);
     if (level.links) add("links", *level.links);
     text += (text.empty() ? "" : ", ") + one + "}";
+  }
+  return "[" + text + "]";
+}
+
+namespace {
+
+constexpr const char* groups_form =
+    "a list of groups like [{match: head.weight, lr_mult: 0.1}, {match: \"*norm*\", wd_mult: 1}]";
+constexpr const char* match_form = "a pattern or a list of patterns, like \"layers.*.mlp.*\"";
+
+constexpr Field pattern_field = field("match", "").from(1);
+constexpr Field factor_field = field("lr_mult", "").from(0);
+
+std::optional<Problem> read_match(const YamlTree& tree, int node, std::vector<std::string>& match) {
+  const YamlNode& given = tree.node(node);
+  if (given.kind == YamlNode::Kind::scalar) {
+    return read_value(given, pattern_field, match.emplace_back());
+  }
+  if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, match_form);
+  for (const int item : given.items) {
+    if (auto problem = read_value(tree.node(item), pattern_field, match.emplace_back())) {
+      return problem;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Problem> read_group_key(const YamlTree& tree, int node, const std::string& key,
+                                      OptimizerGroup& group) {
+  const YamlNode& given = tree.node(node);
+  if (key == "match") return read_match(tree, node, group.match);
+  if (key == "lr_mult") return read_value(given, factor_field, group.lr_mult);
+  if (key == "wd_mult") return read_value(given, factor_field, group.wd_mult.emplace());
+  if (key != "type") {
+    return Problem{"unknown-key", "unknown key \"" + shown(key) + "\"",
+                   "a group has match, type, lr_mult and wd_mult"};
+  }
+  int word = 0;
+  auto problem = read_word(given, words_of<OptimizerType>, word);
+  group.type = static_cast<OptimizerType>(word);
+  return problem;
+}
+
+std::optional<Problem> read_group(const YamlTree& tree, int node, OptimizerGroup& group) {
+  const YamlNode& given = tree.node(node);
+  if (given.kind != YamlNode::Kind::map) return wrong_type(given, groups_form);
+  for (const YamlEntry& entry : given.entries) {
+    if (auto problem = read_group_key(tree, entry.value, entry.key, group)) {
+      if (problem->code != "unknown-key") problem->message = entry.key + ": " + problem->message;
+      return problem;
+    }
+  }
+  if (group.match.empty()) {
+    return Problem{"missing-key", "the entry matches nothing",
+                   formatted("add match: {}", match_form)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
+                                 OptimizerGroups& value) {
+  const YamlNode& given = tree.node(node);
+  if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, groups_form);
+  if (given.items.size() > most_optimizer_groups) {
+    return Problem{"out-of-range",
+                   formatted("must have at most {} entries, found {}", most_optimizer_groups,
+                             given.items.size()),
+                   "give an entry several patterns: match: [a, b]"};
+  }
+  OptimizerGroups result;
+  for (const int item : given.items) {
+    if (auto problem = read_group(tree, item, result.list.emplace_back())) {
+      problem->message = formatted("entry {}: {}", result.list.size(), problem->message);
+      return problem;
+    }
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
+std::string write_value(const OptimizerGroups& value) {
+  std::string text;
+  for (const OptimizerGroup& group : value.list) {
+    std::string patterns;
+    for (const std::string& pattern : group.match) {
+      patterns += (patterns.empty() ? "" : ", ") + write_value(pattern);
+    }
+    std::string one = "{match: [" + patterns + "]";
+    if (group.type) one += formatted(", type: {}", word_of(*group.type));
+    if (group.lr_mult != 1) one += ", lr_mult: " + write_value(group.lr_mult);
+    if (group.wd_mult) one += ", wd_mult: " + write_value(*group.wd_mult);
+    text += (text.empty() ? "" : ", ") + one + "}";
+  }
+  return "[" + text + "]";
+}
+
+// Muon's coefficients and items: from the tree and back to text.
+namespace {
+
+constexpr std::size_t most_triples = 100;
+constexpr const char* coefficients_form =
+    "simple, quintic, polar_express, deepseek_v4 or a list like [[3.4445, -4.775, 2.0315]]";
+constexpr const char* items_form = "a list like [gate_up, qkv]";
+constexpr Field coefficient = field("coefficients", "");
+
+Problem wrong_list(std::string message) {
+  // GCC 12 warns falsely of a read out of bounds where the two are added in one expression.
+  std::string suggestion = "write ";
+  suggestion += coefficients_form;
+  return {"out-of-range", std::move(message), std::move(suggestion)};
+}
+
+}  // namespace
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
+                                 MuonCoefficients& value) {
+  const YamlNode& given = tree.node(node);
+  MuonCoefficients result;
+  if (given.kind == YamlNode::Kind::scalar) {
+    int word = 0;
+    if (auto problem = read_word(given, words_of<MuonSet>, word)) return problem;
+    result.set = static_cast<MuonSet>(word);
+    value = std::move(result);
+    return std::nullopt;
+  }
+  if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, coefficients_form);
+  if (given.items.empty() || given.items.size() > most_triples) {
+    return wrong_list(formatted("expected 1 to 100 steps, found {}", given.items.size()));
+  }
+  for (const int item : given.items) {
+    const YamlNode& step = tree.node(item);
+    if (step.kind != YamlNode::Kind::sequence) return wrong_type(step, coefficients_form);
+    MuonTriple& triple = result.list.emplace_back();
+    if (step.items.size() != triple.size()) {
+      return wrong_list(formatted("step {} must have a, b and c, found {} numbers",
+                                  result.list.size(), step.items.size()));
+    }
+    for (std::size_t i = 0; i < triple.size(); ++i) {
+      if (auto problem = read_value(tree.node(step.items[i]), coefficient, triple[i])) {
+        return problem;
+      }
+    }
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
+std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, MuonItems& value) {
+  const YamlNode& given = tree.node(node);
+  if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, items_form);
+  MuonItems result;
+  for (const int item : given.items) {
+    int word = 0;
+    if (auto problem = read_word(tree.node(item), words_of<MuonItem>, word)) return problem;
+    if (result.has(static_cast<MuonItem>(word))) {
+      return Problem{"out-of-range", "\"" + shown(tree.node(item).scalar) + "\" is given twice",
+                     "each word at most once"};
+    }
+    result.list.push_back(static_cast<MuonItem>(word));
+  }
+  value = std::move(result);
+  return std::nullopt;
+}
+
+std::string write_value(const MuonCoefficients& value) {
+  if (value.list.empty()) return std::string(word_of(value.set));
+  std::string text;
+  for (const MuonTriple& triple : value.list) {
+    text += (text.empty() ? "[" : ", [") + write_value(triple[0]) + ", " + write_value(triple[1]) +
+            ", " + write_value(triple[2]) + "]";
+  }
+  return "[" + text + "]";
+}
+
+std::string write_value(const MuonItems& value) {
+  std::string text;
+  for (const MuonItem item : value.list) {
+    text += (text.empty() ? "" : ", ") + std::string(word_of(item));
   }
   return "[" + text + "]";
 }

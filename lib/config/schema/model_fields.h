@@ -76,21 +76,22 @@ void fields(Visitor& visit, Is<LayerEntry> auto& entry) {
   visit(entry.num_query_groups,
         field("num_query_groups", "As the model's").from(1).to(65'536).unset("the model's"));
   visit(entry.experts, field("experts",
-                             "Experts instead of a plain MLP; not beside "
-                             "moe.first_dense_layers and moe.layer_frequency")
+                             "Experts instead of a plain MLP; not together "
+                             "with moe.first_dense_layers and moe.layer_frequency")
                            .unset("as moe.first_dense_layers and moe.layer_frequency say"));
   visit(entry.qk_layernorm, field("qk_layernorm", "As the model's").unset("the model's"));
   visit(entry.use_rope, field("use_rope", "As the model's").unset("the model's"));
   visit(entry.rotary_base, field("rotary_base", "As the model's").above(1).unset("the model's"));
-  visit.section(entry.rope_scaling,
-                field("rope_scaling", "In place of the model's; null: none").unset("the model's"));
+  visit.section(
+      entry.rope_scaling,
+      field("rope_scaling", "In place of the model's; null for none").unset("the model's"));
   visit(entry.sliding_window,
         field("sliding_window", "As the model's").from(1).to(1 << 24).unset("the model's"));
   visit(entry.attention_chunk_size,
         field("attention_chunk_size", "As the model's").from(1).to(1 << 24).unset("the model's"));
-  visit.section(
-      entry.attention_temperature,
-      field("attention_temperature", "In place of the model's; null: none").unset("the model's"));
+  visit.section(entry.attention_temperature,
+                field("attention_temperature", "In place of the model's; null for none")
+                    .unset("the model's"));
   visit(entry.softmax_type, field("softmax_type", "As the model's").unset("the model's"));
 }
 

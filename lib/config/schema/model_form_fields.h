@@ -32,7 +32,8 @@ void attention_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
             .to(1 << 24)
             .unset("all"));
   visit(model.attention_chunk_size,
-        field("attention_chunk_size", "A query sees the keys of its chunk of so many tokens")
+        field("attention_chunk_size",
+              "A query sees the keys of its chunk, which has this number of tokens")
             .from(1)
             .to(1 << 24)
             .unset("all"));

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/schema/field.h"
+#include "config/schema/model_config.h"
 #include "config/schema/model_fields.h"
-#include "config/schema/moe_config.h"
 
 namespace trainctl {
 
@@ -116,8 +116,8 @@ void fields(Visitor& visit, Is<MoeConfig> auto& moe) {
                                  .unset("model.ffn_hidden_size"));
   visit(moe.shared_expert_intermediate_size,
         field("shared_expert_intermediate_size",
-              "Width of the shared experts, all of them together: an MLP beside the chosen experts "
-              "that every token goes through")
+              "Width of the shared experts, all of them together: an MLP that every token "
+              "goes through, in addition to the chosen experts")
             .from(1)
             .to(1 << 22)
             .unset("none"));

@@ -1,5 +1,5 @@
 // The optimizers, one row each: the keys that one reads, what it keeps of every element of a
-// parameter, and whether its step is elementwise. Words are in word_lists.h, formulas in
+// parameter, and whether its step is elementwise. Words are in words.h, formulas in
 // ops/update_rules.h. Rules, memory, checkpoints, strategy files and the step follow from the rows.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/schema/config.h"
-#include "config/schema/word_lists.h"
+#include "config/schema/words.h"
 
 namespace trainctl {
 
@@ -42,7 +42,7 @@ struct OptimizerRow {
   std::array<OptimizerKey, 4> keys;
   std::array<OptimizerState, 2> states;
 
-  /// Of a key that some row names.
+  /// Whether this optimizer reads a key that only some optimizers have.
   constexpr bool reads(std::string_view key) const {
     return std::ranges::any_of(keys, [=](const OptimizerKey& one) { return one.name == key; }) ||
            std::ranges::any_of(states,
@@ -91,7 +91,7 @@ constexpr bool has_optimizer_rows() {
   for (std::size_t i = 0; i < std::size(optimizer_rows); ++i) {
     if (optimizer_rows[i].type != static_cast<OptimizerType>(i)) return false;
   }
-  return std::ranges::all_of(optimizer_words, [](const Word& word) {
+  return std::ranges::all_of(word_table<OptimizerType>, [](const Word& word) {
     return static_cast<std::size_t>(word.value) < std::size(optimizer_rows);
   });
 }
@@ -123,8 +123,8 @@ inline bool uses(const OptimizerConfig& optimizer, OptimizerType type) {
   return std::ranges::find(types, type) != types.end();
 }
 
-/// What an optimizer of these settings keeps of each element, in order: the values of its row, then
-/// the average of weights.
+/// The values that an optimizer of these settings keeps of each element, in order: those of its
+/// row, then the average of weights.
 inline std::vector<OptimizerState> kept_states(OptimizerType type,
                                                const OptimizerConfig& optimizer) {
   std::vector<OptimizerState> kept;

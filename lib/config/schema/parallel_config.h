@@ -1,4 +1,4 @@
-// The parallel section: how ranks and threads share the work; lib/config/upstream: upstream names.
+// The limit of ranks, which keys of files and options of commands share.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,13 @@
 #include <vector>
 
 #include "config/schema/choices.h"
-#include "config/schema/schedules.h"
 
 namespace trainctl {
+
+/// The largest number of ranks that a file or a command line may ask for.
+inline constexpr std::int64_t most_ranks = 1'000'000;
+
+// The parallel section: how ranks and threads share the work; lib/config/upstream: upstream names.
 
 using IntList = std::vector<std::int64_t>;
 

@@ -4,7 +4,6 @@
 #include "config/schema/field.h"
 #include "config/schema/gradient_fields.h"
 #include "config/schema/model_fields.h"
-#include "config/schema/most_ranks.h"
 #include "config/schema/parallel_config.h"
 #include "config/schema/pipeline_fields.h"
 

@@ -8,7 +8,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "config/report/snippet.h"
+#include "base/text.h"
+#include "config/report/diagnostics.h"
 #include "config/yaml/numbers.h"
 
 namespace trainctl {
@@ -79,19 +80,18 @@ std::optional<Number> with_unit(const YamlNode& node, const Field& field) {
   return is_whole ? std::optional(static_cast<Number>(whole)) : std::nullopt;
 }
 
-/// What to write for a number whose unit the field does not take.
+/// The help for a number whose unit the field does not take.
 std::string help_for_unit(const std::string& text, const Field& field, bool whole) {
   const auto given = split_unit(text);
   if (!given) return "";
   const std::string number = plain_number(given->number);
   const std::string& unit = given->unit;
   if (unit == "m" && field.unit == Unit::count) {
-    const std::string millions =
-        "write " + std::string(field.key) + ": " + number + "M for millions";
+    const std::string millions = formatted("write {}: {}M for millions", field.key, number);
     return field.minutes_key.empty()
                ? millions
-               : "write " + std::string(field.minutes_key) + ": " + number + " for minutes, or " +
-                     millions.substr(std::string_view("write ").size());
+               : formatted("write {}: {} for minutes, or {}", field.minutes_key, number,
+                           millions.substr(std::string_view("write ").size()));
   }
   const auto in = [&](double factor) { return "write " + plain_number(given->number * factor); };
   if (field.key.ends_with("_minutes") || field.key.ends_with("_seconds")) {
@@ -149,7 +149,7 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
   if (node.quoted && !counted) {
     Problem in_quotes = wrong_type(node, expected);
     in_quotes.message =
-        std::string("expected ") + expected + ", found the string " + as_string(node.scalar);
+        formatted("expected {}, found the string {}", expected, as_string(node.scalar));
     in_quotes.help = use(problem ? problem->suggestion : node.scalar);
     return in_quotes;
   }
@@ -225,7 +225,7 @@ constexpr std::pair<std::string_view, std::string_view> other_words[] = {
     {"warn", "warning"},
 };
 
-/// What is not built, and the nearest that is.
+/// Types that are not built, each with the nearest type that is.
 constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
     {"fp8", "bf16"},
     {"fp4", "bf16"},
@@ -281,14 +281,13 @@ std::string meant_word(const std::string& value, const std::vector<std::string>&
   const std::string small = lower_case(value);
   for (const auto& [theirs, ours] : other_words) {
     const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
-    if (theirs == small && is_here) return "did you mean " + std::string(ours) + "?";
+    if (theirs == small && is_here) return formatted("did you mean {}?", ours);
   }
   const std::string truth = meant_bool(value);
   if (std::ranges::find(candidates, truth) != candidates.end()) return use(truth);
   for (const auto& [theirs, ours] : not_built_words) {
     const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
-    if (theirs == small && is_here)
-      return "write " + std::string(ours) + "; " + small + " is not built";
+    if (theirs == small && is_here) return formatted("write {}; {} is not built", ours, small);
   }
   std::vector<std::string> words;  // without numbers, which are near to any other
   for (const std::string& word : candidates) {
@@ -405,7 +404,7 @@ std::optional<Problem> read_value(const YamlNode& node, const Field& field, std:
 }
 
 std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> words, int& value) {
-  const std::string usual = join_words(words, Word::Standing::usual);
+  const std::string usual = join_words(words);
   if (node.kind != YamlNode::Kind::scalar) return wrong_type(node, usual);
   std::vector<std::string> candidates;
   for (const Word& word : words) {
@@ -454,10 +453,10 @@ std::string write_value(const std::string& value) {
   return text + "\"";
 }
 
-std::string join_words(std::span<const Word> words, Word::Standing standing) {
+std::string join_words(std::span<const Word> words) {
   std::vector<std::string> listed;
   for (const Word& word : words) {
-    if (word.standing == standing) listed.emplace_back(word.text);
+    if (!word.is_alias) listed.emplace_back(word.text);
   }
   return alternatives(listed);
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "config/schema/field.h"
 #include "config/schema/words.h"
@@ -43,9 +44,14 @@ std::string write_value(std::int64_t value);
 std::string write_value(std::uint64_t value);
 std::string write_value(bool value);
 std::string write_value(const std::string& value);
+/// The word of a choice.
+template <class Choice>
+requires std::is_enum_v<Choice> std::string write_value(Choice value) {
+  return std::string(word_of(value));
+}
 
-/// "a, b or c"
-std::string join_words(std::span<const Word> words, Word::Standing standing);
+/// "a, b or c", without aliases.
+std::string join_words(std::span<const Word> words);
 /// Splits "a|b" at the bars.
 std::vector<std::string> split_words(std::string_view words);
 /// Splits at another character; an empty last part is none.

@@ -1,136 +1,247 @@
-// The spelling of the configuration's choices in YAML.
+// The words of the configuration's choices in YAML.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <span>
 #include <string_view>
 
-#include "config/schema/word_lists.h"
+#include "config/schema/choices.h"
+#include "config/schema/muon_config.h"
 
 namespace trainctl {
 
-namespace detail {
-inline constexpr Word score_function_words[] = {{"softmax", ScoreFunction::softmax},
-                                                {"sigmoid", ScoreFunction::sigmoid}};
-inline constexpr Word load_balancing_words[] = {{"aux_loss", LoadBalancing::aux_loss},
-                                                {"round_aux_loss", LoadBalancing::round_aux_loss},
-                                                {"none", LoadBalancing::none}};
-inline constexpr Word overflow_words[] = {{"position", Overflow::position},
-                                          {"probability", Overflow::probability},
-                                          {"token", Overflow::token}};
-inline constexpr Word expert_choice_words[] = {{"topk", ExpertChoice::topk},
-                                               {"rounds", ExpertChoice::rounds}};
-inline constexpr Word expert_weights_words[] = {
-    {"all", ExpertWeights::all}, {"chosen", ExpertWeights::chosen}, {"kept", ExpertWeights::kept}};
-inline constexpr Word expert_group_words[] = {{"sequence", ExpertGroup::sequence},
-                                              {"micro_batch", ExpertGroup::micro_batch}};
-inline constexpr Word balance_counts_words[] = {{"chosen", BalanceCounts::chosen},
-                                                {"free", BalanceCounts::free}};
-}  // namespace detail
+struct Word {
+  static constexpr bool alias = true;
+  std::string_view text;
+  int value = 0;
+  bool is_alias = false;  // accepted, and another word is written
+  constexpr Word() = default;
+  template <class Choice>
+  constexpr Word(std::string_view spelt, Choice choice, bool other = false)
+      : text(spelt), value(static_cast<int>(choice)), is_alias(other) {}
+};
 
-/// The words of a choice.
+/// The words of a choice, one table for each. The first word of a value is the one we write; the
+/// others are accepted: those of MindFormers, torch and older files.
 template <class Choice>
-inline constexpr std::span<const Word> words_of;
+inline constexpr std::nullptr_t word_table = nullptr;
 template <>
-inline constexpr std::span<const Word> words_of<Family> = detail::family_words;
+inline constexpr Word word_table<Family>[] = {{"gpt2", Family::gpt2}, {"llama", Family::llama}};
 template <>
-inline constexpr std::span<const Word> words_of<ParallelMode> = detail::parallel_mode_words;
+inline constexpr Word word_table<ParallelMode>[] = {
+    {"stand_alone", ParallelMode::stand_alone},
+    {"data_parallel", ParallelMode::data_parallel},
+    {"hybrid_parallel", ParallelMode::hybrid_parallel},
+    {"semi_auto_parallel", ParallelMode::semi_auto_parallel},
+    {"auto_parallel", ParallelMode::auto_parallel},
+    {"STAND_ALONE", ParallelMode::stand_alone, Word::alias},  // MindFormers, as below
+    {"DATA_PARALLEL", ParallelMode::data_parallel, Word::alias},
+    {"HYBRID_PARALLEL", ParallelMode::hybrid_parallel, Word::alias},
+    {"SEMI_AUTO_PARALLEL", ParallelMode::semi_auto_parallel, Word::alias},
+    {"AUTO_PARALLEL", ParallelMode::auto_parallel, Word::alias},
+    {"0", ParallelMode::data_parallel, Word::alias},
+    {"1", ParallelMode::semi_auto_parallel, Word::alias},
+    {"2", ParallelMode::auto_parallel, Word::alias},
+    {"3", ParallelMode::hybrid_parallel, Word::alias}};
 template <>
-inline constexpr std::span<const Word> words_of<OptimizerType> = detail::optimizer_words;
+inline constexpr Word word_table<OptimizerType>[] = {{"adamw", OptimizerType::adamw},
+                                                     {"AdamW", OptimizerType::adamw, Word::alias},
+                                                     {"sgd", OptimizerType::sgd},
+                                                     {"lion", OptimizerType::lion},
+                                                     {"muon", OptimizerType::muon}};
 template <>
-inline constexpr std::span<const Word> words_of<MuonSet> = detail::muon_set_words;
+inline constexpr Word word_table<MuonSet>[] = {{"simple", MuonSet::simple},
+                                               {"quintic", MuonSet::quintic},
+                                               {"polar_express", MuonSet::polar_express},
+                                               {"deepseek_v4", MuonSet::deepseek_v4}};
 template <>
-inline constexpr std::span<const Word> words_of<MuonScale> = detail::muon_scale_words;
+inline constexpr Word word_table<MuonScale>[] = {{"match_adamw", MuonScale::match_adamw},
+                                                 {"spectral", MuonScale::spectral},
+                                                 {"shape", MuonScale::shape},
+                                                 {"unit_rms", MuonScale::unit_rms}};
 template <>
-inline constexpr std::span<const Word> words_of<MuonProducts> = detail::muon_products_words;
+inline constexpr Word word_table<MuonProducts>[] = {
+    {"auto", MuonProducts::automatic}, {"fp32", MuonProducts::fp32}, {"bf16", MuonProducts::bf16}};
 template <>
-inline constexpr std::span<const Word> words_of<MuonItem> = detail::muon_item_words;
+inline constexpr Word word_table<MuonItem>[] = {{"gate_up", MuonItem::gate_up},
+                                                {"qkv", MuonItem::qkv},
+                                                {"heads", MuonItem::heads},
+                                                {"mla_parts", MuonItem::mla_parts}};
 template <>
-inline constexpr std::span<const Word> words_of<LrStyle> = detail::lr_style_words;
+inline constexpr Word word_table<LrStyle>[] = {
+    {"constant", LrStyle::constant},
+    {"linear", LrStyle::linear},
+    {"cosine", LrStyle::cosine},
+    {"inverse-square-root", LrStyle::inverse_square_root},
+    {"WSD", LrStyle::wsd},
+    {"inverse_square_root", LrStyle::inverse_square_root, Word::alias},
+    {"wsd", LrStyle::wsd, Word::alias}};
 template <>
-inline constexpr std::span<const Word> words_of<DecayStyle> = detail::decay_style_words;
+inline constexpr Word word_table<DecayStyle>[] = {{"linear", DecayStyle::linear},
+                                                  {"cosine", DecayStyle::cosine},
+                                                  {"exponential", DecayStyle::exponential},
+                                                  {"minus_sqrt", DecayStyle::minus_sqrt}};
 template <>
-inline constexpr std::span<const Word> words_of<WeightDecayStyle> = detail::weight_decay_words;
+inline constexpr Word word_table<WeightDecayStyle>[] = {{"constant", WeightDecayStyle::constant},
+                                                        {"linear", WeightDecayStyle::linear},
+                                                        {"cosine", WeightDecayStyle::cosine}};
 template <>
-inline constexpr std::span<const Word> words_of<WeightDecayForm> = detail::decay_form_words;
+inline constexpr Word word_table<WeightDecayForm>[] = {{"decoupled", WeightDecayForm::decoupled},
+                                                       {"coupled", WeightDecayForm::coupled}};
 template <>
-inline constexpr std::span<const Word> words_of<ComputeType> = detail::compute_words;
+inline constexpr Word word_table<ComputeType>[] = {
+    {"fp32", ComputeType::fp32},
+    {"bf16", ComputeType::bf16},
+    {"fp16", ComputeType::fp16},
+    {"float32", ComputeType::fp32, Word::alias},
+    {"torch.float32", ComputeType::fp32, Word::alias},
+    {"bfloat16", ComputeType::bf16, Word::alias},
+    {"torch.bfloat16", ComputeType::bf16, Word::alias},
+    {"float16", ComputeType::fp16, Word::alias},
+    {"half", ComputeType::fp16, Word::alias},
+    {"torch.float16", ComputeType::fp16, Word::alias}};
 template <>
-inline constexpr std::span<const Word> words_of<SplitStyle> = detail::split_words;
+inline constexpr Word word_table<SplitStyle>[] = {{"tail", SplitStyle::tail},
+                                                  {"blocks", SplitStyle::blocks}};
 template <>
-inline constexpr std::span<const Word> words_of<OnBadLoss> = detail::bad_loss_words;
+inline constexpr Word word_table<OnBadLoss>[] = {{"stop", OnBadLoss::stop},
+                                                 {"skip", OnBadLoss::skip}};
 template <>
-inline constexpr std::span<const Word> words_of<ChangedData> = detail::changed_data_words;
+inline constexpr Word word_table<ChangedData>[] = {{"refuse", ChangedData::refuse},
+                                                   {"allow", ChangedData::allow}};
 template <>
-inline constexpr std::span<const Word> words_of<PipelineScheduler> = detail::scheduler_words;
+inline constexpr auto word_table<PipelineScheduler> = [] {
+  constexpr auto has_name = [](const ScheduleTraits& row) { return row.name != row.word; };
+  std::array<Word, std::size(schedules) + std::ranges::count_if(schedules, has_name)> words;
+  auto next = words.begin();
+  for (const ScheduleTraits& row : schedules) *next++ = {row.word, row.value};
+  for (const ScheduleTraits& row : schedules) {
+    if (has_name(row)) *next++ = {row.name, row.value, Word::alias};
+  }
+  return words;
+}();
 template <>
-inline constexpr std::span<const Word> words_of<SearchMode> = detail::search_words;
+inline constexpr Word word_table<SearchMode>[] = {
+    {"recursive_programming", SearchMode::recursive_programming},
+    {"sharding_propagation", SearchMode::sharding_propagation},
+    {"dynamic_programming", SearchMode::dynamic_programming}};
 template <>
-inline constexpr std::span<const Word> words_of<AttentionBackend> = detail::attention_backend_words;
+inline constexpr Word word_table<AttentionBackend>[] = {{"auto", AttentionBackend::automatic},
+                                                        {"own", AttentionBackend::own},
+                                                        {"cudnn", AttentionBackend::cudnn}};
 template <>
-inline constexpr std::span<const Word> words_of<ProductChoice> = detail::product_choice_words;
+inline constexpr Word word_table<ProductChoice>[] = {{"proposed", ProductChoice::proposed},
+                                                     {"timed", ProductChoice::timed}};
 template <>
-inline constexpr std::span<const Word> words_of<GraphChoice> = detail::graph_choice_words;
+inline constexpr Word word_table<GraphChoice>[] = {
+    {"auto", GraphChoice::automatic}, {"true", GraphChoice::yes}, {"false", GraphChoice::no}};
 template <>
-inline constexpr std::span<const Word> words_of<DeviceSharing> = detail::device_sharing_words;
+inline constexpr Word word_table<DeviceSharing>[] = {{"false", DeviceSharing::none},
+                                                     {"true", DeviceSharing::without_nccl},
+                                                     {"nccl", DeviceSharing::nccl}};
 template <>
-inline constexpr std::span<const Word> words_of<FusionMode> = detail::fusion_words;
+inline constexpr Word word_table<FusionMode>[] = {
+    {"auto", FusionMode::automatic}, {"size", FusionMode::size}, {"index", FusionMode::index}};
 template <>
-inline constexpr std::span<const Word> words_of<BucketRule> = detail::bucket_words;
+inline constexpr Word word_table<BucketRule>[] = {{"size", BucketRule::size},
+                                                  {"megatron", BucketRule::megatron},
+                                                  {"comm_fusion", BucketRule::comm_fusion},
+                                                  {"layers", BucketRule::layers}};
 template <>
-inline constexpr std::span<const Word> words_of<SplitBy> = detail::split_by_words;
+inline constexpr Word word_table<SplitBy>[] = {
+    {"features", SplitBy::features}, {"tokens", SplitBy::tokens}, {"whole", SplitBy::whole}};
 template <>
-inline constexpr std::span<const Word> words_of<CpCommType> = detail::cp_comm_words;
+inline constexpr Word word_table<CpCommType>[] = {{"p2p", CpCommType::p2p},
+                                                  {"all_gather", CpCommType::all_gather},
+                                                  {"a2a", CpCommType::a2a},
+                                                  {"a2a+p2p", CpCommType::a2a_p2p},
+                                                  {"colossalai_cp", CpCommType::p2p, Word::alias},
+                                                  {"ulysses_cp", CpCommType::a2a, Word::alias},
+                                                  {"hybrid_cp", CpCommType::a2a_p2p, Word::alias}};
 template <>
-inline constexpr std::span<const Word> words_of<EntropyFusion> = detail::entropy_words;
+inline constexpr Word word_table<EntropyFusion>[] = {{"native", EntropyFusion::native},
+                                                     {"te", EntropyFusion::te}};
 template <>
-inline constexpr std::span<const Word> words_of<BootstrapBackend> = detail::bootstrap_words;
+inline constexpr Word word_table<BootstrapBackend>[] = {{"nccl", BootstrapBackend::nccl},
+                                                        {"mpi", BootstrapBackend::mpi},
+                                                        {"gloo", BootstrapBackend::gloo}};
 template <>
-inline constexpr std::span<const Word> words_of<PipelineCommBackend> =
-    detail::pipeline_backend_words;
+inline constexpr Word word_table<PipelineCommBackend>[] = {{"nccl", PipelineCommBackend::nccl},
+                                                           {"ucc", PipelineCommBackend::ucc}};
 template <>
-inline constexpr std::span<const Word> words_of<GradSyncStart> = detail::grad_sync_words;
+inline constexpr Word word_table<GradSyncStart>[] = {
+    {"overlap", GradSyncStart::overlap}, {"after_backward", GradSyncStart::after_backward}};
 template <>
-inline constexpr std::span<const Word> words_of<ParamSyncStart> = detail::param_sync_words;
+inline constexpr Word word_table<ParamSyncStart>[] = {
+    {"overlap", ParamSyncStart::overlap}, {"before_forward", ParamSyncStart::before_forward}};
 template <>
-inline constexpr std::span<const Word> words_of<NoSync> = detail::no_sync_words;
+inline constexpr Word word_table<NoSync>[] = {{"last_microbatch", NoSync::last_microbatch},
+                                              {"never", NoSync::never}};
 template <>
-inline constexpr std::span<const Word> words_of<OptimizerLevel> = detail::optimizer_level_words;
+inline constexpr Word word_table<OptimizerLevel>[] = {{"level1", OptimizerLevel::level1},
+                                                      {"level2", OptimizerLevel::level2},
+                                                      {"level3", OptimizerLevel::level3}};
 template <>
-inline constexpr std::span<const Word> words_of<GradScale> = detail::grad_scale_words;
+inline constexpr Word word_table<GradScale>[] = {{"loss_scale", GradScale::loss_scale},
+                                                 {"none", GradScale::none}};
 template <>
-inline constexpr std::span<const Word> words_of<ScoreFunction> = detail::score_function_words;
+inline constexpr Word word_table<LogLevelName>[] = {{"debug", LogLevelName::debug},
+                                                    {"info", LogLevelName::info},
+                                                    {"warning", LogLevelName::warning},
+                                                    {"error", LogLevelName::error}};
 template <>
-inline constexpr std::span<const Word> words_of<LoadBalancing> = detail::load_balancing_words;
+inline constexpr Word word_table<Activation>[] = {{"gelu", Activation::gelu},
+                                                  {"silu", Activation::silu},
+                                                  {"relu2", Activation::relu2},
+                                                  {"quick_gelu", Activation::quick_gelu},
+                                                  {"sigmoid", Activation::sigmoid}};
 template <>
-inline constexpr std::span<const Word> words_of<Overflow> = detail::overflow_words;
+inline constexpr Word word_table<NormPlacement>[] = {
+    {"pre", NormPlacement::pre}, {"post", NormPlacement::post}, {"both", NormPlacement::both}};
 template <>
-inline constexpr std::span<const Word> words_of<ExpertChoice> = detail::expert_choice_words;
+inline constexpr Word word_table<QkNormForm>[] = {
+    {"head", QkNormForm::head}, {"whole", QkNormForm::whole}, {"l2", QkNormForm::l2}};
 template <>
-inline constexpr std::span<const Word> words_of<ExpertWeights> = detail::expert_weights_words;
+inline constexpr Word word_table<SoftmaxType>[] = {{"vanilla", SoftmaxType::vanilla},
+                                                   {"learnable", SoftmaxType::learnable}};
 template <>
-inline constexpr std::span<const Word> words_of<BalanceCounts> = detail::balance_counts_words;
+inline constexpr Word word_table<RopeType>[] = {
+    {"none", RopeType::none}, {"linear", RopeType::linear},     {"llama3", RopeType::llama3},
+    {"yarn", RopeType::yarn}, {"longrope", RopeType::longrope}, {"alpha", RopeType::alpha}};
 template <>
-inline constexpr std::span<const Word> words_of<ExpertGroup> = detail::expert_group_words;
+inline constexpr Word word_table<ScoreFunction>[] = {{"softmax", ScoreFunction::softmax},
+                                                     {"sigmoid", ScoreFunction::sigmoid}};
 template <>
-inline constexpr std::span<const Word> words_of<Activation> = detail::activation_words;
+inline constexpr Word word_table<LoadBalancing>[] = {
+    {"aux_loss", LoadBalancing::aux_loss},
+    {"round_aux_loss", LoadBalancing::round_aux_loss},
+    {"none", LoadBalancing::none}};
 template <>
-inline constexpr std::span<const Word> words_of<NormPlacement> = detail::norm_placement_words;
+inline constexpr Word word_table<Overflow>[] = {{"position", Overflow::position},
+                                                {"probability", Overflow::probability},
+                                                {"token", Overflow::token}};
 template <>
-inline constexpr std::span<const Word> words_of<QkNormForm> = detail::qk_norm_words;
+inline constexpr Word word_table<ExpertChoice>[] = {{"topk", ExpertChoice::topk},
+                                                    {"rounds", ExpertChoice::rounds}};
 template <>
-inline constexpr std::span<const Word> words_of<SoftmaxType> = detail::softmax_words;
+inline constexpr Word word_table<ExpertWeights>[] = {
+    {"all", ExpertWeights::all}, {"chosen", ExpertWeights::chosen}, {"kept", ExpertWeights::kept}};
 template <>
-inline constexpr std::span<const Word> words_of<RopeType> = detail::rope_type_words;
+inline constexpr Word word_table<ExpertGroup>[] = {{"sequence", ExpertGroup::sequence},
+                                                   {"micro_batch", ExpertGroup::micro_batch}};
 template <>
-inline constexpr std::span<const Word> words_of<LogLevelName> = detail::log_level_words;
+inline constexpr Word word_table<BalanceCounts>[] = {{"chosen", BalanceCounts::chosen},
+                                                     {"free", BalanceCounts::free}};
+template <class Choice>
+inline constexpr std::span<const Word> words_of = word_table<Choice>;
 
 /// The spelling we write for a choice.
 template <class Choice>
 constexpr std::string_view word_of(Choice choice) {
-  for (const Word& word : words_of<Choice>) {
-    if (word.value == static_cast<int>(choice)) return word.text;
-  }
-  return "?";
+  const auto found = std::ranges::find(words_of<Choice>, static_cast<int>(choice), &Word::value);
+  return found == words_of<Choice>.end() ? "?" : found->text;
 }
 
 }  // namespace trainctl

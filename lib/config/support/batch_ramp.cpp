@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/text.h"
+
 namespace trainctl {
 
 namespace {
@@ -19,7 +21,7 @@ Ramp ramp_of(const TrainConfig& train) {
 }
 
 std::string with_value(const char* name, std::int64_t value) {
-  return std::string(name) + " (" + std::to_string(value) + ")";
+  return formatted("{} ({})", name, value);
 }
 
 /// Rounded up; nothing is added first, so that nothing overflows.
@@ -32,37 +34,35 @@ std::int64_t divided_up(std::int64_t value, std::int64_t by) {
 RampProblem problem_of_ramp(const TrainConfig& train) {
   if (!train.rampup_batch_size) return {};
   if (train.rampup_batch_size->size() != 3) {
-    return {"rampup_batch_size needs three numbers, found " +
-                std::to_string(train.rampup_batch_size->size()),
+    return {formatted("rampup_batch_size needs three numbers, found {}",
+                      train.rampup_batch_size->size()),
             "write [start, increment, samples]"};
   }
   const auto [start, increment, samples] = ramp_of(train);
   const std::int64_t global = train.global_batch_size;
   const std::string full = with_value("global_batch_size", global);
   if (start < 1 || increment < 1) {
-    return {"start (" + std::to_string(start) + ") and increment (" + std::to_string(increment) +
-                ") of rampup_batch_size must be at least 1",
+    return {formatted("start ({}) and increment ({}) of rampup_batch_size must be at least 1",
+                      start, increment),
             "write [start, increment, samples]"};
   }
   if (start > global) {
     return {with_value("the start of rampup_batch_size", start) + " is above " + full,
-            "set start to at most " + std::to_string(global)};
+            formatted("set start to at most {}", global)};
   }
   const std::int64_t rise = global - start;
-  const std::string arithmetic =
-      full + " - " + with_value("start", start) + " = " + std::to_string(rise);
+  const std::string arithmetic = formatted("{} - {} = {}", full, with_value("start", start), rise);
   if (rise % increment != 0) {
     const std::int64_t down = global - rise / increment * increment;
     return {arithmetic + " must be divisible by " + with_value("increment", increment),
-            "set start to " + std::to_string(down) + ", or global_batch_size to " +
-                std::to_string(start + rise / increment * increment) + " or " +
-                std::to_string(start + (rise / increment + 1) * increment)};
+            formatted("set start to {}, or global_batch_size to {} or {}", down,
+                      start + rise / increment * increment,
+                      start + (rise / increment + 1) * increment)};
   }
   if (rise / increment > most_increments) {
-    return {arithmetic + " has " + std::to_string(rise / increment) + " increments of " +
-                std::to_string(increment) + ", but at most " + std::to_string(most_increments) +
-                " are planned",
-            "set increment to " + std::to_string(divided_up(rise, most_increments)) + " or more"};
+    return {formatted("{} has {} increments of {}, but at most {} are planned", arithmetic,
+                      rise / increment, increment, most_increments),
+            formatted("set increment to {} or more", divided_up(rise, most_increments))};
   }
   return {};
 }

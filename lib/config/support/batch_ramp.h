@@ -17,7 +17,7 @@ struct RampPart {
   friend bool operator==(const RampPart&, const RampPart&) = default;
 };
 
-/// What of a run is done where its batches are asked for.
+/// The steps and samples that a run has done when its batches are asked for.
 struct BatchesDone {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -35,8 +35,8 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
 /// The most increments of a ramp.
 inline constexpr std::int64_t most_increments = 256;
 
-/// What is wrong with the three numbers of a ramp, by itself and beside global_batch_size; empty:
-/// nothing. `help`: what may be set instead.
+/// Why the three numbers of a ramp are refused, for themselves or together with global_batch_size;
+/// an empty message if they are fine. `help`: what may be set instead.
 struct RampProblem {
   std::string message;
   std::string help;

@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "config/schema/fields.h"
-#include "config/schema/list_values.h"
+#include "base/text.h"
+#include "config/schema/known_paths.h"
 #include "config/schema/values.h"
 
 namespace trainctl {
@@ -63,49 +63,6 @@ constexpr Feature features[] = {
 };
 
 using Values = std::map<std::string, std::string, std::less<>>;  // path -> YAML; unset: none
-using Wanted = std::function<bool(std::string_view path)>;
-
-/// The visitor that writes down the values of some keys.
-struct Collector {
-  const Wanted& wanted;
-  Values& values;
-  std::string path;  // of the section, with the dot after it
-
-  template <class Value>
-  void operator()(const Value& value, const Field& field) {
-    const std::size_t section = path.size();
-    path += field.key;
-    if (wanted(path)) {
-      if constexpr (std::is_enum_v<Value>) {
-        values[path] = word_of(value);
-      } else {
-        values[path] = write_value(value);
-      }
-    }
-    path.resize(section);
-  }
-  template <class Value>
-  void operator()(const std::optional<Value>& value, const Field& field) {
-    if (value) (*this)(*value, field);
-  }
-  template <ListedSection Item>
-  void operator()(const std::vector<Item>&, const Field&) {}
-  template <class Section>
-  void section(const Section& value, const Field& field) {
-    const std::size_t outer = path.size();
-    path.append(field.key).append(".");
-    fields(*this, value);
-    path.resize(outer);
-  }
-};
-
-Values values_of(const Config& config, const Wanted& wanted) {
-  Values values;
-  Collector collector{wanted, values, ""};
-  fields(collector, config);
-  return values;
-}
-
 /// Whether the key is one of a feature that can be off.
 bool belongs(std::string_view path, const Feature& feature) {
   return path.starts_with(feature.prefix) && path != feature.switched_by;
@@ -137,7 +94,7 @@ std::string switched_off(const std::string& path, const Values& values) {
     if (!belongs(path, feature)) continue;
     const auto found = values.find(feature.switched_by);
     if (found == values.end() || found->second != feature.off) continue;
-    return std::string(feature.switched_by) + " is " + std::string(feature.off);
+    return formatted("{} is {}", feature.switched_by, feature.off);
   }
   return "";
 }
@@ -158,10 +115,6 @@ bool is_said(const std::string& path, const Diagnostics& diagnostics) {
     return (diagnostic.code == "no-effect" || diagnostic.severity == Severity::error) &&
            (path == diagnostic.path || path.starts_with(diagnostic.path + "."));
   });
-}
-
-std::string last_key(std::string_view path) {
-  return std::string(path.substr(path.rfind('.') + 1));
 }
 
 }  // namespace
@@ -195,7 +148,7 @@ std::string today(std::string_view path) {
 
 void check_built(const Config& config, const SourceMap& sources, Severity severity,
                  Diagnostics& diagnostics) {
-  const Values values = values_of(config, [](std::string_view path) {
+  const Values values = written_values(config, [](std::string_view path) {
     return switches(path) || has_standing(path, not_built);
   });
   for (const auto& [path, value] : values) {
@@ -216,8 +169,8 @@ void check_effect(const Config& config, const SourceMap& sources, Diagnostics& d
   }
   if (given.empty()) return;
   const Values defaults =
-      values_of(Config{}, [&](std::string_view path) { return given.contains(path); });
-  const Values values = values_of(
+      written_values(Config{}, [&](std::string_view path) { return given.contains(path); });
+  const Values values = written_values(
       config, [&](std::string_view path) { return switches(path) || given.contains(path); });
   for (const auto& [path, value] : values) {
     const auto place = given.find(path);

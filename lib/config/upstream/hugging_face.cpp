@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
 #include "config/upstream/hugging_face_reader.h"
@@ -23,12 +24,12 @@ std::int64_t block_size(const HuggingFaceJson& size) {
   return fits ? size.get<std::int64_t>() : 0;
 }
 
-/// Of quantization_config: values of 8 bits with their scales, or nothing.
+/// The blocks of 8-bit values that quantization_config describes; nothing without such values.
 std::optional<HuggingFaceBlocks> read_blocks(HuggingFaceReader& reader) {
   const HuggingFaceJson& all = reader.at("quantization_config");
   if (all.is_null()) return std::nullopt;
   const auto problem = [&](const char* key, const char* rule) {
-    const std::string path = "quantization_config" + (*key == 0 ? "" : "." + std::string(key));
+    const std::string path = "quantization_config" + (*key == 0 ? "" : formatted(".{}", key));
     reader.problem(path, *key == 0 ? all : all[key], rule);
     return std::nullopt;
   };
@@ -83,8 +84,8 @@ void refuse_own_code(HuggingFaceReader& reader, bool replaced) {
   }
 }
 
-/// Marks of other models, which a file may have beside a model_type that its own code reads in
-/// another way.
+/// Refuses a file with marks of another model. A file may have such marks although its model_type
+/// is known, if the code that belongs to the file reads them in another way.
 void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
                          const HuggingFaceFamily* family) {
   refuse_own_code(reader, family != nullptr && family->named_code);
@@ -199,7 +200,7 @@ void read_biases(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   }
   for (const char* key : {"attention_bias", "attention_out_bias", "mlp_bias", "use_bias"}) {
     if (rule.key == key || rule.out_key == key || rule.mlp_key == key) continue;
-    reader.only(key, {false}, "model_type " + std::string(family.type) + " has no such biases");
+    reader.only(key, {false}, formatted("model_type {} has no such biases", family.type));
   }
 }
 
@@ -255,7 +256,7 @@ void read_caps(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
        {std::pair{"attn_logit_softcapping", 50.0}, std::pair{"final_logit_softcapping", 30.0}}) {
     const HuggingFaceJson& given = reader.at(key);
     if (!family.soft_caps) {
-      reader.only(key, {}, "model_type " + std::string(family.type) + " has no soft caps here");
+      reader.only(key, {}, formatted("model_type {} has no soft caps here", family.type));
     } else if (!reader.has(key)) {
       reader.give(key, missing);
     } else if (!given.is_null()) {
@@ -337,7 +338,7 @@ void read_text_part(HuggingFaceReader& outside, const HuggingFaceWrapper& wrappe
   }
   if (!text.contains("model_type")) text["model_type"] = std::string(wrapper.text_type);
   // A name that its first files had.
-  if (text["model_type"] == std::string(wrapper.type) + "_text") {
+  if (text["model_type"] == formatted("{}_text", wrapper.type)) {
     text["model_type"] = std::string(wrapper.text_type);
   }
   const HuggingFaceJson inside = outside.with(text).at("tie_word_embeddings");
@@ -347,9 +348,9 @@ void read_text_part(HuggingFaceReader& outside, const HuggingFaceWrapper& wrappe
   if (wrapper.text_may_tie && inside == true) tied = true;
   text["tie_word_embeddings"] = tied;
   for (const HuggingFaceJson& name : outside.at("architectures")) {
-    if (name == std::string(wrapper.class_name) + "ForConditionalGeneration") continue;
+    if (name == formatted("{}ForConditionalGeneration", wrapper.class_name)) continue;
     outside.problem("architectures",
-                    "expected the model of model_type " + std::string(wrapper.type));
+                    formatted("expected the model of model_type {}", wrapper.type));
     break;
   }
   refuse_own_code(outside, false);

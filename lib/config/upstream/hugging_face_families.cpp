@@ -1,4 +1,4 @@
-#include "config/upstream/hugging_face_families.h"
+#include "config/upstream/hugging_face.h"
 
 namespace trainctl {
 namespace {

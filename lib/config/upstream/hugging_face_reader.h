@@ -11,7 +11,6 @@
 
 #include "config/schema/values.h"
 #include "config/upstream/hugging_face.h"
-#include "config/upstream/hugging_face_families.h"
 
 namespace trainctl {
 
@@ -48,7 +47,7 @@ class HuggingFaceReader {
     if (!fits) problem(key, "expected a whole number of at least 1");
     return fits ? value.get<std::int64_t>() : 1;
   }
-  /// The same; a key that is missing, but not null, gives `missing` where there is one.
+  /// Like size(), but a key that is missing (not null) gives `missing` if that has a value.
   std::int64_t size_or(const std::string& key, std::optional<std::int64_t> missing) {
     return missing && !has(key) ? *missing : size(key);
   }
@@ -77,7 +76,7 @@ class HuggingFaceReader {
     problem(key, rule);
   }
 
-  /// The same file with other values of some keys; problems are added to the same list.
+  /// A reader of `root` in place of this file. It adds problems to the list of this reader.
   HuggingFaceReader with(const HuggingFaceJson& root) const { return {root, result_}; }
   const HuggingFaceJson& root() const { return root_; }
 
@@ -87,7 +86,7 @@ class HuggingFaceReader {
     add(result_.model, key, write_value(value));
   }
   void give_text(const std::string& key, const std::string& text) { add(result_.model, key, text); }
-  /// The same of the section moe.
+  /// Adds a key of our section moe.
   template <class Value>
   void give_moe(const std::string& key, const Value& value) {
     add(result_.moe, key, write_value(value));
@@ -108,7 +107,7 @@ class HuggingFaceReader {
 std::set<std::int64_t> read_hugging_face_experts(HuggingFaceReader& reader,
                                                  const HuggingFaceFamily& family,
                                                  std::int64_t layers);
-/// What of RoPE is not the same in all layers.
+/// The settings of RoPE that differ between layers.
 struct HuggingFaceRopes {
   // Keys in which layers with a window differ from the others, as ", rotary_base: 10000.0"; "": in
   // none.

@@ -60,21 +60,21 @@ struct Hint {
   std::string without_values;  // the same without the values
   std::vector<HintValue> values;
 };
-/// What to write instead of an unknown key, which may have its section before a dot. `value`: as
-/// written, a list as [1, 2], empty for maps.
+/// A hint for an unknown key, which may have its section before a dot: what to write instead.
+/// `value`: as written, a list as [1, 2], empty for maps.
 Hint hint_for(const std::string& key, const std::string& value);
 
-/// That of one row; none: the row says nothing of the value.
+/// The hint that one row gives; none if the row says nothing of the value.
 std::optional<Hint> hint_for_row(const OtherKey& row, const std::string& value);
-/// What to write instead of a value that a key of ours does not take, the likelier first. `exact`:
-/// only where a row names the value itself.
+/// Hints for a value that a key of ours does not take, the likelier first: what to write instead.
+/// `exact`: only where a row names the value itself.
 std::vector<Hint> hints_for_value(const std::string& path, const std::string& value, bool exact);
 /// The rows behind it, whose `key` is a path of ours.
 std::span<const OtherKey> own_value_rows();
 
 /// `paths` one by one, each with the value after its "=".
 std::vector<HintValue> assignments_of(const OtherKey& row);
-/// The same without the values.
+/// `paths` one by one, without the values.
 std::vector<std::string> paths_of(const OtherKey& row);
 
 }  // namespace trainctl

@@ -7,15 +7,15 @@ namespace trainctl {
 
 /// The note of every key that switches a logging service on.
 inline constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
-/// That of every key of TensorBoard's files.
+/// The note of every key that asks for files of TensorBoard.
 inline constexpr std::string_view tensorboard_note = "see output.tensorboard";
 
-/// That of every key about the kernels' compiler.
+/// The note of every key about the compiler of kernels.
 inline constexpr std::string_view compiled = "the kernels are compiled";
 inline constexpr std::string_view launched =
     "the launcher gives the ranks: launch -n, or --local-ranks";
 inline constexpr std::string_view resumes =
-    "the same command goes on from output.dir; model.from starts from weights";
+    "the same command resumes from output.dir; model.from starts from weights";
 inline constexpr std::string_view zero_paths =
     "parallel.parallel_optimizer.enable=true parallel.parallel_optimizer.optimizer_level";
 inline constexpr std::string_view zero_words = "0=|1=level1|2=level2|3=level3";

@@ -1,13 +1,400 @@
 #include "config/upstream/upstream.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
+#include "base/text.h"
+#include "config/schema/fields.h"
+#include "config/schema/known_paths.h"
+#include "config/schema/list_values.h"
 #include "config/schema/values.h"
-#include "config/support/foreign.h"
-#include "config/upstream/claims.h"
-#include "config/upstream/short_sections.h"
+#include "config/support/standing.h"
 
 namespace trainctl {
+
+namespace {
+
+// Values under upstream spellings that claim a canonical path. Several spellings may claim the same
+// path only if their values are equal.
+
+/// One value that was written under `spelling` and belongs at `path`.
+struct Claim {
+  std::string path;
+  std::string spelling;  // as written: "parallel_config.model_parallel"
+  Span key_span;
+  int node = 0;
+  bool weak = false;     // another value wins, unless the two contradict each other: full_batch
+  bool derived = false;  // the value was made from another one (fp16: true), so messages about it
+                         // do not use the spelling
+};
+
+class Claims {
+ public:
+  Claims(YamlTree& tree, int root, Diagnostics& diagnostics)
+      : tree_(tree), root_(root), diagnostics_(diagnostics) {}
+
+  /// Adds a claim; a map is split into one claim for each of its keys.
+  void add(const Claim& claim);
+  /// A new node with the same content, which takes over the mark to override, if any.
+  int copy(int node);
+  /// Puts the winner of each path into the tree; adds "two-spellings".
+  Spellings settle();
+
+ private:
+  void add_parts(const Claim& claim, int depth);
+  /// The claims for a path and the value already there, in order of the text.
+  std::vector<Claim> rivals(const std::vector<Claim>& given) const;
+  const Claim& winner(const std::vector<Claim>& rivals);
+  void compare(const Claim& first, const Claim& second);
+  bool agree(const Claim& first, const Claim& second) const;
+  bool is_set_option(const Claim& claim) const;
+  void put(const Claim& claim);
+  /// The map under a key, created if there is none; -1 if the key has another kind of value.
+  int enter(int map, const std::string& key, const Span& span);
+
+  YamlTree& tree_;
+  int root_;
+  Diagnostics& diagnostics_;
+  std::vector<Claim> list_;
+  std::set<int> owned_;  // maps that are shared with no alias
+};
+
+// Bounds the work when aliases repeat one map many times.
+constexpr std::size_t most_claims = 2000;
+constexpr int deepest_section = 4;
+
+}  // namespace
+
+int Claims::copy(int node) {
+  YamlNode made = tree_.node(node);
+  tree_.node(node).overrides = -1;
+  return tree_.add_node(std::move(made));
+}
+
+void Claims::add(const Claim& claim) { add_parts(claim, 0); }
+
+void Claims::add_parts(const Claim& claim, int depth) {
+  if (list_.size() > most_claims) return;
+  const bool map = tree_.node(claim.node).kind == YamlNode::Kind::map;
+  if (list_.size() == most_claims) {
+    diagnostics_.add({Severity::error, "too-large", claim.path,
+                      formatted("more than {} values have upstream names", most_claims),
+                      "is this the right file?", tree_.place(claim.key_span)});
+  }
+  const KnownPath* known = find_known_path(claim.path);
+  const bool is_section = known != nullptr && known->is_section;
+  const bool is_empty = map && tree_.node(claim.node).entries.empty() && !is_section;
+  if (!map || is_empty || depth >= deepest_section) {
+    list_.push_back(claim);
+    return;
+  }
+  for (const YamlEntry& entry : tree_.node(claim.node).entries) {
+    add_parts({.path = claim.path + "." + entry.key,
+               .spelling = claim.spelling + "." + entry.key,
+               .key_span = entry.key_span,
+               .node = entry.value},
+              depth + 1);
+  }
+}
+
+bool Claims::is_set_option(const Claim& claim) const {
+  return tree_.place(claim.key_span).origin == Place::Origin::set_option;
+}
+
+std::vector<Claim> Claims::rivals(const std::vector<Claim>& given) const {
+  std::vector<Claim> result = given;
+  const std::string& path = given.front().path;
+  int map = root_;
+  const YamlEntry* entry = nullptr;
+  for (std::size_t start = 0; start <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', start), path.size());
+    if (tree_.node(map).kind != YamlNode::Kind::map) return result;
+    entry = tree_.find(map, path.substr(start, dot - start));
+    if (entry == nullptr) return result;
+    map = entry->value;
+    start = dot + 1;
+  }
+  result.push_back({path, path, entry->key_span, entry->value, false});
+  std::stable_sort(result.begin(), result.end(), [](const Claim& a, const Claim& b) {
+    return std::tie(a.key_span.text, a.key_span.line, a.key_span.column) <
+           std::tie(b.key_span.text, b.key_span.line, b.key_span.column);
+  });
+  return result;
+}
+
+bool Claims::agree(const Claim& first, const Claim& second) const {
+  if (first.weak != second.weak) {
+    return tree_.node(first.weak ? second.node : first.node).scalar != "full_batch";
+  }
+  return same_value(tree_, first.path, first.node, second.node);
+}
+
+void Claims::compare(const Claim& first, const Claim& second) {
+  if (agree(first, second)) return;
+  const Place before = tree_.place(first.key_span);
+  const Place place = tree_.place(second.key_span);
+  const auto line = [&](const Place& where) {
+    return where.file == place.file ? formatted("line {}", where.line) : where.to_string();
+  };
+  const auto written = [&](const Claim& claim) {
+    return last_key(claim.spelling) + ": " + flow_text(tree_, claim.node);
+  };
+  diagnostics_.add({Severity::error, "two-spellings", second.path,
+                    shown(written(second)) + " on " + line(place) + " contradicts " +
+                        shown(written(first)) + " on " + line(before) + "; both mean " +
+                        second.path,
+                    "remove one of the two", place});
+}
+
+const Claim& Claims::winner(const std::vector<Claim>& rivals) {
+  // The last --set wins, as it does with one spelling.
+  for (auto claim = rivals.rbegin(); claim != rivals.rend(); ++claim) {
+    if (is_set_option(*claim)) return *claim;
+  }
+  for (std::size_t i = 1; i < rivals.size(); ++i) compare(rivals.front(), rivals[i]);
+  for (const Claim& claim : rivals) {
+    if (!claim.weak) return claim;
+  }
+  return rivals.front();
+}
+
+Spellings Claims::settle() {
+  std::map<std::string, std::vector<Claim>> by_path;
+  for (const Claim& claim : list_) by_path[claim.path].push_back(claim);
+  Spellings spellings;
+  for (const auto& [path, given] : by_path) {
+    const std::vector<Claim> all = rivals(given);
+    const Claim& chosen = winner(all);
+    if (chosen.spelling == path) continue;
+    put(chosen);
+    if (!chosen.derived) spellings[path] = chosen.spelling;
+  }
+  return spellings;
+}
+
+int Claims::enter(int map, const std::string& key, const Span& span) {
+  YamlEntry* entry = tree_.find(map, key);
+  const auto kind = entry == nullptr ? YamlNode::Kind::null : tree_.node(entry->value).kind;
+  if (kind == YamlNode::Kind::map && owned_.contains(entry->value)) return entry->value;
+  if (kind != YamlNode::Kind::map && kind != YamlNode::Kind::null) return -1;
+  if (entry == nullptr) {
+    YamlNode empty;
+    empty.span = span;
+    const int made = tree_.add_node(std::move(empty));
+    tree_.node(map).entries.push_back({key, span, made});
+  }
+  const int own = copy(tree_.find(map, key)->value);
+  tree_.node(own).kind = YamlNode::Kind::map;
+  tree_.find(map, key)->value = own;
+  owned_.insert(own);
+  return own;
+}
+
+void Claims::put(const Claim& claim) {
+  int map = root_;
+  std::size_t start = 0;
+  for (std::size_t dot = 0; (dot = claim.path.find('.', start)) != std::string::npos;) {
+    map = enter(map, claim.path.substr(start, dot - start), claim.key_span);
+    if (map < 0) return;  // the reader says what is wrong there
+    start = dot + 1;
+  }
+  const std::string key = claim.path.substr(start);
+  if (YamlEntry* entry = tree_.find(map, key)) {
+    *entry = {key, claim.key_span, claim.node};
+  } else {
+    tree_.node(map).entries.push_back({key, claim.key_span, claim.node});
+  }
+}
+
+namespace {
+
+constexpr std::size_t longest_text = 60;
+
+/// Aliases may make the text far longer than the file, so it is cut off.
+void write_flow(const YamlTree& tree, int index, std::string& text) {
+  if (text.size() > longest_text) return;
+  const YamlNode& node = tree.node(index);
+  const char* separator = "";
+  switch (node.kind) {
+    case YamlNode::Kind::null: text += "null"; break;
+    case YamlNode::Kind::scalar: text += node.scalar.empty() ? "\"\"" : shown(node.scalar); break;
+    case YamlNode::Kind::sequence:
+      text += "[";
+      for (const int item : node.items) {
+        if (text.size() > longest_text) break;
+        text += separator;
+        write_flow(tree, item, text);
+        separator = ", ";
+      }
+      text += "]";
+      break;
+    case YamlNode::Kind::map:
+      text += "{";
+      for (const YamlEntry& entry : node.entries) {
+        if (text.size() > longest_text) break;
+        text += separator + shown(entry.key) + ": ";
+        write_flow(tree, entry.value, text);
+        separator = ", ";
+      }
+      text += "}";
+      break;
+  }
+}
+
+}  // namespace
+
+std::string flow_text(const YamlTree& tree, int node) {
+  std::string text;
+  write_flow(tree, node, text);
+  return shown(text);
+}
+
+bool same_value(const YamlTree& tree, const std::string& path, int first, int second) {
+  std::optional<bool> same;
+  const auto each = [&]<class Value>(const std::string& at, const Value&, const Field& field) {
+    if constexpr (!std::is_same_v<Value, std::vector<DataSource>> &&
+                  !std::is_same_v<Value, std::vector<LayerEntry>>) {
+      Value a{};
+      Value b{};
+      if (at != path || read_field(tree, first, field, a) || read_field(tree, second, field, b)) {
+        return;
+      }
+      same = a == b;
+    }
+  };
+  visit_values(Config{}, each);
+  return same.value_or(flow_text(tree, first) == flow_text(tree, second));
+}
+
+namespace {
+
+/// The visitor over one section's keys.
+class WordWriter {
+ public:
+  WordWriter(YamlTree& tree, int map) : tree_(tree), map_(map) {}
+
+  template <class Value>
+  void operator()(const Value& value, const Field& field) {
+    if constexpr (std::is_enum_v<Value>) {
+      rewrite(value, field);
+    } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
+      rewrite_layers(field);
+    }
+  }
+  template <class Value>
+  void operator()(const std::optional<Value>&, const Field& field) {
+    if constexpr (std::is_enum_v<Value>) rewrite(Value{}, field);
+  }
+  template <class Section>
+  void section(const Section& value, const Field& field) {
+    const YamlEntry* entry = tree_.find(map_, field.key);
+    if (entry == nullptr || tree_.node(entry->value).kind != YamlNode::Kind::map) return;
+    WordWriter inner(tree_, entry->value);
+    fields(inner, value);
+  }
+
+ private:
+  template <class Choice>
+  void rewrite(Choice value, const Field& field) {
+    YamlEntry* entry = tree_.find(map_, field.key);
+    if (entry == nullptr || read_field(tree_, entry->value, field, value)) return;
+    YamlNode node = tree_.node(entry->value);  // an alias may share it
+    if (node.scalar.find("${") != std::string::npos || node.scalar == word_of(value)) return;
+    node.scalar = word_of(value);
+    const int made = tree_.add_node(std::move(node));
+    tree_.find(map_, field.key)->value = made;
+  }
+
+  /// Each word of a list, or the one.
+  void rewrite_layers(const Field& field) {
+    const YamlEntry* entry = tree_.find(map_, field.key);
+    if (entry == nullptr) return;
+    if (tree_.node(entry->value).kind != YamlNode::Kind::sequence) {
+      return rewrite(CpCommType{}, field);
+    }
+    for (std::size_t i = 0; i < tree_.node(entry->value).items.size(); ++i) {
+      YamlNode word = tree_.node(tree_.node(entry->value).items[i]);
+      CpCommTypes types;
+      if (read_field(tree_, tree_.node(entry->value).items[i], field, types)) continue;
+      word.scalar = word_of(types.layers.front());
+      if (types.layers.size() > 1) word.scalar += formatted("*{}", types.layers.size());
+      const int made = tree_.add_node(std::move(word));
+      tree_.nodes[static_cast<std::size_t>(entry->value)].items[i] = made;
+      entry = tree_.find(map_, field.key);
+    }
+  }
+
+  YamlTree& tree_;
+  int map_;
+};
+
+}  // namespace
+
+void write_own_words(YamlTree& tree, int root) {
+  const Config config;
+  WordWriter writer(tree, root);
+  fields(writer, config);
+}
+
+namespace {
+
+constexpr std::pair<std::string_view, std::string_view> short_names[] = {
+    {"precision", "compute"}, {"recompute", "select"}, {"output", "dir"}};
+
+/// A new node like `scalar`, with `text` in place of its value.
+int other_text(YamlTree& tree, int scalar, const std::string& text) {
+  YamlNode node = tree.node(scalar);
+  node.scalar = text;
+  node.quoted = false;
+  return tree.add_node(std::move(node));
+}
+
+void give_recompute(YamlTree& tree, const YamlEntry& entry, int map) {
+  const std::string word = lower_case(tree.node(entry.value).scalar);
+  const bool off = word == "false" || word == "none";
+  const int enable = other_text(tree, entry.value, off ? "false" : "true");
+  tree.node(map).entries.push_back({"enable", entry.key_span, enable});
+  if (off || word == "true") return;
+  // Megatron's word for attention without its stored scores, which nobody stores here.
+  const int select = word == "selective" ? other_text(tree, entry.value, "attention") : entry.value;
+  tree.node(map).entries.push_back({"select", entry.key_span, select});
+}
+
+}  // namespace
+
+std::string_view short_key(std::string_view section) {
+  for (const auto& [name, key] : short_names) {
+    if (name == section) return key;
+  }
+  return "";
+}
+
+void expand_short_sections(YamlTree& tree, int root) {
+  for (std::size_t i = 0; i < tree.node(root).entries.size(); ++i) {
+    const YamlEntry entry = tree.node(root).entries[i];
+    const YamlNode value = tree.node(entry.value);
+    const std::string_view key = short_key(entry.key);
+    if (key.empty() || value.kind != YamlNode::Kind::scalar) continue;
+    YamlNode section;
+    section.kind = YamlNode::Kind::map;
+    section.span = value.span;
+    const int map = tree.add_node(std::move(section));
+    if (entry.key == "recompute") {
+      give_recompute(tree, entry, map);
+    } else {
+      tree.node(map).entries.push_back({std::string(key), entry.key_span, entry.value});
+    }
+    tree.node(root).entries[i].value = map;
+  }
+}
+
 namespace {
 
 std::string_view first_key(std::string_view path) { return path.substr(0, path.find('.')); }
@@ -39,7 +426,8 @@ std::string canonical_section(const std::string& written) {
   return written;
 }
 
-/// Of a MindFormers file's runner: where such a file is read, these are gone already.
+/// Whether the key belongs to the runner of a MindFormers file. When such a whole file is read,
+/// these keys have been taken out before.
 bool is_of_runner(const ForeignKey& foreign) {
   return foreign.answer != ForeignKey::Answer::not_built;
 }
@@ -114,7 +502,7 @@ class Rewriter {
     if (asks_nothing(foreign, node)) return false;
     if (is_of_runner(foreign)) return true;
     const std::string path =
-        (foreign.section.empty() ? "" : std::string(foreign.section) + ".") + entry.key;
+        (foreign.section.empty() ? "" : formatted("{}.", foreign.section)) + entry.key;
     const auto plain = split_words(foreign.plain);
     std::string help = help_of(foreign);
     if (!plain.empty()) help += "; the value " + plain.front() + " is accepted";
@@ -134,7 +522,7 @@ class Rewriter {
     claims_.add({path, written, entry.key_span, node, weak, true});
   }
 
-  /// The same key with another value at the same position.
+  /// A copy of `entry` whose value is `text`, at the same position.
   YamlEntry with_value(const YamlEntry& entry, const std::string& text) {
     YamlNode node;
     node.kind = Kind::scalar;
@@ -147,7 +535,7 @@ class Rewriter {
   void warn_deprecated(const UpstreamKey& row, const YamlEntry& entry) {
     if (!row.deprecated()) return;
     diagnostics_.add({Severity::warning, "deprecated", std::string(row.path),
-                      entry.key + " is deprecated", "write " + std::string(row.replacement),
+                      entry.key + " is deprecated", formatted("write {}", row.replacement),
                       tree_.place(entry.key_span)});
   }
 

@@ -1,19 +1,26 @@
 // Every key of MindSpore's set_auto_parallel_context, MindFormers' TransformerOpParallelConfig
 // (with its recompute config) and MoEConfig, and Megatron-Core's ModelParallelConfig, with its path
-// in our schema. The rows of this one table are in list_mindspore.cpp, list_mindformers.cpp,
-// list_megatron.cpp and list_more.cpp.
+// in our schema. The rows of this one table are in upstream_keys.cpp.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/report/diagnostics.h"
-#include "config/upstream/claims.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
+
+/// Canonical path -> dotted key as it was written, for values given under another spelling.
+using Spellings = std::map<std::string, std::string>;
+
+/// Whether two nodes mean the same value for the field at `path`: 0x10 and 16, bf16 and bfloat16.
+bool same_value(const YamlTree& tree, const std::string& path, int first, int second);
+/// A node as flow YAML, shortened.
+std::string flow_text(const YamlTree& tree, int node);
 
 enum class Upstream { mindspore, mindformers, megatron };
 
@@ -58,5 +65,19 @@ std::span<const std::pair<std::string_view, std::string_view>> upstream_sections
 /// "two-spellings" (naming both lines) if two spellings of one concept differ, "deprecated"
 /// warnings, and the keys of foreign.h. Returns the spellings.
 Spellings apply_upstream(YamlTree& tree, int root, Diagnostics& diagnostics);
+
+// Our spelling for values that upstream spells differently: parallel_mode: 1 becomes
+// semi_auto_parallel, torch.bfloat16 bf16.
+
+/// For a tree with canonical keys only. A value that is not a word of its key is left unchanged.
+void write_own_words(YamlTree& tree, int root);
+
+// Sections written as one word: precision: bf16, recompute: full, output: runs/a.
+
+/// The key that the word of such a section gives; "" for other sections.
+std::string_view short_key(std::string_view section);
+/// Writes these sections of the map `root` as maps. recompute: true and false switch it; any other
+/// word also chooses what is recomputed.
+void expand_short_sections(YamlTree& tree, int root);
 
 }  // namespace trainctl

@@ -18,7 +18,7 @@ struct NumberProblem {
 /// Decimal digits with an optional sign, or 0x and hexadecimal digits.
 std::optional<NumberProblem> parse_number(std::string_view text, std::int64_t& value);
 std::optional<NumberProblem> parse_number(std::string_view text, std::uint64_t& value);
-/// The same, and decimal fractions and exponents; finite values only.
+/// Also takes decimal fractions and exponents. Only finite values are accepted.
 std::optional<NumberProblem> parse_number(std::string_view text, double& value);
 
 /// A number with letters behind it: "10k", "80 GiB", "0.5h".

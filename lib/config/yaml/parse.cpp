@@ -1,21 +1,334 @@
 // yaml-cpp's events, turned into our tree. Its own Node hides duplicate keys, ignores merge keys
 // and cannot be bounded, so only its parser is used.
+
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
-
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <sstream>
 
-#include "config/yaml/syntax_error.h"
-#include "config/yaml/text_marks.h"
+#include "base/text.h"
 #include "config/yaml/tree.h"
-#include "config/yaml/variables.h"
 
 namespace trainctl {
 namespace {
+
+bool is_continuation(unsigned char byte) { return (byte & 0xC0U) == 0x80U; }
+
+/// Bytes of the UTF-8 sequence at `at`, 0 if there is none.
+std::size_t utf8_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || at + length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!is_continuation(byte(at + i))) return 0;
+  }
+  const unsigned char second = byte(at + 1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool surrogate = first == 0xED && second > 0x9F;
+  const bool too_large = first == 0xF4 && second > 0x8F;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+std::string hex(unsigned char byte) {
+  char text[8];
+  std::snprintf(text, sizeof text, "0x%02X", byte);
+  return text;
+}
+
+struct Finding {
+  std::string code;
+  std::string message;
+  std::string help;
+};
+
+Finding bad_byte(unsigned char byte) {
+  return {"encoding", "the byte " + hex(byte) + " is not valid UTF-8", "save the file as UTF-8"};
+}
+
+Finding bad_control(unsigned char code) {
+  return {"control-character", "the control character " + hex(code) + " is not allowed",
+          "remove it; a UTF-16 file must be saved as UTF-8"};
+}
+
+}  // namespace
+
+std::string normalise_text(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r') {
+      result += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      result += '\n';
+    }
+  }
+  return result;
+}
+
+bool check_text(const std::string& text, const YamlTree::Text& source, Diagnostics& diagnostics) {
+  const auto refuse = [&](Finding finding, int line, int column) {
+    Place place{source.origin, source.name, line, column, line > 0 ? column + 1 : 0};
+    diagnostics.add({Severity::error, std::move(finding.code), "", std::move(finding.message),
+                     std::move(finding.help), std::move(place)});
+    return false;
+  };
+  if (text.size() > max_yaml_bytes) {
+    return refuse({"too-large", "a configuration must be at most 1 MiB", "is this the right file?"},
+                  0, 0);
+  }
+  int line = 1;
+  int column = 1;
+  bool indentation = true;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text, i);
+    const bool c1 = byte == 0xC2 && length == 2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F || c1;
+    if (length == 0) return refuse(bad_byte(byte), line, column);
+    if (control) {
+      return refuse(bad_control(c1 ? static_cast<unsigned char>(text[i + 1]) : byte), line, column);
+    }
+    if (byte == '\t' && indentation) {
+      const std::size_t next = text.find_first_not_of(" \t", i);
+      if (next != std::string::npos && text[next] != '\n' && text[next] != '#') {
+        return refuse({"tab", "a tab must not be used for indentation", "use spaces"}, line,
+                      column);
+      }
+    }
+    indentation = byte == '\n' || (indentation && (byte == ' ' || byte == '\t'));
+    column = byte == '\n' ? 1 : column + 1;
+    line += byte == '\n' ? 1 : 0;
+    i += length;
+  }
+  return true;
+}
+
+namespace {
+
+int count_characters(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
+}
+
+}  // namespace
+
+TextMarks::TextMarks(const std::string& text) : text_(text), starts_{0} {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n' && i + 1 < text.size()) starts_.push_back(i + 1);
+  }
+}
+
+std::size_t TextMarks::offset(int line, int byte_column) const {
+  if (line < 0 || byte_column < 0) return 0;
+  const auto index = static_cast<std::size_t>(line);
+  if (index >= starts_.size()) return text_.size();
+  return std::min(starts_[index] + static_cast<std::size_t>(byte_column), text_.size());
+}
+
+Span TextMarks::span(std::size_t offset, std::size_t bytes) {
+  const auto after = std::upper_bound(starts_.begin(), starts_.end(), offset);
+  const auto line = static_cast<std::size_t>(after - starts_.begin()) - 1;
+  if (line != counted_line_ || offset < counted_offset_) {
+    counted_line_ = line;
+    counted_offset_ = starts_[line];
+    counted_column_ = 1;
+  }
+  const std::string_view text(text_);
+  counted_column_ += count_characters(text.substr(counted_offset_, offset - counted_offset_));
+  counted_offset_ = offset;
+  const std::size_t line_end = std::min(text.find('\n', offset), text.size());
+  const std::string_view covered = text.substr(offset, std::min(bytes, line_end - offset));
+  Span result;
+  result.line = static_cast<int>(line) + 1;
+  result.column = counted_column_;
+  result.end_column = counted_column_ + std::max(1, count_characters(covered));
+  return result;
+}
+
+std::size_t TextMarks::skip_properties(std::size_t offset) const {
+  while (at(offset) == '&' || at(offset) == '!') {
+    offset = std::min(text_.find_first_of(" \t\n,[]{}", offset), text_.size());
+    offset = std::min(text_.find_first_not_of(" \t\n", offset), text_.size());
+    while (at(offset) == '#') {
+      offset = std::min(text_.find('\n', offset), text_.size());
+      offset = std::min(text_.find_first_not_of(" \t\n", offset), text_.size());
+    }
+  }
+  return offset;
+}
+
+bool TextMarks::is_null_word(std::size_t offset) const {
+  const std::size_t end = std::min(text_.find_first_of(" \t\n,]}", offset), text_.size());
+  const std::string_view word = std::string_view(text_).substr(offset, end - offset);
+  return word == "~" || word == "null" || word == "Null" || word == "NULL";
+}
+
+Span TextMarks::plain(std::size_t offset, std::string_view value) {
+  if (std::string_view(text_).substr(offset, value.size()) == value) {
+    return span(offset, value.size());
+  }
+  return span(offset, text_.size());  // folded over several lines: up to the end of the first
+}
+
+std::pair<Span, std::size_t> TextMarks::quoted(std::size_t offset) {
+  const char quote = at(offset);
+  std::size_t i = offset + 1;
+  for (; i < text_.size(); ++i) {
+    if (quote == '"' && text_[i] == '\\') {
+      ++i;
+    } else if (text_[i] == quote) {
+      if (quote == '"' || at(i + 1) != quote) break;
+      ++i;
+    }
+  }
+  const bool closed = i < text_.size();
+  return {span(offset, closed ? i + 1 - offset : text_.size()), closed ? i + 1 : std::string::npos};
+}
+
+std::string_view TextMarks::line(int number) const {
+  if (number < 1 || static_cast<std::size_t>(number) > starts_.size()) return {};
+  const std::size_t start = starts_[static_cast<std::size_t>(number) - 1];
+  const std::string_view rest = std::string_view(text_).substr(start);
+  return rest.substr(0, rest.find('\n'));
+}
+
+namespace {
+
+struct SyntaxError {
+  std::string code;
+  std::string message;
+  std::string help;
+  Span span;
+};
+
+std::string help_for(const std::string& message) {
+  const auto has = [&](const char* word) { return message.find(word) != std::string::npos; };
+  if (has("sequence flow")) return "close the list with ]";
+  if (has("map flow")) return "close the map with }";
+  if (has("illegal map value") || has("end of map") || has("end of sequence")) {
+    return "check the indentation; put a value that contains \": \" in quotes";
+  }
+  if (has("unknown token")) return "put a value that starts with @, ` or % in quotes";
+  if (has("escape")) return "write \\\\ for a backslash, or use single quotes";
+  return "";
+}
+
+/// Looks for a missing space after a colon in the reported line and the one before it.
+void find_missing_space(TextMarks& marks, int noticed_line, SyntaxError& result) {
+  for (int candidate : {noticed_line, noticed_line - 1}) {
+    const std::string_view line = marks.line(candidate);
+    const std::size_t behind = missing_space(line);
+    if (behind == 0) continue;
+    const std::size_t key = line.find_first_not_of(" -");
+    result.span = marks.span(marks.offset(candidate - 1, static_cast<int>(key)), line.size() - key);
+    result.message = "invalid YAML: missing space after the colon";
+    const OddSpace odd = odd_space(line.substr(behind));
+    if (odd.bytes > 0) result.message += formatted(", but {}", odd.name);
+    result.help = formatted("write `{} {}`", line.substr(key, behind - key),
+                            line.substr(behind + odd.bytes, 40));
+    return;
+  }
+}
+
+struct OddCharacter {
+  std::string_view bytes;
+  std::string_view name;
+};
+constexpr OddCharacter odd_spaces[] = {{"\xC2\xA0", "a no-break space (U+00A0)"},
+                                       {"\xE2\x80\xAF", "a narrow no-break space (U+202F)"},
+                                       {"\xE3\x80\x80", "an ideographic space (U+3000)"},
+                                       {"\xE2\x80\x8B", "a zero-width space (U+200B)"}};
+constexpr OddCharacter odd_colons[] = {{"\xEF\xBC\x9A", "a full-width colon (U+FF1A)"},
+                                       {"=", "an equals sign"}};
+
+/// The line that has no colon between key and value: the parser notices the next one.
+void find_missing_colon(TextMarks& marks, int noticed_line, SyntaxError& result) {
+  for (int candidate : {noticed_line - 1, noticed_line}) {
+    const std::string_view line = marks.line(candidate);
+    const std::size_t start = std::min(line.find_first_not_of(' '), line.size());
+    std::size_t end = start;
+    while (end < line.size() &&
+           (std::isalnum(static_cast<unsigned char>(line[end])) || line[end] == '_')) {
+      ++end;
+    }
+    if (end == start || line.find(": ") != std::string_view::npos || line.ends_with(':')) continue;
+    std::string_view rest = without_blanks(line.substr(end));
+    std::string found;
+    for (const auto& [bytes, name] : odd_colons) {
+      if (!rest.starts_with(bytes)) continue;
+      found = formatted(", but {}", name);
+      rest = without_blanks(rest.substr(bytes.size()));
+    }
+    const bool is_bare = found.empty() && (line.size() == end || line[end] != ' ');
+    if (is_bare || rest.empty() || rest.starts_with('#')) continue;
+    const std::string key(line.substr(start, end - start));
+    result.span =
+        marks.span(marks.offset(candidate - 1, static_cast<int>(start)), line.size() - start);
+    result.message =
+        formatted("invalid YAML: line {} has no colon and space after {}{}", candidate, key, found);
+    result.help = formatted("write `{}: {}`", key, rest.substr(0, 40));
+    return;
+  }
+}
+
+}  // namespace
+
+std::string_view without_blanks(std::string_view text) {
+  const std::size_t first = std::min(text.find_first_not_of(' '), text.size());
+  const std::size_t last = text.find_last_not_of(' ');
+  return last == std::string_view::npos ? "" : text.substr(first, last + 1 - first);
+}
+
+std::size_t missing_space(std::string_view line) {
+  const std::size_t start = std::min(line.find_first_not_of(" -"), line.size());
+  std::size_t i = start;
+  while (i < line.size() && (std::isalnum(static_cast<unsigned char>(line[i])) || line[i] == '_')) {
+    ++i;
+  }
+  const bool is_key = i > start && i + 1 < line.size() && line[i] == ':';
+  const bool is_url = is_key && line[i + 1] == '/';
+  return is_key && !is_url && line[i + 1] != ' ' && line[i + 1] != '\t' ? i + 1 : 0;
+}
+
+OddSpace odd_space(std::string_view text) {
+  for (const auto& [bytes, name] : odd_spaces) {
+    if (text.starts_with(bytes)) return {bytes.size(), name};
+  }
+  return {};
+}
+
+namespace {
+
+/// `message` and the byte offset `noticed` are the parser's; it had understood the text up to
+/// `read_until`.
+SyntaxError explain_syntax_error(const std::string& message, std::size_t noticed,
+                                 std::size_t read_until, const std::string& text,
+                                 TextMarks& marks) {
+  if (message.find("EOF in scalar") != std::string::npos) {
+    const std::size_t quote = std::min(text.find_first_of("\"'", read_until), text.size());
+    return {"unterminated-quote", "the quote opened here is never closed",
+            formatted("add the closing {}", marks.at(quote)), marks.span(quote, text.size())};
+  }
+  if (noticed == text.size() && noticed > 0) {
+    noticed = std::min(text.find_last_not_of(" \n"), text.size() - 1);
+  }
+  SyntaxError result{"syntax", "invalid YAML: " + message, help_for(message),
+                     marks.span(noticed, 1)};
+  const int line = result.span.line;
+  find_missing_colon(marks, line, result);
+  find_missing_space(marks, line, result);
+  return result;
+}
 
 /// Thrown out of the parser when nothing after this point can be trusted.
 struct Refusal {
@@ -153,7 +466,7 @@ class TreeBuilder final : public YAML::EventHandler {
     where.text = text_index_;
     if (end == std::string::npos) {
       refuse({"unterminated-quote", "the quote opened here is never closed",
-              std::string("add the closing ") + first},
+              formatted("add the closing {}", first)},
              where);
     }
     read_until_ = end;
@@ -207,11 +520,10 @@ class TreeBuilder final : public YAML::EventHandler {
   void count(std::size_t nodes, const Span& where) {
     count_ += nodes;
     if (count_ <= max_yaml_nodes) return;
-    refuse(
-        {"too-large",
-         "a configuration must have at most " + std::to_string(max_yaml_nodes) + " keys and values",
-         "is this the right file?"},
-        where);
+    refuse({"too-large",
+            formatted("a configuration must have at most {} keys and values", max_yaml_nodes),
+            "is this the right file?"},
+           where);
   }
 
   int add(YamlNode made, YAML::anchor_t anchor) {
@@ -230,8 +542,7 @@ class TreeBuilder final : public YAML::EventHandler {
     if (overrides) mark_override(made);
     if (expects_key()) refuse_key(kind == YamlNode::Kind::map ? "a map" : "a list", made.span);
     if (open_.size() >= max_yaml_depth) {
-      refuse({"too-deep",
-              "values are nested more than " + std::to_string(max_yaml_depth) + " levels deep",
+      refuse({"too-deep", formatted("values are nested more than {} levels deep", max_yaml_depth),
               "a configuration needs no more than four"},
              made.span);
     }
@@ -268,8 +579,8 @@ class TreeBuilder final : public YAML::EventHandler {
     const auto [first, is_new] = frame.keys.emplace(key.text, key.span.line);
     if (!is_new) {
       report({"duplicate-key",
-              "given twice: first on line " + std::to_string(first->second) + ", again on line " +
-                  std::to_string(key.span.line),
+              formatted("given twice: first on line {}, again on line {}", first->second,
+                        key.span.line),
               "remove one of the two"},
              key.span);
     } else if (key.text == "<<" && !key.quoted) {

@@ -4,7 +4,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "config/report/render_json.h"
+#include "config/report/diagnostics.h"
 #include "config/schema/words.h"
 #include "formats/json_text.h"
 #include "formats/print/print.h"

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "base/units.h"
-#include "config/report/render_json.h"
+#include "config/report/diagnostics.h"
 #include "config/schema/fields.h"
 #include "config/schema/list_values.h"
 #include "config/schema/values.h"

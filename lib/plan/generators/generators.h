@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "config/schema/schedules.h"
+#include "config/schema/choices.h"
 #include "plan/schedule/schedule.h"
 
 namespace trainctl {

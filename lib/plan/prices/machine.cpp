@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "plan/prices/price_list.h"
 
 namespace trainctl {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/read/value_at.h"
+#include "config/read/read.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 #include "config/schema/known_paths.h"

@@ -5,8 +5,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "config/devices/known_files.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "plan/rules/check.h"
 #include "plan/rules/resolve.h"
 

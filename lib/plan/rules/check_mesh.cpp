@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "config/schema/most_ranks.h"
+#include "config/schema/parallel_config.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
 

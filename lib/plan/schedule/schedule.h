@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "config/schema/choices.h"
-#include "config/schema/schedules.h"
 #include "plan/schedule/action.h"
 #include "plan/tables/params.h"
 #include "plan/tables/recompute_form.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "config/schema/schedules.h"
+#include "config/schema/choices.h"
 
 namespace trainctl {
 

@@ -17,8 +17,7 @@
 #include "base/parallel_for.h"
 #include "base/units.h"
 #include "base/whole_file.h"
-#include "config/devices/known_files.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "formats/print/text.h"
 #include "plan/cost/device_prices.h"
 #include "plan/prices/machine.h"
@@ -318,8 +317,8 @@ Numbers relative(const Numbers& logs) {
   return all;
 }
 
-/// Deals groups of fitted rows to one fold after the other, in the order of their names' hashes. The
-/// others are in no fit, and are compared with the first fold's.
+/// Deals groups of fitted rows to one fold after the other, in the order of their names' hashes.
+/// The others are in no fit, and are compared with the first fold's.
 void deal_folds(std::vector<PlannedStep>& rows) {
   std::map<std::uint64_t, std::vector<PlannedStep*>> groups;
   for (PlannedStep& row : rows) {

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
 #include "config/yaml/tree.h"

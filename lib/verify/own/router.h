@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "config/schema/moe_config.h"
+#include "config/schema/model_config.h"
 
 namespace trainctl::own {
 

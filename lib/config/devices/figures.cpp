@@ -1,4 +1,4 @@
-#include "config/devices/read_figures.h"
+#include "config/devices/figures.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,13 +7,26 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
-#include "config/devices/known_files.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "config/schema/values.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
+
+std::vector<std::string> names_of(std::span<const KnownFile> files) {
+  std::vector<std::string> names;
+  for (const KnownFile& file : files) names.emplace_back(file.name);
+  return names;
+}
+
+const KnownFile* find_known(std::span<const KnownFile> files, std::string_view name) {
+  const auto found = std::ranges::find(files, name, &KnownFile::name);
+  return found == files.end() ? nullptr : &*found;
+}
 
 const char* name_of(Trust trust) {
   switch (trust) {
@@ -178,7 +191,8 @@ ProductTile tile_of(FigureMap& tiles, const std::string& key) {
   return tile;
 }
 
-/// Of "1024x768x3072"; empty unless all are whole numbers from 1 to 2^32.
+/// The numbers of a text such as "1024x768x3072"; empty unless all are whole numbers from 1 to
+/// 2^32.
 std::vector<std::int64_t> sizes_of(const std::string& text) {
   std::vector<std::int64_t> sizes;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -320,8 +334,8 @@ void read_collectives(FigureMap root, DeviceFigures& device) {
       CollectiveTable table{bytes, by_ranks.numbers(text.c_str())};
       if (table.seconds.size() != bytes.size() || bytes.size() < 2) {
         by_ranks.refuse(text,
-                        std::to_string(table.seconds.size()) + " times for " +
-                            std::to_string(bytes.size()) + " sizes in bytes; both are at least 2",
+                        formatted("{} times for {} sizes in bytes; both are at least 2",
+                                  table.seconds.size(), bytes.size()),
                         "");
         continue;
       }
@@ -364,7 +378,7 @@ class ReadFiles {
   std::map<std::string, Figures, std::less<>> files_;
 };
 
-/// What `fill(map, figures)` takes from the file's map, all of whose keys it must know.
+/// The figures of a file: fill(map, figures) takes them from its map and must know all of its keys.
 template <class Figures, class Fill>
 Figures read_file(std::string_view text, const std::string& name, Diagnostics& diagnostics,
                   const Fill& fill) {
@@ -525,6 +539,97 @@ void load_figures(ClusterConfig& cluster, const Surroundings& around) {
   if (!cluster.device) return;
   load_named(known_devices(), *cluster.device, around, cluster.device_text);
   load_named(known_software(), cluster.software, around, cluster.software_text);
+}
+
+namespace {
+
+/// With six digits, as YAML of every version reads a number.
+std::string figure(double value) { return write_value(std::stod(printed("%.6g", value))); }
+
+std::string listed(const std::vector<double>& values, double factor) {
+  std::string text;
+  for (const double value : values) text += (text.empty() ? "" : ", ") + figure(value * factor);
+  return "[" + text + "]";
+}
+
+std::string product_line(const std::string& type, const ProductFigures& of) {
+  std::string tiles;
+  for (const ProductTile& tile : of.tiles) {
+    tiles += formatted("{}{}x{}: {}", tiles.empty() ? "" : ", ", tile.rows, tile.columns,
+                       figure(tile.quality));
+  }
+  std::string table;
+  for (const ProductTime& one : of.table) {
+    table += formatted("{}{}x{}x{}{}: {}", table.empty() ? "" : ", ", one.rows, one.columns,
+                       one.inner, one.accumulates ? "+" : "", figure(one.seconds * 1e6));
+  }
+  if (!table.empty()) table = ", table: {" + table + "}";
+  return "  " + type + ": {peak: " + figure(of.peak) + ", reached: " + figure(of.reached) +
+         ", wave: " + figure(of.wave) + ", half: " + figure(of.half) +
+         ", launch: " + figure(of.launch) + ", tiles: {" + tiles + "}" + table + "}\n";
+}
+
+std::string attention_line(const std::string& kernel, const AttentionFigures& of) {
+  std::string table;
+  for (const AttentionTime& one : of.table) {
+    table += formatted("{}{}x{}x{}{}: {}", table.empty() ? "" : ", ", one.keys, one.heads,
+                       one.head_dim, one.backward ? "b" : "", figure(one.seconds * 1e6));
+  }
+  if (!table.empty()) table = ", table: {" + table + "}";
+  return "  " + kernel + ": {forward: " + figure(of.forward) +
+         ", half_length: " + figure(of.half_length) + ", head_64: " + figure(of.head_64) +
+         ", launch: " + figure(of.launch) + ", backward: " + figure(of.backward) + table + "}\n";
+}
+
+std::string collective_lines(const DeviceFigures& device) {
+  std::string text = "collectives:\n  link: " + figure(device.link) +
+                     "\n  latency: " + figure(device.link_latency) + "\n";
+  if (device.collectives.empty()) return text;
+  // All tables have the same sizes.
+  const CollectiveTable& any = device.collectives.begin()->second.begin()->second;
+  text += "  bytes: " + listed(any.bytes, 1) + "\n  microseconds:\n";
+  for (const auto& [operation, tables] : device.collectives) {
+    text += formatted("    {}:\n", name_of(operation));
+    for (const auto& [ranks, table] : tables) {
+      text += formatted("      {}: {}\n", ranks, listed(table.seconds, 1e6));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string write_device(const DeviceFigures& device) {
+  std::string text = formatted(
+      "name: {}\nkind: {}\ntrust: {}\nmemory: {{gib: {}, bandwidth: {}, reached: {}}}\nprocessors: "
+      "{}\nproducts:\n",
+      write_value(device.name), device.cuda ? "cuda" : "cpu", name_of(device.trust),
+      figure(device.memory_gib), figure(device.memory_bandwidth), figure(device.memory_reached),
+      device.processors);
+  for (const auto& [type, figures] : device.products) {
+    if (!figures.guessed) text += product_line(type, figures);
+  }
+  if (!device.attention.empty()) text += "attention:\n";
+  for (const auto& [kernel, figures] : device.attention) text += attention_line(kernel, figures);
+  text += "sustained: " + figure(device.sustained) + "\ncontention: " + figure(device.contention) +
+          "\n" + collective_lines(device);
+  text += formatted("network: {{bandwidth: {}, latency: {}, links: {}}}\n",
+                    figure(device.network.bandwidth), figure(device.network.latency),
+                    device.network.links);
+  text += formatted("host: {{ranks: {}, bandwidth: {}}}\n", device.host_ranks,
+                    figure(device.host_bandwidth));
+  if (device.hours_between_failures) {
+    text += "hours_between_failures: " + figure(*device.hours_between_failures) + "\n";
+  }
+  text += "sources:\n";
+  std::map<std::string, std::string> sources = device.sources;
+  for (const char* key : {"processors", "sustained", "contention"}) {
+    sources.try_emplace(key, "the default of the program");
+  }
+  for (const auto& [key, source] : sources) {
+    text += "  " + key + ": " + write_value(source) + "\n";
+  }
+  return text;
 }
 
 }  // namespace trainctl

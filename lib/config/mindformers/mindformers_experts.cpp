@@ -1,5 +1,3 @@
-#include "config/upstream/mindformers_experts.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +7,8 @@
 
 #include "base/expert_places.h"
 #include "base/round_up.h"
+#include "base/text.h"
+#include "config/mindformers/mindformers_file.h"
 #include "config/schema/values.h"
 #include "config/yaml/numbers.h"
 
@@ -188,12 +188,13 @@ class RouterDefaults {
       std::erase_if(tree_.node(moe).entries,
                     [](const YamlEntry& entry) { return entry.key == "capacity_factor"; });
     }
-    std::string values = std::string("router_choice: ") + (second_ ? "topk" : "rounds") +
-                         ", router_weights: " + (whole_weights() ? "all" : "kept") +
-                         ", router_load_balancing_type: " + (second_ ? "none" : "round_aux_loss") +
-                         ", overflow: position, " +
-                         (*group > 0 ? "expert_group_size: " + std::to_string(*group)
-                                     : std::string("expert_group: micro_batch"));
+    std::string values = formatted(
+        "router_choice: {}, router_weights: {}, router_load_balancing_type: {}, overflow: "
+        "position, {}",
+        second_ ? "topk" : "rounds", whole_weights() ? "all" : "kept",
+        second_ ? "none" : "round_aux_loss",
+        *group > 0 ? formatted("expert_group_size: {}", *group)
+                   : std::string("expert_group: micro_batch"));
     if (!unlimited) values += ", capacity_factor: " + plain_number(capacity());
     const int text = tree_.add_text(Place::Origin::defaulted, "moe_config");
     const int defaults = parse_yaml(tree_, "{" + values + "}", text, diagnostics_);
@@ -240,7 +241,8 @@ class RouterDefaults {
                       "", place});
   }
 
-  /// What the router counts over; nothing, with an error, where the file does not say it.
+  /// The number of tokens over which the router counts; nothing, with an error, if the file does
+  /// not say it.
   std::optional<std::int64_t> group_tokens() {
     const std::int64_t tokens = number("train.micro_batch_size", 0) * number("model.seq_length", 0);
     if (!second_) return tokens;
@@ -248,11 +250,13 @@ class RouterDefaults {
                                (splits_tokens() ? number("parallel.tensor_parallel", 1) : 1);
     const bool given = find(tree_, root_, "moe.expert_group_size") != nullptr;
     if (parts == 1 || tokens > 0 || given) return tokens / parts;
-    diagnostics_.add({Severity::error, "expert-group-size", "moe.expert_group_size",
-                      "TopkRouterV2 counts over a " + std::to_string(parts) +
-                          "th of a micro-batch, and nothing says how large that is",
-                      "add train.micro_batch_size and model.seq_length, or moe.expert_group_size",
-                      tree_.place(find(tree_, root_, "moe.router_choice")->key_span)});
+    diagnostics_.add(
+        {Severity::error, "expert-group-size", "moe.expert_group_size",
+         formatted(
+             "TopkRouterV2 counts over a {}th of a micro-batch, and nothing says how large that is",
+             parts),
+         "add train.micro_batch_size and model.seq_length, or moe.expert_group_size",
+         tree_.place(find(tree_, root_, "moe.router_choice")->key_span)});
     return std::nullopt;
   }
 
@@ -282,8 +286,9 @@ class RouterDefaults {
   }
   void refuse_unknown(std::int64_t unit) {
     diagnostics_.add({Severity::error, "expert-group-size", "moe.expert_group_size",
-                      "TopkRouterV2 rounds the places of an expert up to a multiple of " +
-                          std::to_string(unit) + ", and nothing says how many there are",
+                      formatted("TopkRouterV2 rounds the places of an expert up to a multiple of "
+                                "{}, and nothing says how many there are",
+                                unit),
                       "add train.micro_batch_size and model.seq_length, or moe.expert_group_size",
                       tree_.place(find(tree_, root_, "moe.router_choice")->key_span)});
   }
