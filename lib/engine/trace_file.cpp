@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/whole_file.h"
 #include "comm/await.h"
 #include "engine/trace.h"
-#include "formats/json_text.h"
 
 namespace trainctl {
 

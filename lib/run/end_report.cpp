@@ -9,10 +9,10 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "engine/trace.h"
-#include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "ops/cpu_level.h"
 #include "plan/cost/device_prices.h"

@@ -47,7 +47,7 @@ const std::map<std::string, std::vector<std::string>> rooms = {
       "cuda/cudnn"}},
     {"comm", {"", "host", "threads", "mpi", "nccl"}},
     {"data", {"tokenizer/hf", "tokenizer", ""}},
-    {"formats", {"", "print", "web", "json", "strategy"}},
+    {"formats", {"print", "web", "json", "strategy"}},
     {"engine", {"memory", "groups", "parameters", ""}},
     {"run",
      {"directory", "records", "views", "preflight", "data", "products", "search", "", "calibration",
@@ -85,7 +85,8 @@ const HeaderRule header_rules[] = {
     {"spdlog/.*", "lib/base/.*\\.cpp"},
     {"fmt/core\\.h", "lib/base/.*"},
     {"fmt/(?!core\\.h).*", "lib/base/.*\\.cpp"},
-    {"nlohmann/.*", "(lib|apps)/.*\\.cpp|lib/config/upstream/hugging_face_reader\\.h"},
+    {"nlohmann/.*",
+     "(lib|apps)/.*\\.cpp|lib/config/upstream/hugging_face_reader\\.h|lib/base/json_text\\.h"},
     {"omp\\.h", "lib/ops/cpu/matmul/library\\.cpp"},
     {"plan/prepare/.*", "lib/plan/prepare/.*|lib/run/prepare\\.cpp"},
 };

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "catch.h"
-#include "formats/json_text.h"
 #include "formats/print/print.h"
 #include "plan/sample.h"
 #include "plan/search/search.h"

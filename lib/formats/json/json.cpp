@@ -4,9 +4,9 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/words.h"
-#include "formats/json_text.h"
 #include "formats/print/print.h"
 #include "formats/print/rows.h"
 #include "formats/print/text.h"

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <map>
 
+#include "base/json_text.h"
 #include "base/units.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/fields.h"
 #include "config/schema/list_values.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
-#include "formats/json_text.h"
 #include "formats/print/print.h"
 #include "formats/print/text.h"
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "config/schema/values.h"
 #include "formats/strategy/file.h"
@@ -158,32 +159,25 @@ Json json_of(const ParamLayout& layout) {
   return item;
 }
 
-/// `"key": {` with one line for each entry.
-class Lines {
- public:
-  explicit Lines(const char* key) : text_("  \"" + std::string(key) + "\": {") {}
-  void add(const std::string& name, const Json& item) {
-    constexpr auto replace = Json::error_handler_t::replace;  // names may come from a file
-    text_ += (empty_ ? "\n    " : ",\n    ") + Json(name).dump(-1, ' ', false, replace) + ": " +
-             item.dump();
-    empty_ = false;
-  }
-  std::string take() { return text_ + (empty_ ? "}" : "\n  }"); }
-
- private:
-  std::string text_;
-  bool empty_ = true;
-};
+std::string on_one_line(const Json& value) { return json_text(value, JsonText::Style::compact); }
 
 std::string write_layouts_json(const LayoutFile& file) {
-  Lines operators(operators_key);
+  JsonText json(JsonText::Style::indent_2);
+  json.open_object();
+  json.member("current_stage", file.current_stage);
+  json.key(operators_key).open_object();
   for (const OperatorSplit& split : file.operators) {
-    operators.add(split.name, {{"stage", split.stage}, {"parallel_strategy", split.inputs}});
+    json.key(split.name)
+        .json(on_one_line({{"stage", split.stage}, {"parallel_strategy", split.inputs}}));
   }
-  Lines parameters(parameters_key);
-  for (const ParamLayout& layout : file.parameters) parameters.add(layout.name, json_of(layout));
-  return "{\n  \"current_stage\": " + std::to_string(file.current_stage) + ",\n" +
-         operators.take() + ",\n" + parameters.take() + "\n}\n";
+  json.close();
+  json.key(parameters_key).open_object();
+  for (const ParamLayout& layout : file.parameters) {
+    json.key(layout.name).json(on_one_line(json_of(layout)));
+  }
+  json.close();
+  json.close();
+  return json.take();
 }
 
 LayoutFile read_layouts_json(std::string_view text) {

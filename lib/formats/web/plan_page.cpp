@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "base/json_text.h"
 #include "base/units.h"
 #include "config/schema/words.h"
-#include "formats/json_text.h"
 #include "formats/print/rows.h"
 #include "formats/print/text.h"
 #include "plan/rules/learning_rate.h"

@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/whole_file.h"
@@ -115,12 +116,11 @@ LeaseOwner LeaseOwner::here() {
 }
 
 std::string LeaseOwner::to_text() const {
-  return Json{{"host", host},        {"boot", boot},       {"processes", processes},
-              {"process", process},  {"started", started}, {"token", token},
-              {"launch", launch},    {"attempt", attempt}, {"job", job},
-              {"restarts", restarts}}
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  const Json owner{{"host", host},        {"boot", boot},       {"processes", processes},
+                   {"process", process},  {"started", started}, {"token", token},
+                   {"launch", launch},    {"attempt", attempt}, {"job", job},
+                   {"restarts", restarts}};
+  return json_text(owner, JsonText::Style::compact) + "\n";
 }
 
 std::optional<LeaseOwner> LeaseOwner::parse(const std::string& text) {
@@ -145,7 +145,7 @@ std::optional<LeaseOwner> LeaseOwner::parse(const std::string& text) {
 }
 
 std::string free_lease_text(const LeaseOwner& owner) {
-  return Json{{"free", true}, {"by", owner.token}}.dump() + "\n";
+  return json_text(Json{{"free", true}, {"by", owner.token}}, JsonText::Style::compact) + "\n";
 }
 
 bool is_free_lease(const std::string& text) {

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/whole_file.h"
 #include "checkpoint/config_changes.h"
@@ -129,7 +130,7 @@ void MetricsFile::write(const StepReport& report, const StepNotes& notes) {
 
 void MetricsFile::write_end(const std::string& end, const std::string& reason, double time) {
   const nlohmann::ordered_json line{{"end", end}, {"reason", reason}, {"time", rounded(time, 1e3)}};
-  lines_ += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  lines_ += json_text(line, JsonText::Style::compact) + "\n";
   try_to_write();
 }
 
@@ -469,8 +470,8 @@ class Decision {
   Start start_;
 };
 
-/// Deletes a path. If it is a link to a folder, only the contents of the folder are deleted: the link
-/// says where a run's files belong.
+/// Deletes a path. If it is a link to a folder, only the contents of the folder are deleted: the
+/// link says where a run's files belong.
 void delete_tree(const fs::path& path) {
   if (fs::is_symlink(fs::symlink_status(path)) && kind_of_file(path) == FileKind::folder) {
     for (const std::string& name : names_in(path)) delete_tree(path / name);

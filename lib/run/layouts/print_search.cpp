@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json_text.h"
 #include "base/units.h"
-#include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "run/layouts/decisions.h"
 #include "run/layouts/search_layouts.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/json_text.h"
 #include "base/units.h"
-#include "formats/json_text.h"
 #include "formats/print/text.h"
 #include "formats/web/plan_page.h"
 #include "run/layouts/decisions.h"

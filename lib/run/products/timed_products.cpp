@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/whole_file.h"
@@ -82,9 +83,13 @@ ProductAlgorithm algorithm_of(const Json& json) {
   return one;
 }
 
+std::uint64_t content_hash(const Json& content) {
+  return hash_bytes(json_text(content, JsonText::Style::compact));
+}
+
 AlgorithmTable table_of(const Json& whole, const std::string& where) {
   const Json& content = whole.at(content_key);
-  require(whole.at(hash_key) == hash_bytes(content.dump()), ExitCode::bad_data,
+  require(whole.at(hash_key) == content_hash(content), ExitCode::bad_data,
           where + " does not have the hash in it; it was changed or damaged");
   AlgorithmTable table;
   content.at("cublaslt").get_to(table.site.library);
@@ -100,7 +105,9 @@ std::string table_text(const AlgorithmTable& table) {
   const Json content{{"cublaslt", table.site.library},
                      {"device", table.site.device},
                      {"algorithms", std::move(algorithms)}};
-  return Json{{content_key, content}, {hash_key, hash_bytes(content.dump())}}.dump() + "\n";
+  return json_text(Json{{content_key, content}, {hash_key, content_hash(content)}},
+                   JsonText::Style::compact) +
+         "\n";
 }
 
 /// Reads a text that table_text() wrote. Throws Error{bad_data}; `where` is the name of the file in

@@ -1,5 +1,5 @@
-// Records of each step: the memory of this process, the peak that MFU refers to, the lines of rank 0,
-// timers, the ledger as text.
+// Records of each step: the memory of this process, the peak that MFU refers to, the lines of rank
+// 0, timers, the ledger as text.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "base/json_text.h"
 #include "config/schema/config.h"
 #include "engine/ledger.h"
 #include "engine/report.h"
 #include "engine/timers.h"
-#include "formats/json_text.h"
 #include "run/directory/run_dir.h"
 
 namespace trainctl {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "formats/print/text.h"
 #include "formats/web/page.h"
 #include "plan/cost/ledger.h"
@@ -194,7 +195,7 @@ std::string report_page(const std::vector<RunFiles>& runs, double now) {
     data["entries"].push_back({std::string(entry.key), std::string(entry.text)});
   }
   page.kind = "report";
-  page.body = page_data("data", data.dump(-1, ' ', false, json::error_handler_t::replace)) +
+  page.body = page_data("data", json_text(data, JsonText::Style::compact)) +
               "<div id=\"runs\"></div>\n<div id=\"curves\"></div>\n<div id=\"loads\"></div>\n"
               "<div id=\"more\"></div>\n";
   page.style = below_each_other({embedded_report_css()});

@@ -1,8 +1,10 @@
 // Writes JSON as text while it comes, without a document in memory: a listing of a hundred
-// thousand groups is then as fast as the disk. Containers are spread over lines or kept on one.
+// thousand groups is then as fast as the disk. Every document that this program writes is written
+// here; nlohmann/json reads.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +13,15 @@ namespace trainctl {
 
 class JsonText {
  public:
+  /// mixed: containers are on lines, two spaces deeper than the one around them, or on one line, as
+  /// open_object() says. The others are the forms of nlohmann/json, byte for byte: without any
+  /// space, or each value on a line, one or two spaces deeper. Their numbers with a fraction differ
+  /// from those of mixed ("1.0", not "1"), and control characters in their texts ("\n", not
+  /// "\u000a").
+  enum class Style : std::uint8_t { mixed, compact, indent_1, indent_2 };
   enum class Form : std::uint8_t { lines, one_line };
+
+  explicit JsonText(Style style = Style::mixed) : style_(style) {}
 
   JsonText& key(std::string_view name);
   void open_object(Form form = Form::lines) { open('{', form); }
@@ -19,12 +29,16 @@ class JsonText {
   void close();
 
   void value(std::int64_t number);
+  void value(std::uint64_t number);
   void value(int number) { value(static_cast<std::int64_t>(number)); }
   void value(double number);  // null where it is not finite
   void value(bool truth);
-  void value(std::string_view text);
+  void value(std::string_view text);  // bytes that are not UTF-8 are replaced, except in mixed
   void value(const std::string& text) { value(std::string_view(text)); }
   void value(const char* text) { value(std::string_view(text)); }
+  /// Writes a value that nlohmann/json holds, with its keys in its order.
+  void document(const nlohmann::json& value);
+  void document(const nlohmann::ordered_json& value);
   /// Appends text that is JSON already.
   void json(std::string_view text) {
     before_item();
@@ -51,6 +65,8 @@ class JsonText {
   }
 
   /// The text so far; whole once everything is closed.
+  std::string text() { return std::move(text_); }
+  /// As text(), with a newline at its end.
   std::string take() { return std::move(text_) + "\n"; }
 
  private:
@@ -64,9 +80,14 @@ class JsonText {
   void new_line();
   void quote(std::string_view text);
 
+  Style style_;
   std::string text_;
   std::vector<Level> levels_;
   bool after_key_ = false;
 };
+
+/// A document that nlohmann/json holds, in one of its forms. Without a newline at its end.
+std::string json_text(const nlohmann::json& document, JsonText::Style style);
+std::string json_text(const nlohmann::ordered_json& document, JsonText::Style style);
 
 }  // namespace trainctl
