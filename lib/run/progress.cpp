@@ -81,7 +81,7 @@ constexpr double smoothing = 0.1;
 
 }  // namespace
 
-void append_progress(const StepReport& report, double mfu, const ProgressSpace& space,
+void append_progress(const StepReport& report, double mfu, double eta_seconds, int width,
                      std::string& text) {
   Parts parts;
   parts.add(0, "step %lld/%lld", static_cast<long long>(report.step),
@@ -95,9 +95,9 @@ void append_progress(const StepReport& report, double mfu, const ProgressSpace& 
   parts.add(5, "%s tok/s", format_count(report.tokens_per_second).c_str());
   if (mfu > 0) parts.add(6, "MFU %.0f %%", 100 * mfu);
   if (report.step < report.steps) {
-    parts.add(4, "ETA %s", format_seconds(space.eta_seconds).c_str());
+    parts.add(4, "ETA %s", format_seconds(eta_seconds).c_str());
   }
-  parts.append_to(text, space.width);
+  parts.append_to(text, width);
 }
 
 ProgressLine::ProgressLine(ProgressOptions options)
@@ -124,7 +124,7 @@ void ProgressLine::show(const StepReport& report, double mfu, bool last) {
   smooth.tokens_per_second = rate;
   const int width = options_.live ? terminal_width() - 1 : 200;
   line_.clear();
-  append_progress(smooth, mfu, {eta, width}, line_);
+  append_progress(smooth, mfu, eta, width, line_);
   const bool bold = options_.live && options_.color && report.val_loss;
   std::fprintf(stderr, "%s%s%s%s%s", line_open_ ? "\r\x1b[K" : "", bold ? "\x1b[1m" : "",
                line_.c_str(), bold ? "\x1b[0m" : "", own_line ? "\n" : "");

@@ -15,16 +15,11 @@ struct ProgressOptions {
   bool color = true;
 };
 
-struct ProgressSpace {
-  double eta_seconds = 0;
-  int width = 80;  // columns
-};
-
 /// Appends "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05
 /// s". Where it does not fit, the norm is left out first, then the rate; the ETA stays at 80
 /// columns.
-/// `mfu` as StepNotes::mfu; 0: unknown.
-void append_progress(const StepReport& report, double mfu, const ProgressSpace& space,
+/// `mfu` as StepNotes::mfu; 0: unknown. `width` in columns.
+void append_progress(const StepReport& report, double mfu, double eta_seconds, int width,
                      std::string& text);
 
 class ProgressLine {

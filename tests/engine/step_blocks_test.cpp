@@ -89,7 +89,7 @@ class Watched {
       notes.ledger = own_ledger(trace, trace.completed_steps());
       metrics.write(report, notes);
       shown.clear();
-      append_progress(report, 0.5, {.eta_seconds = 100, .width = 200}, shown);
+      append_progress(report, 0.5, 100, 200, shown);
     };
     for (int i = 0; i < stretch_.unwatched_steps; ++i) step();
     steps_.arrive_and_wait();

@@ -50,7 +50,7 @@ nlohmann::json metrics_of(const StepReport& report) {
 
 std::string shown(const StepReport& report, double mfu, double eta_seconds, int width) {
   std::string text;
-  append_progress(report, mfu, {eta_seconds, width}, text);
+  append_progress(report, mfu, eta_seconds, width, text);
   return text;
 }
 

@@ -437,31 +437,25 @@ bool is_held(const fs::path& path) {
   return held;
 }
 
-}  // namespace
-
-OldLock read_old_lock(const fs::path& run) {
-  using Kind = OldLock::Kind;
+/// The owner by the file of an earlier version. Unknown: there is none. Changes nothing.
+LeaseState read_old_lock(const fs::path& run) {
+  using Kind = LeaseState::Kind;
   const fs::path path = run / old_lock_name;
   std::error_code failure;
   if (!fs::is_regular_file(fs::symlink_status(path, failure))) return {};
   constexpr std::int64_t most = 4096;
   std::istringstream text(read_beginning(path, most));
-  OldLock lock;
+  LeaseState lock{.kind = Kind::taken};
   std::string started;
   const bool held = is_held(path);
   if (!(text >> lock.host >> lock.process >> started)) {
-    lock.kind = held ? Kind::taken : Kind::free;
-    return lock;
+    return held ? lock : LeaseState{.kind = Kind::free};
   }
   const bool gone =
       !held && lock.host == own_host_name() && start_of_process(lock.process) != started;
-  lock.kind = gone ? Kind::gone : Kind::taken;
+  if (gone) lock.kind = Kind::gone;
   return lock;
 }
-
-void remove_old_lock(const fs::path& run) { ::unlink((run / old_lock_name).c_str()); }
-
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -584,10 +578,10 @@ class LeaseStart {
   enum class Verdict { take, refuse, wait };
 
   Verdict first_verdict(const Look& found) const {
-    const OldLock old = read_old_lock(request_.run);
-    if (old.kind == OldLock::Kind::taken) refuse_for(old);
+    const LeaseState old = read_old_lock(request_.run);
+    if (old.kind == LeaseState::Kind::taken) refuse_for(old);
     if (found.number == 0) {
-      const bool was_given_back = old.kind != OldLock::Kind::none;
+      const bool was_given_back = old.kind != LeaseState::Kind::unknown;
       return was_given_back || !found.has_manifest ? Verdict::take : Verdict::wait;
     }
     if (is_free_lease(found.text)) return Verdict::take;
@@ -649,7 +643,7 @@ class LeaseStart {
                                      "; wait for its end, or set another output.dir");
   }
 
-  [[noreturn]] void refuse_for(const OldLock& old) const {
+  [[noreturn]] void refuse_for(const LeaseState& old) const {
     const std::string process =
         "process " + std::to_string(old.process) + " on host " + old.host + ", ";
     throw Error(ExitCode::taken,
@@ -673,7 +667,7 @@ class LeaseStart {
                                                       .hollow = made == Made::hollow,
                                                       .timing = request_.timing,
                                                       .end = request_.end});
-    remove_old_lock(request_.run);
+    ::unlink((request_.run / old_lock_name).c_str());
     remove_unfinished(request_.run, number);
     return lease;
   }
@@ -703,17 +697,6 @@ class LeaseStart {
   std::optional<Clock::time_point> failing_since_;
 };
 
-LeaseState state_of_old(const OldLock& old) {
-  using Kind = LeaseState::Kind;
-  switch (old.kind) {
-    case OldLock::Kind::none: return {};
-    case OldLock::Kind::free: return {Kind::free, 0, ""};
-    case OldLock::Kind::gone: return {Kind::gone, old.process, old.host};
-    case OldLock::Kind::taken: break;
-  }
-  return {Kind::taken, old.process, old.host};
-}
-
 }  // namespace
 
 std::unique_ptr<Lease> take_lease(const LeaseRequest& request) {
@@ -724,7 +707,7 @@ LeaseState lease_state(const fs::path& run) {
   using Kind = LeaseState::Kind;
   const LeaseNumbers numbers(run);
   const std::vector<std::int64_t> all = numbers.all();
-  if (all.empty()) return state_of_old(read_old_lock(run));
+  if (all.empty()) return read_old_lock(run);
   const std::string text = numbers.text_of(all.back()).value_or("");
   if (is_free_lease(text)) return {Kind::free, 0, ""};
   const auto owner = LeaseOwner::parse(text);

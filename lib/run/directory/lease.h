@@ -180,30 +180,13 @@ struct LeaseState {
   };
   Kind kind = Kind::unknown;
   std::int64_t process = 0;
-  std::string host;
+  std::string host{};
 };
 /// As far as its last number says, of this or of an earlier version. Changes nothing.
 LeaseState lease_state(const std::filesystem::path& run);
 
-// The file `lock` in the directory of a run, with which earlier versions kept others out.
-
+/// The file in the directory of a run with which earlier versions kept others out.
 inline constexpr const char* old_lock_name = "lock";
-
-struct OldLock {
-  enum class Kind {
-    none,   // there is no such file
-    free,   // given back
-    taken,  // by a process that lives, or is of another host
-    gone,   // by a process of this host that lives no more
-  };
-  Kind kind = Kind::none;
-  long process = 0;
-  std::string host;
-};
-/// Changes nothing.
-OldLock read_old_lock(const std::filesystem::path& run);
-/// Once the lease is taken.
-void remove_old_lock(const std::filesystem::path& run);
 
 /// Removes the files that sessions before `session`, and that one, were writing into the directory
 /// and its checkpoints. Each gets a name of this session first: an earlier session that was stopped

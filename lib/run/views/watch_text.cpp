@@ -36,8 +36,8 @@ std::vector<double> columns_of(const std::vector<double>& values, int most) {
   return columns;
 }
 
-/// The character of one cell of a bar that is `level` eighths of a line high; `line` counts from the
-/// bottom.
+/// The character of one cell of a bar that is `level` eighths of a line high; `line` counts from
+/// the bottom.
 const char* cell_of(int level, int line, bool utf8) {
   const int filled = std::clamp(level - 8 * line, 0, 8);
   if (utf8) return eighths[static_cast<std::size_t>(filled)];
@@ -46,7 +46,7 @@ const char* cell_of(int level, int line, bool utf8) {
 
 }  // namespace
 
-std::vector<std::string> text_plot(const std::vector<double>& values, const PlotSpace& space) {
+std::vector<std::string> text_plot(const std::vector<double>& values, const WatchSpace& space) {
   const std::vector<double> columns = columns_of(values, space.width - scale_width);
   double least = std::numeric_limits<double>::infinity();
   double most = -least;
