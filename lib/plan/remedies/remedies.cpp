@@ -79,8 +79,6 @@ constexpr std::size_t most_errors = 20;  // whose values are tried
 // "4", "1, 2 or 4", "tp-cp-ep-dp-pp or tp-pp-ep-dp-cp"
 const char* const values_pattern = R"(([-+.\w]+(?:, [-+.\w]+)*(?: or [-+.\w]+)?))";
 
-std::string last_key(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-
 std::string section_of(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
 /// "set a to 1 or 2, b to 3, or start 4 ranks" in its three parts.
