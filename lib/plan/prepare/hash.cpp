@@ -324,95 +324,64 @@ const Exception* find_exception(std::string_view path) {
   return nullptr;
 }
 
-/// The visitor that takes down the digest of each value by its path.
-class DefaultDigests {
- public:
-  using States = std::map<std::string, std::uint64_t, std::less<>>;
-  DefaultDigests(States& states, std::string path) : states_(states), path_(std::move(path)) {}
-
-  template <class Value>
-  void operator()(const Value& value, const Field& field) {
-    Digest alone;
-    alone.add(value);
-    states_[path_ + std::string(field.key)] = alone.state();
-  }
-  template <ListedSection Item>
-  void operator()(const std::vector<Item>&, const Field&) {}
-  template <class Section>
-  void section(const Section& value, const Field& field) {
-    DefaultDigests inner(states_, path_ + std::string(field.key) + ".");
-    fields(inner, value);
-  }
-
- private:
-  States& states_;
-  std::string path_;  // "" or ends in "."
-};
-
+/// The digest of the default of the value at `path`.
 std::uint64_t digest_of_default(const std::string& path) {
-  static const DefaultDigests::States states = [] {
-    DefaultDigests::States all;
-    DefaultDigests visitor(all, "");
-    const Config config;
-    fields(visitor, config);
+  static const auto states = [] {
+    std::map<std::string, std::uint64_t, std::less<>> all;
+    visit_values(Config{},
+                 [&]<class Value>(const std::string& key, const Value& value, const Field&) {
+                   if constexpr (!std::is_same_v<Value, std::vector<DataSource>> &&
+                                 !std::is_same_v<Value, std::vector<LayerEntry>>) {
+                     Digest alone;
+                     alone.add(value);
+                     all[key] = alone.state();
+                   }
+                 });
     return all;
   }();
   return states.find(path)->second;
 }
 
-/// The visitor that adds every setting.
-class SettingsDigest {
- public:
-  SettingsDigest(Digest& digest, std::string path) : digest_(digest), path_(std::move(path)) {}
+/// Adds every setting.
+struct SettingsDigest {
+  Digest& digest;
+  bool has_muon;  // false: all of its keys are defaults, and plans keep the hash from before them
 
   template <class Value>
-  void operator()(const Value& value, const Field& field) {
-    const Exception* exception = find_exception(path_ + std::string(field.key));
-    if (exception == nullptr) return digest_.add(value);
+  void operator()(const std::string& path, const Value& value, const Field&) {
+    if (!has_muon && path.starts_with("optimizer.muon.")) return;
+    const Exception* exception = find_exception(path);
+    if (exception == nullptr) return digest.add(value);
     if (exception->hashed == Exception::Hashed::given) add_given(value);
-    if (exception->hashed == Exception::Hashed::changed) add_changed(value, field);
+    if (exception->hashed == Exception::Hashed::changed) add_changed(path, value);
     if constexpr (std::is_same_v<Value, std::string>) {
       if (exception->hashed != Exception::Hashed::word) return;
-      digest_.add(std::string_view(value).substr(0, value.find(':')));
+      digest.add(std::string_view(value).substr(0, value.find(':')));
     }
   }
-  void operator()(const std::vector<DataSource>& sources, const Field& field) {
-    digest_.add(sources.size());
-    for (const DataSource& source : sources) section(source, field);
+  void operator()(const std::string& path, const std::vector<DataSource>& sources, const Field&) {
+    digest.add(sources.size());
+    for (const DataSource& source : sources) visit_values(source, *this, path + ".");
   }
-  void operator()(const std::vector<LayerEntry>&, const Field&) {}  // see the exceptions
-  /// As without its keys, where they do nothing: plans keep the hash that they had before these.
-  void section(const MuonConfig& value, const Field& field) {
-    if (value == MuonConfig{}) return;
-    SettingsDigest inner(digest_, path_ + std::string(field.key) + ".");
-    fields(inner, value);
-  }
-  template <class Section>
-  void section(const Section& value, const Field& field) {
-    SettingsDigest inner(digest_, path_ + std::string(field.key) + ".");
-    fields(inner, value);
-  }
+  // `exceptions` says why it is not here.
+  void operator()(const std::string&, const std::vector<LayerEntry>&, const Field&) {}
 
  private:
   template <class Value>
   void add_given(const std::optional<Value>& value) {
-    digest_.add(value.has_value());
+    digest.add(value.has_value());
   }
-  void add_given(const std::string& value) { digest_.add(!value.empty()); }
+  void add_given(const std::string& value) { digest.add(!value.empty()); }
   template <class Value>
   void add_given(const Value&) {}  // always given
 
   /// With its path, so that two of them cannot be taken for each other.
   template <class Value>
-  void add_changed(const Value& value, const Field& field) {
-    const std::string path = path_ + std::string(field.key);
+  void add_changed(const std::string& path, const Value& value) {
     Digest alone;
     alone.add(value);
-    if (alone.state() != digest_of_default(path)) digest_.add(path, value);
+    if (alone.state() != digest_of_default(path)) digest.add(path, value);
   }
-
-  Digest& digest_;
-  std::string path_;  // "" or ends in "."
 };
 
 }  // namespace
@@ -429,8 +398,7 @@ std::uint64_t plan_hash(const Plan& plan, const Config& config) {
     digest.add(smaller.microbatches);
     for (const StagePlan& stage : smaller.stages) add_stage(digest, stage);
   }
-  SettingsDigest settings(digest, "");
-  fields(settings, config);
+  visit_values(config, SettingsDigest{digest, config.optimizer.muon != MuonConfig{}});
   return digest.state();
 }
 
