@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "base/text.h"
 #include "config/migrate/migration.h"
 #include "config/schema/muon_config.h"
@@ -425,7 +426,7 @@ void put_triples(Migration& m, const ForeignValue& given, const CoefficientSet& 
   std::vector<int> nodes;
   for (int i = 0; i < std::min(steps, 100); ++i) {
     std::vector<int> numbers;
-    for (const double number : set.list[static_cast<std::size_t>(i % length)]) {
+    for (const double number : at(set.list, i % length)) {
       numbers.push_back(word_node(m, plain_number(number), false));
     }
     nodes.push_back(list_node(m, numbers));

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/at.h"
 #include "config/schema/describe.h"
 #include "config/schema/presets.h"
 
@@ -75,7 +76,7 @@ const std::vector<std::string>& all_known_paths() {
   static const std::vector<std::string> paths = [] {
     std::vector<std::string> found(known_paths().size());
     for (const auto& [path, known] : known_paths()) {
-      found[static_cast<std::size_t>(known.order - 1)] = path;
+      at(found, known.order - 1) = path;
     }
     return found;
   }();

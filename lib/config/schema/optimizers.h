@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/at.h"
 #include "config/schema/config.h"
 #include "config/schema/words.h"
 
@@ -98,9 +99,7 @@ constexpr bool has_optimizer_rows() {
 }  // namespace detail
 static_assert(detail::has_optimizer_rows());
 
-constexpr const OptimizerRow& row_of(OptimizerType type) {
-  return optimizer_rows[static_cast<std::size_t>(type)];
-}
+constexpr const OptimizerRow& row_of(OptimizerType type) { return at(optimizer_rows, type); }
 
 /// The rule of all parameters that an optimizer of this type leaves to another one.
 constexpr OptimizerType rest_of(OptimizerType type) {

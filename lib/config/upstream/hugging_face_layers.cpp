@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "base/text.h"
 #include "config/schema/values.h"
 #include "config/upstream/hugging_face.h"
@@ -312,7 +313,7 @@ std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFam
                                  ? 0
                                  : reader.size("max_window_layers", family.max_window_layers);
   for (std::int64_t layer = 0; layer < layers; ++layer) {
-    const bool turned = turns[static_cast<std::size_t>(layer)];
+    const bool turned = at(turns, layer);
     slides.push_back(family.window == HuggingFaceWindow::without_rope ? !turned
                      : family.window == HuggingFaceWindow::if_asked_even
                          ? layer % 2 == 0 && layer < first
@@ -332,7 +333,7 @@ std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFam
   if (list.is_null()) {
     const std::int64_t every = reader.size("no_rope_layer_interval", family.no_rope_layer_interval);
     for (std::int64_t layer = every; layer <= layers; layer += every) {
-      turns[static_cast<std::size_t>(layer) - 1] = false;
+      at(turns, layer - 1) = false;
     }
     return turns;
   }

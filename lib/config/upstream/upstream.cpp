@@ -326,7 +326,7 @@ class WordWriter {
       word.scalar = word_of(types.layers.front());
       if (types.layers.size() > 1) word.scalar += formatted("*{}", types.layers.size());
       const int made = tree_.add_node(std::move(word));
-      tree_.nodes[static_cast<std::size_t>(entry->value)].items[i] = made;
+      tree_.node(entry->value).items[i] = made;
       entry = tree_.find(map_, field.key);
     }
   }

@@ -638,7 +638,7 @@ int parse_yaml(YamlTree& tree, const std::string& text, int text_index, Diagnost
   TextMarks marks(text);
   Diagnostics found;
   TreeBuilder builder(tree, marks, text_index, found);
-  const std::string& name = tree.texts[static_cast<std::size_t>(text_index)].name;
+  const std::string& name = at(tree.texts, text_index).name;
   try {
     std::istringstream stream(mask_variables(text));
     YAML::Parser parser(stream);

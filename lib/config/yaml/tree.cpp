@@ -12,12 +12,12 @@
 namespace trainctl {
 
 Place YamlTree::place(const Span& span) const {
-  const Text& text = texts[static_cast<std::size_t>(span.text)];
+  const Text& text = at(texts, span.text);
   const bool has_lines =
       text.origin == Place::Origin::file || text.origin == Place::Origin::set_option;
   if (!has_lines) return {text.origin, text.name, 0, 0, 0};
   Place place{text.origin, text.name, span.line, span.column, span.end_column};
-  if (span.note >= 0) place.note = notes[static_cast<std::size_t>(span.note)];
+  if (span.note >= 0) place.note = at(notes, span.note);
   return place;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "config/report/diagnostics.h"
 
 namespace trainctl {
@@ -81,8 +82,8 @@ struct YamlTree {
   Place place(const Span& span) const;
   int add_text(Place::Origin origin, const std::string& name);
   int add_node(YamlNode node);
-  YamlNode& node(int index) { return nodes[static_cast<std::size_t>(index)]; }
-  const YamlNode& node(int index) const { return nodes[static_cast<std::size_t>(index)]; }
+  YamlNode& node(int index) { return at(nodes, index); }
+  const YamlNode& node(int index) const { return at(nodes, index); }
   /// The entry of a map, or nullptr.
   const YamlEntry* find(int map, std::string_view key) const;
   YamlEntry* find(int map, std::string_view key);
