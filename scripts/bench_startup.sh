@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures how long 8 MPI ranks take to finish the first step of a small model, alternating with an
-# empty program of as many ranks. Also measures validate, and plan for 16,384 ranks.
+# empty program of 8 ranks. Also measures validate, and plan for 16,384 ranks.
 #   scripts/bench_startup.sh [BUILD_DIR] [ROUNDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

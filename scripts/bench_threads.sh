@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what threads that wait cost on a busy machine: beside two busy loops, generate (2M parameters), train (tiny
+# Measures what threads that wait cost on a busy machine: with two busy loops running, generate (2M parameters), train (tiny
 # and 2M) and bench step with the program's own number of threads and with one, in turns. With --large also train and
 # bench step of GPT-2 124M. With --before, a trainctl of another commit joins, with OMP_WAIT_POLICY=passive and
 # with GOMP_SPINCOUNT=1000; and the two programs are compared without the loops first.
@@ -107,7 +107,7 @@ for _ in 1 2; do
 done
 ways=(own one)
 [ -z "$before" ] || ways+=(passive spin)
-echo "beside two busy loops: median seconds, and own / the least of the others (aim: at most 1.1)"
+echo "with two busy loops running: median seconds, and own / the least of the others (aim: at most 1.1)"
 printf '%-12s' ''
 printf ' %8s' "${ways[@]}"
 echo

@@ -3,7 +3,7 @@
 # all that they print and write.
 #   scripts/compare_golden.sh [--thorough] [--foreign FOLDER] BASE NEW
 # BASE and NEW are build folders of this machine, or folders with their bin: trainctl and golden_dump. What a build
-# gives is kept beside its bin, in golden, and made again only where a program or an input is newer.
+# gives is kept next to its bin, in golden, and is computed again only where a program or an input is newer.
 # What changes on purpose is a row of tests/dumps/changes.txt. --thorough adds all configurations in all forms, the
 # layouts of 8 ranks, `verify`, kernels (test_ops, where bin has it) and finished models; --foreign the files of other projects in FOLDER.
 set -uo pipefail
@@ -113,7 +113,7 @@ layout_jobs() {
   done
 }
 
-# What the tests of operations compute: each case apart, at each level of the CPU and on the emulated device.
+# Jobs about the results of the tests of operations: each case apart, at each level of the CPU and on the emulated device.
 kernel_jobs() {
   [ -x "$bin/test_ops" ] || { echo "compare_golden: without kernels, $bin has no test_ops" >&2; return; }
   local level name setting device=TRAINCTL_CUDA_MODULE=$bin/libcuda_on_host.so
@@ -165,7 +165,7 @@ END
   done
 }
 
-# Of finished models, in the folders that the runs have left.
+# Jobs about finished models, in the folders that the runs have left.
 model_jobs() {
   local number ranks folder
   for number in 1 2 4 7; do

@@ -4,7 +4,7 @@
 # a bundle (scripts/bundle.sh) and from the source tree.
 #   gpu_check.sh [--profile check|speed|all] [--seconds N] [--output FILE] [--json FILE] [--only PATTERN]
 # check   (220 s): the tests for devices, verify, NCCL between processes that share a device, graphs, memcheck, a run
-# speed   (300 s): kernels, steps by operation, models of 0.5B to 8B, PyTorch beside them, ncu
+# speed   (300 s): kernels, steps by operation, models of 0.5B to 8B, PyTorch in comparison, ncu
 # all     (520 s, the default): check, then speed
 # FILE of --json gets the figures; the report compares them with docs/gpu-figures.json. PATTERN is an extended regular
 # expression: only sections with such names. TRAINCTL_BUILD is the build folder of a source tree,
@@ -109,7 +109,7 @@ find_libraries() {
   known=$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null)
   for name in $(
     ldd "$module" 2>/dev/null | awk '/not found/ { print $1 }'
-    # The module opens these when it first needs them, first beside itself.
+    # The module opens these when it first needs them, and looks in its own folder first.
     for name in libnccl.so.2 libcudnn.so.9; do
       [ -e "$(dirname "$module")/$name" ] || grep -qF "$name " <<<"$known" || echo "$name"
     done
@@ -144,7 +144,7 @@ if [ $code -eq 0 ]; then
 else
   say "== devices: none: $reason"
 fi
-# on_devices LEAST NAME LIMIT COMMAND...: a section that needs so many devices.
+# on_devices LEAST NAME LIMIT COMMAND...: a section that needs at least LEAST devices.
 on_devices() {
   local least=$1
   shift
@@ -422,7 +422,7 @@ device_name=$(sed -n 's/^0  \([^,]*\),.*/\1/p' "$work/devices" 2>/dev/null | hea
 tell_figures() {
   [ -s "$work/figures" ] || return
   say "== figures of ${device_name:-no device}: before, now, ratio"
-  # Of each device the file has one line "NAME": { and then one line for each figure.
+  # For each device the file has one line "NAME": { and then one line for each figure.
   sed -n "/^  \"${device_name:-none}\": {/,/^  }/s/^    \"\(.*\)\": \([-0-9.e+]*\),\{0,1\}\$/\1\t\2/p" "$known_figures" 2>/dev/null >"$work/before"
   awk -F'\t' 'NR == FNR { before[$1] = $2; next }
     { b = ($1 in before) ? before[$1] : "-"; r = b + 0 > 0 ? sprintf("%.3f", $2 / b) : "-"; printf "%-52s %12s %12s %8s\n", $1, b, $2, r }' \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures this machine as cluster.device, and then 40 configurations beside their plans by it: of one rank and of two,
+# Measures this machine as cluster.device, and then 40 configurations, which it compares with their plans by that file: of one rank and of two,
 # which are threads. Then GPT-2 124M in each layout of two ranks: how much slower the one with the least planned time
 # is than the fastest. Two cores take about seven minutes, in which nothing else may run.
 #   scripts/own_steps.sh [--seconds N] [--only steps|layouts] [--device FILE] [BUILD_DIR]
@@ -32,7 +32,7 @@ run() {
   exit 1
 }
 
-# The file of this machine with so many ranks, in $own.
+# The file of this machine with the given number of ranks, in $own.
 measure_machine() {
   local ranks=()
   own=${device:-$work/own$1.yaml}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs in eight layouts, killed at random moments and with disks that fail, started twice and taken over by
-# another host: nothing that a run has saved is lost, and the same command goes on.
+# another host: nothing that a run has saved is lost, and the same command resumes the run.
 #   scripts/soak.sh               8 kills and 8 faults: a minute
 #   scripts/soak.sh --thorough    300 kills and 150 faults
 set -euo pipefail

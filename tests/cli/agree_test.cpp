@@ -1,6 +1,7 @@
-// What validate calls valid, train runs on the same site, and what it refuses, train refuses with
-// the same findings: configurations made from a fixed seed, legal, illegal, not built, and unfit
-// for the number of ranks. 60 of them; 300 where TRAINCTL_THOROUGH is 1.
+// Configurations that validate calls valid are run by train on the same site, and those that it
+// refuses are refused by train with the same findings: configurations made from a fixed seed,
+// legal, illegal, not built, and unfit for the number of ranks. 60 of them; 300 where
+// TRAINCTL_THOROUGH is 1.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -129,7 +130,7 @@ const std::vector<Setting> settings = {
     {"output.save_weights", {"false"}},
 };
 
-// What the settings are added to: features whose rules need several settings at once.
+// The files that the settings are added to: features whose rules need several settings at once.
 const std::vector<Words> beginnings = {
     {},
     {"parallel.tensor_parallel=2"},
@@ -152,7 +153,7 @@ struct Case {
   }
 };
 
-/// The same cases on every machine.
+/// Makes cases that are equal on every machine.
 class Generator {
  public:
   Case next() {

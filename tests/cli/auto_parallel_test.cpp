@@ -165,7 +165,7 @@ TEST_CASE("a strategy file for other ranks is refused with its arithmetic") {
   CHECK(contains(refused.err, "are not the 8 ranks of a stage"));
 }
 
-TEST_CASE("a run keeps what was found, goes on with it, and refuses what is stale") {
+TEST_CASE("a run keeps the layout that was found, resumes with it, and refuses a stale one") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", model() + mode);
   const std::string run = dir / "run";

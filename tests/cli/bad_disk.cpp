@@ -5,7 +5,7 @@
 //                         by default write,fsync
 //   BAD_DISK_SLOW=N       each such call takes N microseconds more
 //   BAD_DISK_EVERY=N      every Nth fails
-//   BAD_DISK_FROM=N       those from the Nth on fail; BAD_DISK_TIMES=M: M of them, else one
+//   BAD_DISK_FROM=N       those from the Nth on fail: BAD_DISK_TIMES=M times, by default once
 //   BAD_DISK_ERROR=NAME   EIO (by default), ESTALE, EAGAIN, ENOSPC, EROFS, or short: half of a read
 //   or
 //                         write is done, without an error

@@ -6,7 +6,7 @@
 
 namespace {
 
-/// What bash offers for a line whose last word is unfinished.
+/// The words that bash offers for a line whose last word is unfinished.
 std::string offered(const std::vector<std::string>& line) {
   const TempDir dir;
   const std::string script = dir.write("complete", trainctl({"completion", "bash"}).out);

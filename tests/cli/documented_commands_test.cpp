@@ -1,6 +1,6 @@
-// What README.md, the tutorial and the help of each command tell people to type runs as written, in
-// a folder that has what the lines mention. A thorough run does all of it; else training has two
-// steps, and what would take more than a minute is only parsed.
+// The commands that README.md, the tutorial and the help of each command tell people to type run as
+// written, in a folder that has the files that they mention. A thorough run does all of it; else
+// training has two steps, and what would take more than a minute is only parsed.
 #include <algorithm>
 #include <array>
 #include <regex>
@@ -76,7 +76,7 @@ bool trains(const std::string& command) {
   return std::regex_search(command, train);
 }
 
-/// What the lines mention, and a folder for the user's own files.
+/// The files that the lines mention, and a folder for the user's own files.
 class Workplace {
  public:
   Workplace() {
@@ -304,7 +304,7 @@ TEST_CASE("the examples in the help of every command run") {
   }
   CHECK(training.size() > 6);
   CHECK(other.size() > 50);
-  // What one writes, another reads.
+  // Some lines read the files that others write.
   std::stable_partition(other.begin(), other.end(), [](const std::string& one) {
     return one.find("data build") != std::string::npos;
   });

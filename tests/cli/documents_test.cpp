@@ -66,7 +66,7 @@ TEST_CASE("micro-batches as long as their documents train as padded ones do") {
   check_same(losses_of(dir / "four"), losses_of(dir / "padded"));
   CHECK(contains(split.err, "as planned on 4 of 4 ranks"));
   CHECK_FALSE(contains(split.err, "not as planned"));
-  // The same data again gives the same numbers.
+  // A second run on the same data gives the same numbers.
   REQUIRE(trainctl(train_words(config, dir / "again", varies)).exit_code == 0);
   CHECK(repeatable_metrics(dir / "again") == repeatable_metrics(dir / "one"));
   const Outcome plan = trainctl({"plan", config, varies[0], varies[1]});
@@ -76,7 +76,7 @@ TEST_CASE("micro-batches as long as their documents train as padded ones do") {
 TEST_CASE("an epoch of documents has their rows, and a file without documents has none") {
   const TempDir dir;
   const std::string config = config_of(dir, documents(dir));
-  // Of 120 documents the first 108; those of more than 17 bytes give two or three rows.
+  // The first 108 of 120 documents; those of more than 17 bytes give two or three rows.
   std::int64_t rows = 0;
   for (int i = 0; i < 108; ++i) rows += (2 + i * 7 % 39 - 2) / 16 + 1;
   const Outcome wrong = trainctl(

@@ -1,4 +1,4 @@
-// What a run looks at before its first step, as a user sees it: train --dry-run and validate
+// The checks of a run before its first step, as a user sees them: train --dry-run and validate
 // --data.
 #include <algorithm>
 #include <ctime>

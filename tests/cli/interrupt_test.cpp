@@ -40,7 +40,7 @@ Words words_of(const Way& way, const std::string& config, const std::string& run
   return joined(way.before, command(config, run, options));
 }
 
-/// What mpirun starts must be there, or the signal only stops mpirun.
+/// The ranks must have started, or the signal only stops mpirun.
 void wait_for_ranks(const Process& process, const std::string& run) {
   for (int i = 0; i < 400 && (process.children().empty() || !has_lease(run)); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));

@@ -1,5 +1,5 @@
 // Runs that are killed at random moments, some with a disk that is slow, full or failing: no
-// complete checkpoint is lost or wrong, and every session goes on from the newest one.
+// complete checkpoint is lost or wrong, and every session resumes from the newest one.
 #include <unistd.h>
 
 #include <chrono>
@@ -80,7 +80,7 @@ void kill_some(const Process& process, const Kind& kind, unsigned number) {
 
 }  // namespace
 
-TEST_CASE("a run that is killed goes on from its newest checkpoint", "[kills]") {
+TEST_CASE("a run that is killed resumes from its newest checkpoint", "[kills]") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string run = dir / "run";

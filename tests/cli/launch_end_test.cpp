@@ -160,7 +160,7 @@ TEST_CASE("a signal that is ignored stays ignored, as with nohup") {
   CHECK_FALSE(contains(outcome.err, "SIGHUP"));
 }
 
-TEST_CASE("a job that is suspended as a whole for longer than its deadlines goes on") {
+TEST_CASE("a job that is suspended as a whole for longer than its deadlines continues") {
   const TempDir dir;
   const std::string run = dir / "run";
   const Words more = set({"parallel.threads_per_rank=1", "parallel.deadline_seconds=2"},

@@ -105,7 +105,7 @@ TEST_CASE("epochs count the training data") {
   // 40 windows of 16 tokens, 2.5 times, 8 to a step: 12.5 steps.
   const std::string metrics = read_file(dir / "run/metrics.jsonl");
   CHECK(std::count(metrics.begin(), metrics.end(), '\n') >= 13);
-  // What goes on with the run asks for the same.
+  // A session that resumes the run asks for the same.
   CHECK(contains(read_file(dir / "run/config.yaml"), "  epochs: 2.5"));
   CHECK(contains(read_file(dir / "run/config.yaml"),
                  "train.epochs (2.5) x 40 sequences in the training data / global_batch_size (8) = "
@@ -199,7 +199,7 @@ TEST_CASE("epochs of data that is not given break no rule about steps") {
   CHECK(contains(refused.err, "\n1 error\n"));
 }
 
-TEST_CASE("a run whose length is in tokens goes on when they grow, and migrate keeps the keys") {
+TEST_CASE("a run whose length is in tokens resumes when they grow, and migrate keeps the keys") {
   const TempDir dir;
   const std::string text =
       config_with("tokens: 512, micro_batch_size: 4, gradient_accumulation_steps: 2",

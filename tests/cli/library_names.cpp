@@ -9,7 +9,7 @@
 
 namespace {
 
-/// What an unnamed namespace declares. Functions of different parameters may share a name.
+/// The declarations of an unnamed namespace. Functions of different parameters may share a name.
 struct Declared {
   std::string name;
   bool function = false;
@@ -135,8 +135,8 @@ class Reader {
 /// Files that are compiled by themselves.
 bool is_alone(const std::string& path) { return path.starts_with("lib/ops/cuda/"); }
 
-/// What a file may be compiled together with: its library; of lib/ops the kernels of the CPU are
-/// one of their own.
+/// The library whose files may be compiled together with this one. The kernels of the CPU in
+/// lib/ops are one of their own.
 std::string library_of(const std::string& path) {
   const std::string kernels = "lib/ops/cpu";
   return path.starts_with(kernels) ? kernels : path.substr(0, path.find('/', 4));

@@ -41,7 +41,7 @@ std::vector<fs::path> folders_in(const fs::path& directory) {
   return folders;
 }
 
-/// What follows "weights: " in the messages of a run that wrote them, without the file's name.
+/// The text after "weights: " in the messages of a run that wrote them, without the file's name.
 std::string folder_of_weights(const std::string& messages) {
   const std::string mark = "weights: ";
   const std::size_t end = messages.find("/model.safetensors\n");

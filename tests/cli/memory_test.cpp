@@ -1,4 +1,4 @@
-// What a run uses against what the plan says: the line that it ends with.
+// The memory that a run uses, compared with the plan: the line that it ends with.
 #include <cmath>
 #include <cstdio>
 
@@ -56,7 +56,7 @@ TEST_CASE("a run uses what was planned within a tenth") {
   CHECK(std::abs(memory.peak - memory.planned) <= 0.1 * memory.planned);
 }
 
-TEST_CASE("saving beside the steps, and going on in another layout, use what was planned") {
+TEST_CASE("saving in the background, and resuming in another layout, use what was planned") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const auto check = [&](const std::vector<std::string>& more) {

@@ -54,7 +54,7 @@ void check_close(const Json& found, const Json& expected) {
 TEST_CASE("routers count the tokens of padded_texts, at every length of a sequence") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", config_of(dir));
-  // Of each document alone, as long as its row, and added up.
+  // The losses of each document alone, as long as its row, and added up.
   const std::vector<std::vector<int>> choices{{12, 12, 17, 15}, {16, 14, 11, 15}};
   for (const int length : {16, 8}) {
     const Json line = run(dir, config, set({"model.seq_length=" + std::to_string(length)})).front();

@@ -77,7 +77,7 @@ std::string frames_of(const std::vector<Page>& pages) {
   return text;
 }
 
-/// What the frames said.
+/// The text that the frames said.
 std::string said_in(const std::string& program, const TempDir& dir, const std::string& frames,
                     const std::string& scheme) {
   const Outcome shown = run_program(
@@ -127,7 +127,7 @@ std::string loads_at(int step) {
   return text + "]]}";
 }
 
-/// As many lines as a long run writes.
+/// The lines that a long run writes.
 std::string long_metrics(int steps, double offset) {
   std::string text;
   for (int step = 1; step <= steps; ++step) {

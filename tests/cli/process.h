@@ -9,7 +9,7 @@
 
 #include "contains.h"
 
-/// What the program ends with, written again: scripts of its users have these numbers.
+/// The exit codes of the program, repeated here because scripts of its users have these numbers.
 namespace exits {
 constexpr int usage = 2;
 constexpr int bad_data = 65;
@@ -47,8 +47,8 @@ class TempDir {
 /// The direct children of a process, oldest first.
 std::vector<pid_t> children_of(pid_t process);
 
-/// A program that runs beside the test; `environment` entries ("NAME=value") replace inherited
-/// ones. Killed when it goes out of scope unfinished.
+/// A program that runs at the same time as the test; `environment` entries ("NAME=value") replace
+/// inherited ones. Killed when it goes out of scope unfinished.
 class Process {
  public:
   Process(const std::string& program, const std::vector<std::string>& words,

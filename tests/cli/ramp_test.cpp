@@ -16,7 +16,7 @@ Words ramp_with(const Words& more, const Words& behind) {
 
 }  // namespace
 
-TEST_CASE("a run goes on in the middle of its ramp, bit for bit") {
+TEST_CASE("a run resumes in the middle of its ramp, bit for bit") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   for (const char* layout : {"parallel.pipeline_stages=2", "parallel.pipeline_stages=1"}) {

@@ -132,8 +132,8 @@ double linear_rate(double at, double warmup, double end) {
   return 0.02 * (1 - (at - warmup) / (end - warmup));
 }
 
-/// What the steps after the first must have read of two sources in their own order, half of each
-/// step's positions from either: from `positions` of every step alone.
+/// The tokens that the steps after the first must have read of two sources, each in its own order
+/// and with half of each step's positions: from `positions` of every step alone.
 std::vector<std::set<int>> next_tokens(const std::vector<Json>& lines) {
   std::vector<std::set<int>> expected;
   std::int64_t before = 0;
@@ -202,7 +202,7 @@ TEST_CASE("a run ends at the tokens or epochs that it was asked for, whatever it
         REQUIRE(static_cast<std::int64_t>(lines.size()) == place.steps + rest);
         CHECK(lines.back()["tokens"] == done * 16);
         CHECK(tokens_read(run) == next_tokens(lines));
-        // What is left of the rate's schedule takes as long as what is left to do.
+        // The rest of the rate's schedule is as long as the rest of the run.
         const double pace = static_cast<double>(32 - place.steps) / static_cast<double>(rest);
         for (std::int64_t i = 0; i < rest; ++i) {
           const double at = static_cast<double>(place.steps) + pace * static_cast<double>(i);
@@ -216,7 +216,7 @@ TEST_CASE("a run ends at the tokens or epochs that it was asked for, whatever it
   }
 }
 
-TEST_CASE("with other sources or weights, each source goes on where it was, to the end asked for",
+TEST_CASE("with other sources or weights, each source continues where it was, to the end asked for",
           "[rest]") {
   constexpr int windows = 32;  // of each source
   const auto first_of = [](char name) { return name == 'a' ? 0 : name == 'b' ? 600 : 1200; };
@@ -322,7 +322,7 @@ TEST_CASE("a changed batch that stays changes nothing more, bit for bit", "[rest
   CHECK(contains(trainctl({"train", dir / "whole/config.yaml"}).err, "is finished"));
 }
 
-TEST_CASE("with other weights, each source goes on at its own next window", "[rest]") {
+TEST_CASE("with other weights, each source continues at its own next window", "[rest]") {
   const TempDir dir;
   write_tokens(dir, "a", 0, 513);
   write_tokens(dir, "b", 1000, 513);
@@ -436,7 +436,7 @@ TEST_CASE("another sequence length tells what is left out of an epoch", "[rest]"
   CHECK(contains(more.err, (dir / "a") + ": the last 16 labels of epoch 1 are left out"));
 }
 
-TEST_CASE("a checkpoint that keeps no lengths and no data goes on", "[rest]") {
+TEST_CASE("a run resumes from a checkpoint that keeps no lengths and no data", "[rest]") {
   const TempDir dir;
   write_tokens(dir, "a", 0, 513);
   write_tokens(dir, "b", 1000, 513);

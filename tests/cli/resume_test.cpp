@@ -322,7 +322,7 @@ TEST_CASE("a damaged checkpoint is skipped, with the reason", "[resume]") {
   check_no_gap(run, 4);
 }
 
-TEST_CASE("damage inside a checkpoint stops the run and says how it goes on", "[resume]") {
+TEST_CASE("damage inside a checkpoint stops the run and says how to resume it", "[resume]") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   const std::string run = dir / "run";

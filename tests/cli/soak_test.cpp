@@ -1,6 +1,6 @@
 // A long life of runs in several layouts: killed, with disks that fail while they are written or
 // read, started twice, taken over by another host. Nothing that a run has saved is lost, and after
-// each of these the same command goes on by itself. scripts/soak.sh runs it alone.
+// each of these the same command resumes the run. scripts/soak.sh runs it alone.
 #include <unistd.h>
 
 #include <chrono>
@@ -132,7 +132,7 @@ class Soaked {
   std::size_t newest_ = 0;  // checkpoint
 };
 
-/// What a disk does wrong, as bad_disk.cpp takes it.
+/// The faults of a disk, as bad_disk.cpp takes them.
 Words fault(std::mt19937& random) {
   const auto one_of = [&](const Words& words) { return words[random() % words.size()]; };
   const bool reading = random() % 2 == 0;
@@ -211,7 +211,7 @@ TEST_CASE("a checkpoint that cannot be read is neither lost nor passed over", "[
   CHECK(contains(never.err, "manifest.json: Stale file handle, for 10 s"));
   CHECK_FALSE(contains(never.err, "overwrite"));
   CHECK(checkpoints_of(run) == before);
-  // For a moment: it goes on.
+  // A fault that passes: the run continues.
   for (const char* path : {"/manifest.json", "/strategy.json", "/rank-00000.safetensors",
                            "/checkpoints", "/metrics.jsonl", "/lease"}) {
     const Outcome outcome = with(path, "3");

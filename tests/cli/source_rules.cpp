@@ -161,7 +161,7 @@ class LinePattern {
   std::regex pattern_;
 };
 
-/// Of the header: " or <, and its name.
+/// Captures " or <, and the name of the header.
 const LinePattern include_pattern({"include"}, "\\s*#\\s*include\\s*([<\"])([^>\"]+)[>\"].*");
 
 std::string at(const std::string& path, std::size_t line) {
@@ -268,7 +268,7 @@ void check_words(const std::string& path, const Lines& lines, const Lines& codes
                                    ".*\\b(TODO|FIXME|XXX|HACK)\\b.*");
   static const LinePattern shared({"shared_ptr"}, ".*\\bshared_ptr\\b.*");
   static const LinePattern macro({"define"}, "\\s*#\\s*define\\s+(\\w+)\\(.*");
-  // What a host's compiler cannot read: tests/cuda_on_host has twins of the two files with it.
+  // Code that a host's compiler cannot read: tests/cuda_on_host has twins of the two files with it.
   static const LinePattern device({"<<<", "__shared__", "asm"}, ".*(<<<|__shared__|\\basm\\b).*");
   const bool kernel = path.starts_with("lib/ops/cuda/") && path != "lib/ops/cuda/block.cuh" &&
                       path != "lib/ops/cuda/conversions.cuh";

@@ -8,10 +8,10 @@
 /// The line without // comments and string literals, in which words are prose.
 std::string code_of(const std::string& line);
 
-/// What `text` at `path` (relative to the project, "lib/ops/elementwise.cpp") does against the
-/// rules, one line each; empty if nothing.
+/// The violations of the rules in `text` at `path` (relative to the project,
+/// "lib/ops/elementwise.cpp"), one line each.
 std::vector<std::string> rule_violations(const std::string& path, const std::string& text);
 
-/// The same for all files of the project together: rooms with too many files, and files that
+/// The violations of all files of the project together: rooms with too many files, and files that
 /// include each other in a circle.
 std::vector<std::string> structure_violations(const std::map<std::string, std::string>& texts);

@@ -104,7 +104,7 @@ TEST_CASE("a run replaces no file that no run wrote, unless it is told to") {
   }
 }
 
-TEST_CASE("a run's own configuration goes on with it, and replaces nothing") {
+TEST_CASE("a run's own configuration resumes it, and replaces nothing") {
   const TempDir dir;
   const std::string config = dir.write("a.yaml", small_config());
   for (const std::vector<std::string>& more :
