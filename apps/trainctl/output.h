@@ -1,4 +1,5 @@
-// Standard output for data, and the abilities of the terminal.
+// Standard output for data, the progress of long jobs, the abilities of the terminal, and other
+// programs that are run.
 #pragma once
 
 #include <chrono>

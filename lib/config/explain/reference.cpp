@@ -1,4 +1,4 @@
-// The mapping table for people and for programs: what becomes of each upstream key.
+// The reference page, the tables of upstream names, and explanations of single keys.
 
 #include "config/explain/reference.h"
 

@@ -1,4 +1,4 @@
-// Megatron-LM's experts: what its arguments count and over which tokens, and their defaults.
+// Rules for Megatron-LM's arguments: experts, layers that differ, Muon, and defaults.
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// Other projects' files as keys with values: command lines and shell scripts, Python assignments,
-// TOML.
+// `migrate --from`: another project's file as keys with values, the configuration that grows from
+// it, and the rules of single projects.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The comments of a YAML text, by the key they belong to, so that a rewritten file can keep them.
+// A tree written as YAML again, with the comments of the text that it came from.
 #pragma once
 
 #include <map>

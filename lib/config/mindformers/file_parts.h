@@ -1,4 +1,5 @@
-// Moves values within a document by their dotted paths. Positions stay those of the text.
+// The parts of the reader of MindFormers files: the editor of its tree, its report, its model and
+// Muon.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Reads a whole MindFormers file: moves the values of its runner's sections that our schema has a
 // key for. The parallel sections are handled by upstream.h, keys without a counterpart by
-// foreign.h.
+// standing.h.
 #pragma once
 
 #include "config/report/diagnostics.h"

@@ -1,4 +1,5 @@
-// Findings as workflow commands, which GitHub shows as annotations of a pull request.
+// Findings as text with a caret under the source line, as JSON, and as workflow commands, which
+// GitHub shows as annotations of a pull request.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,6 @@
-// The data section: training data, validation data, and how they are split into samples.
+// The configuration as typed values: one aggregate per YAML section, with defaults. Code that uses
+// a section receives that struct, never the whole Config. No code handles YAML after
+// read_config().
 #pragma once
 
 #include <cstdint>
@@ -44,10 +46,6 @@ struct DataConfig {
   std::int64_t prefetch = 2;                  // batches prepared ahead
   bool operator==(const DataConfig&) const = default;
 };
-
-// The configuration as typed values: one aggregate per YAML section, with defaults. Code that uses
-// a section receives that struct, never the whole Config. No code handles YAML after
-// read_config().
 
 struct TrainConfig {
   std::int64_t steps = 0;              // required unless tokens or epochs gives it

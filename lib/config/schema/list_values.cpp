@@ -1,4 +1,4 @@
-// The entries of optimizer.groups: from the tree and back to text.
+// Values that are lists, read from the tree and written back to text.
 
 #include "config/schema/list_values.h"
 

@@ -1,4 +1,5 @@
 // Values that are lists, or either a word, a number or a list: read from the tree, written as flow
+// YAML.
 #pragma once
 
 #include <concepts>

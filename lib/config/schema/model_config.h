@@ -1,4 +1,5 @@
-// The model section: sizes and regularisation of the network.
+// The sections about the model: its sizes and regularisation, experts, recomputation, offloading
+// and hooks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The limit of ranks, which keys of files and options of commands share.
+// The parallel section: how ranks and threads share the work; lib/config/upstream: upstream names.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,6 @@ namespace trainctl {
 
 /// The largest number of ranks that a file or a command line may ask for.
 inline constexpr std::int64_t most_ranks = 1'000'000;
-
-// The parallel section: how ranks and threads share the work; lib/config/upstream: upstream names.
 
 using IntList = std::vector<std::int64_t>;
 

@@ -1,5 +1,5 @@
-// Fields around the training itself: number formats, the machine, messages, files and hooks. See
-// fields.h.
+// Fields around the training itself: data, number formats, the machine, messages, files and hooks.
+// See fields.h.
 #pragma once
 
 #include "config/schema/config.h"
@@ -166,8 +166,6 @@ void fields(Visitor& visit, Is<HooksConfig> auto& hooks) {
               "When a step gathers the parameters that other ranks updated. overlap: during the "
               "forward pass, with a wait where each bucket is read; before_forward: all first"));
 }
-
-// The field lists of the data section; see fields.h.
 
 template <class Visitor>
 void fields(Visitor& visit, Is<DataSource> auto& source) {

@@ -1,4 +1,5 @@
-// Experts in a config.json: Mixtral, Qwen2-MoE, Qwen3-MoE and dots1.
+// Parts of a config.json about single layers: which have experts, a window or RoPE, and how RoPE
+// turns.
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,8 @@
-// transformers: config.json of a model, TrainingArguments, and the example scripts' arguments.
+// The rows of Hugging Face, Megatron-LM, nanoGPT, torchtitan and llm.c in the table of
+// other_keys.h.
+
+// transformers: config.json of a model, TrainingArguments, and the arguments of the example
+// scripts.
 
 #include "config/upstream/other_lists.h"
 
@@ -187,7 +191,7 @@ constexpr OtherKey hugging_face_rows[] = {
 std::span<const OtherKey> hugging_face_keys() { return hugging_face_rows; }
 
 // Arguments of Megatron-LM's pretrain_gpt.py. Those that ModelParallelConfig has under the same
-// name are in list_megatron.cpp.
+// name are in upstream_keys.cpp.
 namespace {
 
 constexpr std::string_view one_kernel = "there is one kernel";

@@ -1,4 +1,5 @@
-// Short and usual words that no project owns: hints only.
+// Rows of the table in other_keys.h that only give hints: short and usual words that no project
+// owns, keys of DeepSpeed's JSON, of a MindFormers file outside such a file, and of other trainers.
 
 #include "config/upstream/other_lists.h"
 
@@ -417,8 +418,7 @@ constexpr OtherKey usual[] = {
 
 std::span<const OtherKey> usual_keys() { return usual; }
 
-// Keys of DeepSpeed's JSON, of a MindFormers file outside such a file, and of other trainers: hints
-// only.
+// DeepSpeed, MindFormers and other trainers.
 namespace {
 
 constexpr std::string_view whole_model = "all weights are trained";

@@ -1,12 +1,12 @@
-// mindspore.set_auto_parallel_context, r2.3: each key with its nested ones.
+// The rows of the table of upstream.h, in one list for each project.
 
 #include "config/upstream/upstream.h"
 
 namespace trainctl {
 
-// The rows of upstream.h's table, one list per source file.
-
 namespace {
+
+// mindspore.set_auto_parallel_context, r2.3: each key with its nested ones.
 
 using enum Conversion;
 
