@@ -20,7 +20,7 @@ const Options small_llama{"model.family=llama",       "model.num_layers=4",
                           "optimizer.type=sgd",       "model.num_attention_heads=8"};
 
 ReadResult read_sample(const Options& options) {
-  return read_config_text(sample_yaml(), "sample.yaml", options);
+  return read_config_text(sample_yaml(), "sample.yaml", with({"data.prefetch=1"}, options));
 }
 
 Plan plan_of(const Config& config, std::int64_t ranks) {

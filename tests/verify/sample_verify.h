@@ -22,6 +22,8 @@ extern const Options small_llama;
 inline const Options in_bf16{"precision.compute=bf16"};
 inline const Options in_fp16{"precision.compute=fp16"};
 
+/// One batch is prepared ahead unless `options` say otherwise, so that a day of a free run has five
+/// steps, of which two are before noon.
 ReadResult read_sample(const Options& options);
 /// Throws Error where the configuration is not legal.
 Plan plan_of(const Config& config, std::int64_t ranks);
