@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -240,10 +241,6 @@ nlohmann::ordered_json describe_text(const std::string& path) {
   return about;
 }
 
-std::string to_json(const nlohmann::ordered_json& value, int indent) {
-  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
 std::string to_text(const nlohmann::ordered_json& about) {
   std::string text;
   for (const auto& [key, value] : about.items()) {
@@ -256,7 +253,7 @@ std::string to_text(const nlohmann::ordered_json& about) {
     text += name +
             (plain    ? value.get<std::string>()
              : number ? format_grouped(value.get<std::int64_t>())
-                      : to_json(value, -1)) +
+                      : json_text(value, JsonText::Style::compact)) +
             "\n";
   }
   return text;
@@ -279,7 +276,7 @@ int run_inspect(const Arguments& arguments) {
   if (!line.parse(arguments, data_examples)) return 0;
   const nlohmann::ordered_json about =
       is_text_input(path) ? describe_text(path) : describe(TokenFile::open(path), tokenizer_name);
-  print(format == "json" ? to_json(about, 2) + "\n" : to_text(about));
+  print(format == "json" ? json_text(about, JsonText::Style::indent_2) + "\n" : to_text(about));
   return 0;
 }
 

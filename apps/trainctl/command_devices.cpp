@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -76,7 +77,7 @@ int list_known(bool json) {
     text += "  " + padded(std::string(file.name), 14) + figures.name + "\n";
   }
   const nlohmann::ordered_json all = {{"devices", list}, {"software", software}};
-  print(json ? all.dump() + "\n" : text);
+  print(json ? json_text(all, JsonText::Style::compact) + "\n" : text);
   return 0;
 }
 
@@ -94,7 +95,7 @@ int run_devices(const Arguments& arguments) {
   if (known) return list_known(format == "json");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   if (format == "json" && !has_devices()) {
-    print(list.dump() + "\n");
+    print(json_text(list, JsonText::Style::compact) + "\n");
     return 0;
   }
   const CudaModule& cuda = cuda_module();
@@ -111,7 +112,7 @@ int run_devices(const Arguments& arguments) {
                       device.name, capability_text(device.capability), device.multiprocessors,
                       format_bytes(device.memory_bytes));
   }
-  print(format == "json" ? list.dump() + "\n" : text);
+  print(format == "json" ? json_text(list, JsonText::Style::compact) + "\n" : text);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "commands.h"
 #include "config/explain/reference.h"
 #include "config/report/codes.h"
@@ -57,7 +58,7 @@ std::string list_of_codes(bool json) {
   if (json) {
     auto list = nlohmann::ordered_json::array();
     for (const CodeNote& note : notes) list.push_back(json_of(note));
-    return list.dump(2);
+    return json_text(list, JsonText::Style::indent_2);
   }
   std::string text;
   for (const CodeNote& note : notes) {
@@ -114,9 +115,10 @@ int run_explain(const Arguments& arguments) {
   if (list) {
     print(with_newline(list_of_codes(json)));
   } else if (const CodeNote* code = find_code(word)) {
-    print(with_newline(json ? json_of(*code).dump(2) : text_of(*code)));
+    print(
+        with_newline(json ? json_text(json_of(*code), JsonText::Style::indent_2) : text_of(*code)));
   } else if (const std::optional<KeyNote> key = key_note(word)) {
-    print(with_newline(json ? json_of(*key).dump(2) : key->text));
+    print(with_newline(json ? json_text(json_of(*key), JsonText::Style::indent_2) : key->text));
   } else {
     refuse_topic(word);
   }

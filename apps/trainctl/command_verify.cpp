@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -217,7 +218,7 @@ void VerifyOutput::finish_json(std::int64_t left, const std::optional<Common>& c
   } else if (common) {
     document["common"] = common->words;
   }
-  print(with_newline(document.dump(2)));
+  print(with_newline(json_text(document, JsonText::Style::indent_2)));
 }
 
 void VerifyOutput::finish_table(std::int64_t left, const std::optional<Common>& common) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/units.h"
 #include "commands.h"
 #include "output.h"
@@ -39,7 +40,7 @@ std::string to_json(const EvaluateResult& result) {
                                      {"bits_per_byte", nullptr}, {"sequences", result.sequences},
                                      {"tokens", result.tokens}};
   if (result.bits_per_byte) document["bits_per_byte"] = *result.bits_per_byte;
-  return document.dump(2) + "\n";
+  return json_text(document, JsonText::Style::indent_2) + "\n";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "config/explain/reference.h"
 #include "config/read/read.h"
@@ -204,7 +205,7 @@ std::string with_upstream_names(const std::string& text) {
   }
   add_rows("", sections, ours_alone);
   add_short_sections(sections);
-  return schema.dump(2) + "\n";
+  return json_text(schema, JsonText::Style::indent_2) + "\n";
 }
 
 using Json = nlohmann::ordered_json;
@@ -492,7 +493,7 @@ std::string json_schema() {
   Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                  {"title", "trainctl configuration"}};
   schema.update(section_schema(Config{}, ""));
-  return with_upstream_names(schema.dump());
+  return with_upstream_names(json_text(schema, JsonText::Style::compact));
 }
 
 }  // namespace trainctl

@@ -1,6 +1,7 @@
 // The reference page, the tables of upstream names, and explanations of single keys.
 
 #include "config/explain/reference.h"
+#include "base/json_text.h"
 
 #include <algorithm>
 #include <array>
@@ -68,7 +69,7 @@ std::string upstream_json(Upstream list) {
   };
   add(upstream_keys(list), false);
   add(further_keys(list), true);
-  return rows.dump(2) + "\n";
+  return json_text(rows, JsonText::Style::indent_2) + "\n";
 }
 
 std::string upstream_table(Upstream list) {

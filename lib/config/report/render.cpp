@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/report/codes.h"
@@ -194,17 +195,12 @@ Json document_of(const Diagnostics& diagnostics, const Diagnostic& diagnostic) {
   return json;
 }
 
-/// File names need not be UTF-8; JSON must.
-std::string text_of(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
 std::vector<std::string> json_rows(const Diagnostics& diagnostics) {
   std::vector<std::string> rows;
   for (const Diagnostic& diagnostic : diagnostics.list()) {
-    rows.push_back(text_of(document_of(diagnostics, diagnostic), -1));
+    rows.push_back(json_text(document_of(diagnostics, diagnostic), JsonText::Style::compact));
   }
   return rows;
 }
@@ -223,7 +219,7 @@ std::string render_json(const Diagnostics& diagnostics,
                    {"warning_count", diagnostics.list().size() - errors},
                    {"diagnostics", list}};
   if (!not_checked.empty()) document["not_checked"] = not_checked;
-  return text_of(document, 2) + "\n";
+  return json_text(document, JsonText::Style::indent_2) + "\n";
 }
 
 namespace {
