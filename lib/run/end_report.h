@@ -67,8 +67,8 @@ struct EndMeasures {
 /// Collective. Throws Error{peer} alone.
 std::string measure_end(const EndMeasures& measures);
 
-/// On rank 0, writes measured.json, unless it is empty, and report.html. A failure is only a warning:
-/// a run without its report keeps its weights and its exit code. Throws Error{taken}.
+/// On rank 0, writes measured.json, unless it is empty, and report.html. A failure is only a
+/// warning: a run without its report keeps its weights and its exit code. Throws Error{taken}.
 void write_reports(const std::filesystem::path& directory, const std::string& measured,
                    const Fence& fence);
 

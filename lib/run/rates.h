@@ -1,5 +1,5 @@
-// Products and copies with which the peak rates of a machine are measured, the denominators of every
-// printed ratio; the rates of a rank while all ranks are busy.
+// Products and copies with which the peak rates of a machine are measured, the denominators of
+// every printed ratio; the rates of a rank while all ranks are busy.
 #pragma once
 
 #include <optional>
@@ -41,8 +41,9 @@ class LargeCopy {
   Slab slab_;
 };
 
-/// The size of a copy after which the caches hold nothing of earlier data: on a device four times its
-/// second-level cache. Asks the calling thread's device, the first where there are several alike.
+/// The size of a copy after which the caches hold nothing of earlier data: on a device four times
+/// its second-level cache. Asks the calling thread's device, the first where there are several
+/// alike.
 std::int64_t bytes_beyond_cache(DeviceKind device);
 
 // The rates of a rank, measured while all ranks are busy: the basis for a plan's time estimate if

@@ -46,8 +46,8 @@ struct MemoryFit {
 };
 
 /// Compares the memory that holds the tensors (MemoryEstimate::device) with `input.memory_limit`,
-/// else recompute.memory_limit, on a CUDA device cluster.device_memory, else the smallest usual size
-/// of hosts and devices that suffices.
+/// else recompute.memory_limit, on a CUDA device cluster.device_memory, else the smallest usual
+/// size of hosts and devices that suffices.
 MemoryFit memory_fit(const PrintInput& input);
 
 /// "fits in 16 GiB, 6.03 GiB free (--memory-limit)" or "does not fit in 8 GiB: 1.97 GiB too much

@@ -176,7 +176,8 @@ class Decision {
   std::map<std::string, const OperatorSplit*> operators_;
 };
 
-/// The splits of all layers; none where the file has no such operator. `first` becomes the first product that it has.
+/// The splits of all layers; none where the file has no such operator. `first` becomes the first
+/// product that it has.
 template <class ProductsOf>
 std::vector<std::optional<SplitBy>> read_layers(Decision& decision, const char* key,
                                                 std::int64_t layers, const ProductsOf& products_of,
@@ -238,6 +239,9 @@ void decide_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShap
          found.feed_forward.value_or(""));
 }
 
+namespace {
+
+/// As decide_splits, for a search: operators that the file lacks keep their entry of `splits`.
 void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
                  SearchedSplits& splits, SourceMap& sources, Diagnostics& diagnostics) {
   Decision decision(loaded, mesh, sources, diagnostics);
@@ -255,6 +259,8 @@ void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape&
          mlp_products(layer).first);
   }
 }
+
+}  // namespace
 
 std::optional<std::int64_t> shared_ranks(const LoadedSplits& loaded, const ModelShape& model,
                                          std::int64_t ranks, std::int64_t context_parallel,

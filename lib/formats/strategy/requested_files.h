@@ -30,10 +30,6 @@ struct LoadedSplits {
 void decide_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
                    Config& config, SourceMap& sources, Diagnostics& diagnostics);
 
-/// As decide_splits, for a search: operators that the file lacks keep their entry of `splits`.
-void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
-                 SearchedSplits& splits, SourceMap& sources, Diagnostics& diagnostics);
-
 /// The tensor-parallel ranks that the file's operators are for, where a stage has `ranks` for each
 /// context-parallel one; none where it has none. Adds "strategy-operators" where two disagree,
 /// where the parts of one are not `ranks`, and where all are split by tokens, which leaves it open.
@@ -59,8 +55,8 @@ void check_layout_file(const Config& config, const Plan& plan, const SourceMap& 
 /// Error{usage} if there is no such rank.
 void write_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
-/// Writes the files of one rank of a run: the first rank save_file, every rank its group file under its
-/// own name, "groups.pb" -> "groups-rank3.pb".
+/// Writes the files of one rank of a run: the first rank save_file, every rank its group file under
+/// its own name, "groups.pb" -> "groups-rank3.pb".
 void write_own_layout_files(const Config& config, const Plan& plan, std::int64_t rank);
 
 }  // namespace trainctl

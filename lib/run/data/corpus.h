@@ -1,5 +1,5 @@
-// The data of a run: its token files, the place in them at which a resumed run continues, and whether
-// they are still the files that it read.
+// The data of a run: its token files, the place in them at which a resumed run continues, and
+// whether they are still the files that it read.
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ struct Continuation {
   Manifest manifest;
   /// Without `windows`, which only the data tells.
   Progress progress;
-  /// The place at which the data continues. A checkpoint of an earlier version has only the number of
-  /// samples: then the place is where that number of samples of the present data ends.
+  /// The place at which the data continues. A checkpoint of an earlier version has only the number
+  /// of samples: then the place is where that number of samples of the present data ends.
   std::optional<DataPlace> data;
   std::vector<SourceIdentity> identities;  // identify_sources(), once the data was looked at
 };
@@ -111,14 +111,15 @@ std::int64_t windows_behind(const Continuation& continuation, const Config& conf
 /// The data of a training run, at the place where training continues.
 class TrainingData {
  public:
-  /// `continuation`: that of a resumed run, after find_data_place; a new run has none. Rank 0 logs how
-  /// much of an epoch is left out whose rows now have another length. Collective. Throws as
+  /// `continuation`: that of a resumed run, after find_data_place; a new run has none. Rank 0 logs
+  /// how much of an epoch is left out whose rows now have another length. Collective. Throws as
   /// identify_sources, on every rank.
   TrainingData(Corpus corpus, const Config& config, const Continuation* continuation,
                Group& everyone);
 
   const Corpus& corpus() const { return corpus_; }
-  /// The state of the data after the first `samples` samples of the run, on rank 0. Empty elsewhere.
+  /// The state of the data after the first `samples` samples of the run, on rank 0. Empty
+  /// elsewhere.
   SavedData saved(std::int64_t samples) const;
 
  private:

@@ -86,18 +86,20 @@ bool has_ended(const std::vector<std::string>& fields) {
   return fields[state_field] == "Z" || fields[state_field] == "X";
 }
 
-}  // namespace
-
 std::string own_host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
 }
 
+/// The start of a process in clock ticks since the boot: a later process of its number has another.
+/// Empty if there is no such process, it has ended, or the system does not say.
 std::string start_of_process(std::int64_t process) {
   const auto fields = fields_of(process);
   return fields.size() > start_field && !has_ended(fields) ? fields[start_field] : "";
 }
+
+}  // namespace
 
 LeaseOwner LeaseOwner::here() {
   LeaseOwner self{.host = own_host_name(),
@@ -144,6 +146,9 @@ std::optional<LeaseOwner> LeaseOwner::parse(const std::string& text) {
   return owner;
 }
 
+namespace {
+
+/// The text of the last number, which an owner leaves after an orderly end.
 std::string free_lease_text(const LeaseOwner& owner) {
   return json_text(Json{{"free", true}, {"by", owner.token}}, JsonText::Style::compact) + "\n";
 }
@@ -152,6 +157,8 @@ bool is_free_lease(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   return json.is_object() && json.contains("free");
 }
+
+}  // namespace
 
 std::string LeaseOwner::name() const {
   return "process " + std::to_string(process) + " on host " + host;

@@ -52,15 +52,6 @@ struct LeaseOwner {
   Life life_seen_from(const LeaseOwner& from) const;
 };
 
-/// The text of the last number, which an owner leaves after an orderly end.
-std::string free_lease_text(const LeaseOwner& owner);
-bool is_free_lease(const std::string& text);
-
-/// The start of a process in clock ticks since the boot: a later process of its number has another.
-/// Empty if there is no such process, it has ended, or the system does not say.
-std::string start_of_process(std::int64_t process);
-std::string own_host_name();
-
 struct LeaseTiming {
   std::chrono::milliseconds interval{5000};  // between two raises, and between two looks
   double longest_seconds = 300;              // that a start waits for a folder that fails

@@ -1,6 +1,6 @@
 // The directory of a run: config.yaml (resolved), plan.json, metrics.jsonl, rank-N.log, checkpoints
-// and the weights. How a run begins there: new, or where an earlier one ended. metrics.jsonl has one
-// JSON object per step, for tools.
+// and the weights. How a run begins there: new, or where an earlier one ended. metrics.jsonl has
+// one JSON object per step, for tools.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ struct StepNotes {
   std::int64_t memory = 0;               // resident bytes of the process
   Ledger ledger;                         // own_ledger of engine/ledger.h
   std::span<const TimerRange> timers{};  // of all ranks, over the steps since the last report
-  /// The rate of which `mfu` is a share, in FLOP/s of all ranks, and where it is from. An empty source:
-  /// both are those of the line before.
+  /// The rate of which `mfu` is a share, in FLOP/s of all ranks, and where it is from. An empty
+  /// source: both are those of the line before.
   double peak_flops = 0;
   std::string_view peak_source{};
 };

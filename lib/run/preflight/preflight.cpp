@@ -55,8 +55,8 @@ std::string help_for_missing(const std::filesystem::path& path) {
          "; write the full path";
 }
 
-/// Requires enough tokens for one sample where documents are joined. `most`: the tokens of a file, or
-/// the most that a text can have. Sources of weight 0 need none.
+/// Requires enough tokens for one sample where documents are joined. `most`: the tokens of a file,
+/// or the most that a text can have. Sources of weight 0 need none.
 void require_sample(const PreflightInput& input, const std::string& what, std::int64_t most) {
   const DataConfig& data = input.read.config.data;
   const std::int64_t needed = input.plan.model.seq_length + 1;
@@ -322,7 +322,8 @@ Finding check_files(const PreflightInput& input) {
   const Config& config = input.read.config;
   const auto sources =
       static_cast<std::int64_t>(config.data.train.size()) + (config.data.validation.path ? 1 : 0);
-  // Each token file takes two, twice that where a part of it is for validation; the wire takes more.
+  // Each token file takes two, twice that where a part of it is for validation; the wire takes
+  // more.
   const std::int64_t needed = 64 + input.ranks_in_process * (4 * sources + 8);
   const std::int64_t limit = file_limit();
   const std::string text =

@@ -32,8 +32,8 @@ std::string event_file_name(double time);
 
 class EventLog {
  public:
-  /// Opens the log of the run in `directory`. Removes the event files of earlier sessions: the first
-  /// update() writes all lines that metrics.jsonl has by then.
+  /// Opens the log of the run in `directory`. Removes the event files of earlier sessions: the
+  /// first update() writes all lines that metrics.jsonl has by then.
   explicit EventLog(const std::filesystem::path& directory);
   /// Appends the whole lines that metrics.jsonl has got since the last call. Throws Error{io}.
   void update();
