@@ -173,11 +173,10 @@ class Training {
     const double flops =
         given ? given->matmul_flops : measure_products(everyone_, engine_.ops(), plan_.compute);
     if (first()) {
-      records_.emplace(StepRecords::Input{
-          .directory = directory_,
-          .peak = {flops * static_cast<double>(world_.size()),
-                   given ? "cluster.matmul_flops" : "square products measured at the start"},
-          .fence = fence()});
+      const ProductPeak peak(
+          flops * static_cast<double>(world_.size()),
+          given ? "cluster.matmul_flops" : "square products measured at the start");
+      records_.emplace(directory_, peak, fence());
     }
     if (first() && config_.output.tensorboard) events_.emplace(directory_);
     if (first() && config_.log.level != LogLevelName::error) {

@@ -262,13 +262,14 @@ LeaseNumbers::Made LeaseNumbers::create(std::int64_t number, const std::string& 
   return whole && closed ? Made::mine : Made::hollow;
 }
 
-Lease::Lease(Input input)
-    : input_(std::move(input)),
-      numbers_(input_.run),
-      text_(input_.self.to_text()),
-      fence_{input_.number, [this] { raise_patiently(); }},
-      last_(input_.number),
-      hollow_(input_.hollow),
+Lease::Lease(LeaseRequest request, std::int64_t number, bool hollow)
+    : request_(std::move(request)),
+      number_(number),
+      numbers_(request_.run),
+      text_(request_.self.to_text()),
+      fence_{number, [this] { raise_patiently(); }},
+      last_(number),
+      hollow_(hollow),
       tried_at_(Clock::now().time_since_epoch().count()) {
   thread_ = std::thread([this] { work(); });
   pthread_setname_np(thread_.native_handle(), "lease");
@@ -286,7 +287,7 @@ Lease::~Lease() {
 
 void Lease::free() {
   try {
-    const std::string text = free_lease_text(input_.self);
+    const std::string text = free_lease_text(request_.self);
     if (numbers_.make(last_ + 1, {}, text) == LeaseNumbers::Made::mine) {
       ++last_;
       remove_old();
@@ -297,18 +298,18 @@ void Lease::free() {
 
 void Lease::work() {
   // After the loss the process has this long to end by itself.
-  const auto grace =
-      std::min<std::chrono::milliseconds>(input_.timing.interval, std::chrono::milliseconds(1000));
+  const auto grace = std::min<std::chrono::milliseconds>(request_.timing.interval,
+                                                         std::chrono::milliseconds(1000));
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, input_.timing.interval, [this] { return closing_; })) {
+  while (!changed_.wait_for(lock, request_.timing.interval, [this] { return closing_; })) {
     lock.unlock();
     try_to_raise();
     lock.lock();
     if (!lost_) continue;
     const bool ended = changed_.wait_for(lock, grace, [this] { return closing_; });
-    if (!ended && input_.end) {
+    if (!ended && request_.end) {
       log_error(lost_how_);
-      input_.end();
+      request_.end();
     }
     changed_.wait(lock, [this] { return closing_; });
     return;
@@ -329,7 +330,7 @@ void Lease::try_to_raise() {
 
 void Lease::raise_patiently() {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(input_.timing.raise_seconds));
+                                      std::chrono::duration<double>(request_.timing.raise_seconds));
   auto pause = std::chrono::milliseconds(10);
   while (true) {
     try {
@@ -344,7 +345,7 @@ void Lease::raise_patiently() {
 
 void Lease::check() {
   const auto since = Clock::now().time_since_epoch() - Clock::duration(tried_at_.load());
-  if (!lost_ && since < 2 * input_.timing.interval) return;
+  if (!lost_ && since < 2 * request_.timing.interval) return;
   const std::unique_lock lock(raising_, std::try_to_lock);
   if (!lock) return;  // the thread is at it
   try {
@@ -389,8 +390,8 @@ void Lease::take_next() {
 
 bool Lease::holds_own(std::int64_t number) const {
   const std::optional<std::string> text = numbers_.text_of(number);
-  return text && (hollow_ ? text->empty() || is_of(*text, input_.self.token)
-                          : is_of(*text, input_.self.token));
+  return text && (hollow_ ? text->empty() || is_of(*text, request_.self.token)
+                          : is_of(*text, request_.self.token));
 }
 
 /// The last name is gone or replaced: another start has taken over, or somebody has removed the
@@ -398,14 +399,14 @@ bool Lease::holds_own(std::int64_t number) const {
 void Lease::make_folder_again() {
   for (const std::int64_t number : numbers_.all()) {
     const std::optional<std::string> text = numbers_.text_of(number);
-    if (text && !is_of(*text, input_.self.token)) {
+    if (text && !is_of(*text, request_.self.token)) {
       lose(numbers_.of(number).string() + " is of another");
     }
   }
-  const std::int64_t highest = CheckpointFolder(input_.run).highest_session();
-  if (highest > input_.number) {
+  const std::int64_t highest = CheckpointFolder(request_.run).highest_session();
+  if (highest > number_) {
     lose("there is a checkpoint of session " + std::to_string(highest) + ", this is " +
-         std::to_string(input_.number));
+         std::to_string(number_));
   }
   std::error_code failure;
   fs::create_directories(numbers_.folder(), failure);
@@ -419,7 +420,7 @@ void Lease::make_folder_again() {
 }
 
 void Lease::lose(const std::string& how) {
-  lost_how_ = "another start has taken over the run in " + input_.run.string() + ": " + how;
+  lost_how_ = "another start has taken over the run in " + request_.run.string() + ": " + how;
   lost_ = true;
   throw Error(ExitCode::taken, lost_how_);
 }
@@ -668,12 +669,7 @@ class LeaseStart {
     if (made == Made::taken || made == Made::lacking) return nullptr;
     const std::vector<std::int64_t> all = numbers_.all();
     if (!all.empty() && all.back() > number) return nullptr;
-    auto lease = std::make_unique<Lease>(Lease::Input{.run = request_.run,
-                                                      .self = request_.self,
-                                                      .number = number,
-                                                      .hollow = made == Made::hollow,
-                                                      .timing = request_.timing,
-                                                      .end = request_.end});
+    auto lease = std::make_unique<Lease>(request_, number, made == Made::hollow);
     ::unlink((request_.run / old_lock_name).c_str());
     remove_unfinished(request_.run, number);
     return lease;

@@ -88,26 +88,26 @@ class LeaseNumbers {
   std::filesystem::path folder_;
 };
 
+struct LeaseRequest {
+  std::filesystem::path run;
+  LeaseOwner self = LeaseOwner::here();
+  LeaseTiming timing{};
+  /// Called on the thread of the lease, some time after another start has taken over, if the lease
+  /// still exists: ends the process. Empty: nothing ends it.
+  std::function<void()> end{};
+};
+
 /// A lease that is held. Its thread takes the next number every interval.
 class Lease {
  public:
-  struct Input {
-    std::filesystem::path run;
-    LeaseOwner self;
-    std::int64_t number = 1;  // that was taken, the session
-    bool hollow = false;
-    LeaseTiming timing{};
-    /// On the thread, some time after another start has taken over, if this object still exists:
-    /// ends the process. Empty: nothing ends it.
-    std::function<void()> end{};
-  };
-  explicit Lease(Input input);
+  /// `number`: that was taken, the session. `hollow`: its text could not be written.
+  Lease(LeaseRequest request, std::int64_t number, bool hollow);
   /// Stops the thread and leaves a free lease, unless it is lost.
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  std::int64_t session() const { return input_.number; }
+  std::int64_t session() const { return number_; }
   /// Takes the next number. Throws Error{taken} if another start has taken over, and Error{io}.
   void raise();
   /// raise(), tried again while the disk fails until raise_seconds have passed.
@@ -130,7 +130,8 @@ class Lease {
   void remove_old() const;
   void free();
 
-  const Input input_;
+  const LeaseRequest request_;
+  const std::int64_t number_;
   const LeaseNumbers numbers_;
   const std::string text_;
   const Fence fence_;
@@ -145,13 +146,6 @@ class Lease {
   std::condition_variable changed_;
   bool closing_ = false;
   std::thread thread_;
-};
-
-struct LeaseRequest {
-  std::filesystem::path run;
-  LeaseOwner self = LeaseOwner::here();
-  LeaseTiming timing{};
-  std::function<void()> end{};  // Lease::Input::end
 };
 
 /// Makes the folder if needed and takes the lease. If that is free, of an earlier attempt of the

@@ -83,6 +83,12 @@ ProductAlgorithm algorithm_of(const Json& json) {
   return one;
 }
 
+/// The contents of product_algorithms.json.
+struct AlgorithmTable {
+  ProductSite site{};
+  std::vector<ProductAlgorithm> algorithms{};
+};
+
 std::uint64_t content_hash(const Json& content) {
   return hash_bytes(json_text(content, JsonText::Style::compact));
 }
@@ -230,7 +236,7 @@ void TimedProducts::time(const OpContext& context, const fs::path& run, const Fe
   for (const auto& noted : gather(everyone_, cuda_products().noted())) {
     for (const NotedProduct& one : noted) calls[one.product] += one.calls;
   }
-  for (const ProductAlgorithm& one : table_.algorithms) calls.erase(one.product);
+  for (const ProductAlgorithm& one : algorithms_) calls.erase(one.product);
   agree(calls.empty() ? "" : timed(context, calls), run, fence);
 }
 
@@ -238,8 +244,8 @@ void TimedProducts::time(const OpContext& context, const fs::path& run, const Fe
 void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fence) {
   broadcast(everyone_, text);
   if (text.empty()) return;
-  table_ = parse_table(text, saved_products_name);
-  cuda_products().use(table_.algorithms);
+  algorithms_ = parse_table(text, saved_products_name).algorithms;
+  cuda_products().use(algorithms_);
   text_ = std::move(text);
   if (!first() || run.empty()) return;
   try {
@@ -290,7 +296,7 @@ std::string TimedProducts::timed(const OpContext& context, const Calls& calls) c
   }
   fill(block.at("operands"));
   Notices notices(calls.size());
-  AlgorithmTable table{site_, table_.algorithms};
+  AlgorithmTable table{site_, algorithms_};
   std::size_t done = 0;
   std::int64_t changed = 0;
   double before = 0;

@@ -25,11 +25,6 @@ struct ProductSite {
   friend bool operator==(const ProductSite&, const ProductSite&) = default;
 };
 
-struct AlgorithmTable {
-  ProductSite site;
-  std::vector<ProductAlgorithm> algorithms;
-};
-
 class TimedProducts {
  public:
   /// Rank 0's configuration holds for all. On the CPU nothing is ever timed. Collective, as are
@@ -59,7 +54,7 @@ class TimedProducts {
   Group& everyone_;
   bool on_ = false;
   ProductSite site_;
-  AlgorithmTable table_;
+  std::vector<ProductAlgorithm> algorithms_;
   std::string text_;
 };
 

@@ -55,8 +55,9 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-StepRecords::StepRecords(const Input& input)
-    : path_(input.directory / "metrics.jsonl"), fence_(input.fence), peak_(input.peak) {
+StepRecords::StepRecords(const std::filesystem::path& directory, ProductPeak peak,
+                         const Fence& fence)
+    : path_(directory / "metrics.jsonl"), fence_(fence), peak_(std::move(peak)) {
   metrics_.emplace(path_, fence_);
 }
 

@@ -57,13 +57,8 @@ double seconds_since_1970();
 
 class StepRecords {
  public:
-  struct Input {
-    const std::filesystem::path& directory;  // of the run
-    ProductPeak peak;
-    const Fence& fence;  // of the directory
-  };
-  /// Throws Error{io}.
-  explicit StepRecords(const Input& input);
+  /// `fence`: that of the run's directory. Throws Error{io}.
+  StepRecords(const std::filesystem::path& directory, ProductPeak peak, const Fence& fence);
 
   /// The last step of `trace`, with `timers` if they are reported now. Returns the values that it
   /// adds to the report.
