@@ -120,6 +120,9 @@ TEST_CASE("words are searched where the file gives none and the sizes allow them
         Words{"1f1b", "gpipe", "zb-h1"});
   CHECK(words_of("scheduler", with(two, "parallel.pipeline.scheduler=gpipe"), 2) == Words{"gpipe"});
   CHECK(words_of("scheduler", small_file({"parallel.pipeline_stages=1"}), 2).empty());
+  CHECK(words_of("scheduler", small_file(two), 128).size() == 4);
+  CHECK(words_of("scheduler", small_file(two), 256) == Words{"1f1b"});
+  CHECK(unsearched_text(256) == unsearched_text() + ", parallel.pipeline.scheduler");
   CHECK(words_of("cp_comm_type", small_file(four), 4) ==
         Words{"p2p", "all_gather", "a2a", "a2a+p2p [2, 2]"});
   CHECK(words_of("cp_comm_type", with(four, "model.num_query_groups=2"), 4) ==

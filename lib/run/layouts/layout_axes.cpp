@@ -1,4 +1,5 @@
 // The keys that a search of layouts chooses by word.
+#include "config/schema/most_ranks.h"
 #include "config/schema/words.h"
 #include "run/layouts/layout_space.h"
 
@@ -15,11 +16,15 @@ std::vector<RankLayout> schedulers_of(const Config&, const RankLayout& layout) {
   return all;
 }
 
+// Schedules differ in what they keep, which only drafts tell: in large spaces these take minutes.
+constexpr std::int64_t most_ranks_of_schedules = 128;
+
 const LayoutAxis scheduler_axis{
     .key = "scheduler",
     .label = "",
     .paths = {"parallel.pipeline.scheduler"},
     .free = &FreeKeys::scheduler,
+    .most_ranks = most_ranks_of_schedules,
     .applies = [](const RankLayout& layout) { return layout.stages > 1; },
     .values = schedulers_of,
     .take_given = [](const ParallelConfig& given,
@@ -77,6 +82,7 @@ const LayoutAxis exchange_axis{
     .label = "",
     .paths = {"parallel.cp_comm_type", "parallel.hierarchical_context_parallel_sizes"},
     .free = &FreeKeys::cp_comm_type,
+    .most_ranks = most_ranks,
     .applies = [](const RankLayout& layout) { return layout.context_parallel > 1; },
     .values = exchanges_of,
     .take_given = take_exchange,
@@ -95,6 +101,7 @@ const LayoutAxis overlap_axis{
     .label = "tp_comm_overlap ",
     .paths = {"parallel.tp_comm_overlap.enable"},
     .free = &FreeKeys::tp_overlap,
+    .most_ranks = most_ranks,
     .applies = [](const RankLayout& layout) { return layout.tensor_parallel > 1; },
     .values = overlaps_of,
     .take_given = [](const ParallelConfig& given,

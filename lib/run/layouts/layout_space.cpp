@@ -93,13 +93,17 @@ std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout
 }
 
 /// The layout with every combination of words of the axes.
-std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, RankLayout layout) {
+std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, std::int64_t world,
+                                 RankLayout layout) {
+  const auto is_searched = [&](const LayoutAxis& axis) {
+    return free.*axis.free && world <= axis.most_ranks;
+  };
   for (const LayoutAxis& axis : layout_axes()) {
-    if (!(free.*axis.free)) axis.take_given(config.parallel, layout);
+    if (!is_searched(axis)) axis.take_given(config.parallel, layout);
   }
   std::vector<RankLayout> all{layout};
   for (const LayoutAxis& axis : layout_axes()) {
-    if (!(free.*axis.free) || !axis.applies(layout)) continue;
+    if (!is_searched(axis) || !axis.applies(layout)) continue;
     std::vector<RankLayout> more;
     for (const RankLayout& one : all) {
       const std::vector<RankLayout> values = axis.values(config, one);
@@ -111,7 +115,7 @@ std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, Ran
 }
 
 /// The layouts of `sizes` with each number of chunks, each cut and each word.
-std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free,
+std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free, std::int64_t world,
                                      const RankLayout& sizes) {
   const std::int64_t layers = config.model.num_layers;
   const std::int64_t chunks = free.chunks ? 1 : config.parallel.virtual_pipeline_stages;
@@ -121,7 +125,7 @@ std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free,
   for (RankLayout one = sizes; one.chunks <= most; ++one.chunks) {
     if (one.chunks < chunks) continue;
     for (const RankLayout& cut : cuts_of(layers, free.cut, one)) {
-      const std::vector<RankLayout> words = words_of(config, free, cut);
+      const std::vector<RankLayout> words = words_of(config, free, world, cut);
       all.insert(all.end(), words.begin(), words.end());
     }
   }
@@ -134,8 +138,10 @@ void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replic
   const std::int64_t batch = config.train.global_batch_size;
   if (sizes.stages > config.model.num_layers || batch % replicas != 0) return;
   const bool shares = replicas * sizes.context_parallel > 1;
+  const std::int64_t world =
+      replicas * sizes.tensor_parallel * sizes.context_parallel * sizes.stages;
   const std::int64_t given = config.train.micro_batch_size.value_or(1);
-  for (RankLayout layout : pipelines_of(config, free, sizes)) {
+  for (RankLayout layout : pipelines_of(config, free, world, sizes)) {
     for (const std::int64_t size :
          sizes_of(free.micro_batch, given, batch / replicas, most_micro_batch)) {
       layout.micro_batch_size = size;
@@ -177,28 +183,30 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources) {
   return free;
 }
 
-std::span<const std::string_view> unsearched_keys() {
-  static constexpr std::array<std::string_view, 14> keys{
-      "precision",
-      "parallel.expert_tensor_parallel",
-      "parallel.rank_order",
-      "parallel.pipeline.microbatch_group_size_per_vp_stage",
-      "parallel.pipeline.overlap_p2p_comm",
-      "parallel.pipeline.defer_embedding_wgrad_compute",
-      "parallel.parallel_optimizer.weight_shard_size",
-      "parallel.tp_comm_overlap.rs_dgrad",
-      "parallel.operator_splits",
-      "parallel.bucket_size",
-      "parallel.delay_wgrad_compute",
-      "parallel.vocab_emb_dp",
-      "parallel.attention_backend",
-      "offload"};
+std::vector<std::string_view> unsearched_keys(std::int64_t world) {
+  std::vector<std::string_view> keys{"precision",
+                                     "parallel.expert_tensor_parallel",
+                                     "parallel.rank_order",
+                                     "parallel.pipeline.microbatch_group_size_per_vp_stage",
+                                     "parallel.pipeline.overlap_p2p_comm",
+                                     "parallel.pipeline.defer_embedding_wgrad_compute",
+                                     "parallel.parallel_optimizer.weight_shard_size",
+                                     "parallel.tp_comm_overlap.rs_dgrad",
+                                     "parallel.operator_splits",
+                                     "parallel.bucket_size",
+                                     "parallel.delay_wgrad_compute",
+                                     "parallel.vocab_emb_dp",
+                                     "parallel.attention_backend",
+                                     "offload"};
+  for (const LayoutAxis& axis : layout_axes()) {
+    if (world > axis.most_ranks) keys.insert(keys.end(), axis.paths.begin(), axis.paths.end());
+  }
   return keys;
 }
 
-std::string unsearched_text() {
+std::string unsearched_text(std::int64_t world) {
   std::string text;
-  for (const std::string_view key : unsearched_keys()) {
+  for (const std::string_view key : unsearched_keys(world)) {
     text += (text.empty() ? "" : ", ") + std::string(key);
   }
   return text;

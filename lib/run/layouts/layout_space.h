@@ -43,6 +43,7 @@ struct LayoutAxis {
   std::string_view label;               // before the word in the text of a layout; may be empty
   std::vector<std::string_view> paths;  // any of these in the file or the options fixes it
   bool FreeKeys::*free;                 // where none is
+  std::int64_t most_ranks;  // where the search has more, the word stays as it is by default
   /// Whether a layout of these sizes has a choice.
   bool (*applies)(const RankLayout& layout);
   /// The layout with each word that its sizes allow, the default first.
@@ -53,11 +54,12 @@ struct LayoutAxis {
 };
 std::span<const LayoutAxis> layout_axes();
 
-/// Keys and sections that change what a step takes and that no search sets, though the file does
-/// not give them: another value may be faster. In the order of the schema.
-std::span<const std::string_view> unsearched_keys();
-/// "parallel.cp_comm_type, parallel.rank_order".
-std::string unsearched_text();
+/// Keys and sections that change what a step takes and that a search of so many ranks does not set,
+/// though the file does not give them: another value may be faster. In the order of the schema;
+/// those of axes come last.
+std::vector<std::string_view> unsearched_keys(std::int64_t world = 1);
+/// "parallel.rank_order, offload".
+std::string unsearched_text(std::int64_t world = 1);
 
 /// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
 /// Stages have as many layers each, embedding and loss counted or not, or the first and the last

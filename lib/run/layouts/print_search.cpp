@@ -87,7 +87,9 @@ std::string trust_text(const SearchedLayouts& searched) {
          ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
 }
 
-std::string unsearched_line() { return "not searched: " + unsearched_text() + "\n"; }
+std::string unsearched_line(std::int64_t world) {
+  return "not searched: " + unsearched_text(world) + "\n";
+}
 
 std::string sensitivity_text(const SearchedLayouts& searched) {
   const std::vector<Sensitivity> all = sensitivities_of(searched);
@@ -234,7 +236,7 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
             layout_text(refused.nearest.layout, searched.world) + ", at least " +
             format_seconds(refused.nearest.bound) + ": " + refused.message + "\n";
   }
-  return text + unsearched_line();
+  return text + unsearched_line(searched.world);
 }
 
 namespace {
@@ -293,7 +295,7 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
   }
   json.close();
   json.key("not_searched").open_array(JsonText::Form::one_line);
-  for (const std::string_view key : unsearched_keys()) json.value(std::string(key));
+  for (const std::string_view key : unsearched_keys(searched.world)) json.value(std::string(key));
   json.close();
   json.key("trust");
   if (!searched.on_device) {
@@ -352,7 +354,9 @@ std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
             padded_left(format_bytes(best.bytes), 12) + "  " + layout_text(best.layout, one.world) +
             (best.repeats ? " recompute auto" : "") + "\n";
   }
-  return text + unsearched_line();
+  std::int64_t most = 1;
+  for (const SearchedLayouts& one : worlds) most = std::max(most, one.world);
+  return text + unsearched_line(most);
 }
 
 std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds) {

@@ -56,8 +56,8 @@ class SearchPage {
         "frontier", "Time and memory",
         "Every layout that was planned. The line joins those that no other beats in "
         "seconds and bytes; the limit is " +
-            printed("%.4g", searched_.memory_limit) + " GiB. Not searched: " + unsearched_text() +
-            ".",
+            printed("%.4g", searched_.memory_limit) +
+            " GiB. Not searched: " + unsearched_text(searched_.world) + ".",
         "<div id=\"scatter\"></div>\n" + points() +
             scroll_region("Layouts of the frontier",
                           "<table>" + head_row({"layout", "#step", "#memory of a rank"}) +
