@@ -92,7 +92,7 @@ TEST_CASE("a search finds the least of all layouts, from below") {
 namespace {
 
 /// The words that an axis has in the layouts of so many ranks to which it applies.
-std::set<std::string> words_of(std::string_view key, const ReadResult& read, std::int64_t ranks) {
+std::set<std::string> axis_words(std::string_view key, const ReadResult& read, std::int64_t ranks) {
   const auto axes = layout_axes();
   const auto axis = std::ranges::find(axes, key, &LayoutAxis::key);
   REQUIRE(axis != axes.end());
@@ -115,23 +115,24 @@ TEST_CASE("words are searched where the file gives none and the sizes allow them
     sets.emplace_back(more);
     return small_file(sets);
   };
-  CHECK(words_of("scheduler", small_file(two), 2) == Words{"1f1b", "gpipe", "zb-h1", "zb-v"});
-  CHECK(words_of("scheduler", with(two, "parallel.virtual_pipeline_stages=1"), 2) ==
+  CHECK(axis_words("scheduler", small_file(two), 2) == Words{"1f1b", "gpipe", "zb-h1", "zb-v"});
+  CHECK(axis_words("scheduler", with(two, "parallel.virtual_pipeline_stages=1"), 2) ==
         Words{"1f1b", "gpipe", "zb-h1"});
-  CHECK(words_of("scheduler", with(two, "parallel.pipeline.scheduler=gpipe"), 2) == Words{"gpipe"});
-  CHECK(words_of("scheduler", small_file({"parallel.pipeline_stages=1"}), 2).empty());
-  CHECK(words_of("scheduler", small_file(two), 128).size() == 4);
-  CHECK(words_of("scheduler", small_file(two), 256) == Words{"1f1b"});
+  CHECK(axis_words("scheduler", with(two, "parallel.pipeline.scheduler=gpipe"), 2) ==
+        Words{"gpipe"});
+  CHECK(axis_words("scheduler", small_file({"parallel.pipeline_stages=1"}), 2).empty());
+  CHECK(axis_words("scheduler", small_file(two), 128).size() == 4);
+  CHECK(axis_words("scheduler", small_file(two), 256) == Words{"1f1b"});
   CHECK(unsearched_text(256) == unsearched_text() + ", parallel.pipeline.scheduler");
-  CHECK(words_of("cp_comm_type", small_file(four), 4) ==
+  CHECK(axis_words("cp_comm_type", small_file(four), 4) ==
         Words{"p2p", "all_gather", "a2a", "a2a+p2p [2, 2]"});
-  CHECK(words_of("cp_comm_type", with(four, "model.num_query_groups=2"), 4) ==
+  CHECK(axis_words("cp_comm_type", with(four, "model.num_query_groups=2"), 4) ==
         Words{"p2p", "all_gather", "a2a+p2p [2, 2]"});
-  CHECK(words_of("cp_comm_type", with(four, "parallel.cp_comm_type=a2a"), 4) == Words{"a2a"});
-  CHECK(words_of("tp_comm_overlap", small_file({}), 2) == Words{"off", "on"});
-  CHECK(words_of("tp_comm_overlap", small_file({"parallel.sequence_parallel=false"}), 2) ==
+  CHECK(axis_words("cp_comm_type", with(four, "parallel.cp_comm_type=a2a"), 4) == Words{"a2a"});
+  CHECK(axis_words("tp_comm_overlap", small_file({}), 2) == Words{"off", "on"});
+  CHECK(axis_words("tp_comm_overlap", small_file({"parallel.sequence_parallel=false"}), 2) ==
         Words{"off"});
-  CHECK(words_of("tp_comm_overlap", small_file({"parallel.tp_comm_overlap=true"}), 2) ==
+  CHECK(axis_words("tp_comm_overlap", small_file({"parallel.tp_comm_overlap=true"}), 2) ==
         Words{"on"});
 
   // Each word is a key of the configuration, and the text of the layout has it.

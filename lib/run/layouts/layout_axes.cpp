@@ -1,5 +1,5 @@
 // The keys that a search of layouts chooses by word.
-#include "config/schema/most_ranks.h"
+#include "config/schema/parallel_config.h"
 #include "config/schema/words.h"
 #include "run/layouts/layout_space.h"
 
