@@ -4,8 +4,7 @@ set(TRAINCTL_CUDA_CHECKS ${CMAKE_CURRENT_LIST_DIR}/device/cuda_check.cpp
     ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/check.cpp ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_check.cpp)
 # What the module is made of; tests/cuda_on_host compiles the same for the host.
 set(TRAINCTL_CUDA_SOURCES ${TRAINCTL_CUDA_CHECKS}
-    ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/device/graph_cuda.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/device/stream_cuda.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/device/device_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/ops/cuda/cublas/product.cpp
     ${CMAKE_CURRENT_LIST_DIR}/comm/nccl/nccl_module.cpp)
 if(CUDNN_INCLUDE)

@@ -12,7 +12,6 @@
 #include "base/units.h"
 #include "commands.h"
 #include "data/build.h"
-#include "data/text_reader.h"
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "formats/print/text.h"

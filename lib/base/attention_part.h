@@ -13,7 +13,7 @@ struct AttentionExtents {
   friend bool operator==(const AttentionExtents&, const AttentionExtents&) = default;
 };
 
-/// What one execution computes: whole sequences, or of one sequence some heads of the keys with the
+/// The work of one execution: whole sequences, or some heads of the keys of one sequence with the
 /// query heads that share them.
 struct AttentionPart {
   std::int64_t sequences = 0, kv_heads = 0;
@@ -48,9 +48,9 @@ constexpr std::int64_t attention_sum_bytes(const AttentionExtents& part) {
   return in_attention_blocks(part.sequences * part.heads * part.length * part.head_dim * 4);
 }
 
-/// What the backward pass needs beside these: gradients of scores, which have to be in memory for
-/// sums in one order; key gradients of every query head where heads share keys; and a block of the
-/// library's own.
+/// Memory that the backward pass needs in addition: gradients of scores, which have to be in memory
+/// for sums in one order; key gradients of every query head where heads share keys; and a block of
+/// the library's own.
 constexpr std::int64_t attention_part_bytes(const AttentionExtents& part) {
   const std::int64_t queries = part.sequences * part.heads * part.length;
   const std::int64_t scores = part.ordered ? queries * part.length * 2 : 0;

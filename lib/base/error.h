@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// What the process returns. Documented in docs/exit-codes.md; all stay below 126.
+/// Codes that the process returns. Documented in docs/exit-codes.md; all stay below 126.
 enum class ExitCode : int {
   ok = 0,
   usage = 2,           // the command line is wrong

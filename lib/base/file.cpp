@@ -37,7 +37,7 @@ constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(1000);
 constexpr int pipe_milliseconds = 3000;  // until a pipe has bytes
 
-/// What these say, they say of the file.
+/// These errors concern the file, not the system.
 constexpr std::array of_the_file{ENOENT, ENOTDIR, EACCES, EPERM,       ELOOP,
                                  EISDIR, ENXIO,   EINVAL, ENAMETOOLONG};
 
@@ -56,7 +56,7 @@ std::string words_of(int error) { return std::generic_category().message(error);
   throw Error(code, what + " " + path.string() + ": " + words_of(errno));
 }
 
-/// What an error of the system while reading means: errno.
+/// Throws the Error for errno after a failed read.
 [[noreturn]] void fail_to_read(const std::string& what, const std::filesystem::path& path) {
   const bool of_file =
       std::find(of_the_file.begin(), of_the_file.end(), errno) != of_the_file.end();
@@ -193,7 +193,7 @@ int File::read_exactly(std::int64_t offset, std::span<char> out) const noexcept 
   while (!out.empty()) {
     const ssize_t got = patiently(path_, [&] {
       const ssize_t now = ::pread(descriptor_, out.data(), out.size(), offset);
-      // What a server no longer knows by its handle may still be there by its name.
+      // A server may know a file by its name when it no longer knows its handle.
       if (now < 0 && errno == ESTALE) {
         const int fresh = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fresh >= 0) ::dup3(fresh, descriptor_, O_CLOEXEC);

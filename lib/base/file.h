@@ -45,7 +45,7 @@ class File {
   /// All of `bytes`, at the current place or at `offset`. Throw Error{io}.
   void write(std::span<const char> bytes);
   void write_at(std::int64_t offset, std::span<const char> bytes);
-  /// All of `bytes`, or nothing of them, to a file that was opened to append. Throws Error{io}.
+  /// Appends all of `bytes`, or none, to a file that was opened to append. Throws Error{io}.
   void append_whole(std::span<const char> bytes);
   /// From now on write() goes past the system's cache of files, where the file system allows it.
   /// Memory, length and place of each must then be multiples of `direct_alignment`; the first write
@@ -65,7 +65,7 @@ class File {
   bool past_cache_ = false;
 };
 
-/// What has this name, at the end of links.
+/// The kind of file that has this name, at the end of links.
 enum class FileKind { none, regular, folder, other };
 /// Throws Error{missing_input | io} if the system does not say.
 FileKind kind_of_file(const std::filesystem::path& path);

@@ -8,10 +8,10 @@
 
 namespace trainctl {
 
-/// True for a whole so small, of so many ranks, that latency decides: then each round doubles what
-/// a rank has (Bruck et al., "Efficient algorithms for all-to-all communications in multiport
+/// True for a small whole of many ranks, where latency decides: then each round doubles the shards
+/// that a rank has (Bruck et al., "Efficient algorithms for all-to-all communications in multiport
 /// message-passing systems", 1997, section 4). Otherwise each rank sends its shard to every other.
-/// `bytes`: of all shards together.
+/// `bytes` counts all shards together.
 inline bool gathers_by_doubling(std::int64_t ranks, std::int64_t bytes) {
   constexpr std::int64_t few_ranks = 8;  // their messages are all under way at once
   constexpr std::int64_t small = 64 << 10;
@@ -33,7 +33,7 @@ inline std::int64_t staging_piece_bytes(std::int64_t ranks) {
   return std::clamp(round / (ranks - 1) / 64 * 64, shortest, longest);
 }
 
-/// What one rank allocates for such a group: the pieces of two rounds are under way at once.
+/// Bytes that one rank allocates for such a group: the pieces of two rounds are under way at once.
 inline std::int64_t staging_bytes(std::int64_t ranks) {
   return 2 * (ranks - 1) * staging_piece_bytes(ranks);
 }

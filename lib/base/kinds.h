@@ -10,9 +10,9 @@ namespace trainctl {
 /// ops/update_rules.h.
 enum class OptimizerType : std::uint8_t { adamw, sgd, lion, muon };
 
-/// What an update does with each element. An optimizer whose step needs whole matrices has one
-/// before they are worked on and one after; the average of weights has one of its own, and so has
-/// what multiplies a parameter after its update.
+/// The update of each element. An optimizer whose step needs whole matrices has one before they are
+/// worked on and one after; the average of weights has one of its own, and so has the
+/// multiplication of a parameter after its update.
 enum class UpdateRule : std::uint8_t {
   adamw,
   sgd,

@@ -31,7 +31,7 @@ std::string printable_lines(std::string_view message);
 /// Info messages of ranks other than 0 go to their file only; warnings and errors go to stderr from
 /// any rank. Shown as printable_lines().
 void log(LogLevel level, std::string_view message);
-/// The same, but only to this rank's file: for what others say on stderr.
+/// Writes only to this rank's file: for messages that others say on stderr.
 void log_to_file(LogLevel level, std::string_view message);
 
 inline void log_debug(std::string_view message) { log(LogLevel::debug, message); }

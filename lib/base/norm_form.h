@@ -10,8 +10,8 @@ enum class NormPlacement : std::uint8_t { pre, post, both };
 constexpr bool norms_before(NormPlacement placement) { return placement != NormPlacement::post; }
 constexpr bool norms_after(NormPlacement placement) { return placement != NormPlacement::pre; }
 
-/// What the norm of queries and keys is over: the features of a head, or those of all heads; l2:
-/// those of a head, without weights.
+/// The features over which queries and keys are normalized: those of a head, or of all heads; l2 is
+/// over a head, without weights.
 enum class QkNormForm : std::uint8_t { head, whole, l2 };
 
 }  // namespace trainctl

@@ -16,7 +16,7 @@ namespace {
 
 thread_local int most_threads = 1;
 
-// What a processor does in a loop that only waits.
+// Executed by a processor in a loop that only waits.
 #if defined(__x86_64__)
 inline void relax() { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)
@@ -53,7 +53,7 @@ Clock::duration processor_time() {
 /// loses its core within the part that it has taken, and the caller waits for it. So both ways are
 /// measured, in work per time with one idle core as the unit: with help a caller does what it does
 /// in its processor time, and each helper as much as the caller in its own parts; alone it does
-/// what it does in its processor time, at most 1. The better way goes on.
+/// what it does in its processor time, at most 1. The better way is kept.
 class Help {
  public:
   bool pays(Clock::time_point now) {
@@ -75,7 +75,7 @@ class Help {
     if (calls_ < fewest_calls || wall < window) return;
     calls_ = 0;
     const Clock::duration processor = processor_time() - processor_begin_;
-    // Of a core, while the caller does not wait; a helper's share is about the same.
+    // The share of a core while the caller does not wait; a helper's share is about the same.
     const double awake = std::max(1e-9, seconds(wall - waited_));
     const double share = std::min(1.0, seconds(processor) / awake);
     const double with_help = (seconds(processor) + share * seconds(helped_)) / seconds(wall);

@@ -47,7 +47,7 @@ class Philox {
   }
   /// Uniform in [0, 1) with 24 bits.
   constexpr float uniform(std::uint64_t index) const { return uniform_of(bits(index)); }
-  /// Of the 32 bits of an element.
+  /// A uniform number from the 32 bits of an element.
   static constexpr float uniform_of(std::uint32_t bits) {
     return static_cast<float>(bits >> 8) * 0x1.0p-24F;
   }

@@ -16,7 +16,7 @@ inline constexpr std::int64_t scratch_bytes_per_thread = std::int64_t{4} << 20;
 inline constexpr std::int64_t cuda_product_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t cuda_bias_bytes = std::int64_t{1} << 20;
 
-/// Of a rank. A CUDA device has that of one thread, and then that of its products.
+/// Scratch of a rank. A CUDA device has that of one thread, and then that of its products.
 constexpr std::int64_t scratch_bytes(DeviceKind device, std::int64_t threads) {
   if (device == DeviceKind::cpu) return threads * scratch_bytes_per_thread;
   return scratch_bytes_per_thread + cuda_bias_bytes + cuda_product_bytes;

@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// What goes beyond its room is left out.
+/// Text beyond its space is left out.
 class SignalLine {
  public:
   SignalLine& operator<<(std::string_view text) {

@@ -10,8 +10,8 @@ namespace trainctl {
 /// been renamed away by then.
 class TemporaryFolder {
  public:
-  /// Of the name `prefix`-XXXXXX, where the Xs differ each time. Throws Error{io}; its message ends
-  /// with `hint`.
+  /// Makes a folder with the name `prefix`-XXXXXX, where the Xs differ each time. Throws Error{io};
+  /// its message ends with `hint`.
   explicit TemporaryFolder(const std::filesystem::path& prefix, const std::string& hint = "");
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;

@@ -9,7 +9,7 @@
 namespace trainctl {
 
 /// `formatted("{} ranks in groups of {}", 8, 2)` is "8 ranks in groups of 2". The pattern is
-/// checked when the program is compiled. A double is printed with as many digits as it needs;
+/// checked when the program is compiled. A double is printed with the digits that it needs;
 /// `{:.1f}` and the like set their number.
 template <class... Values>
 std::string formatted(fmt::format_string<Values...> pattern, Values&&... values) {

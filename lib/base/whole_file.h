@@ -1,5 +1,5 @@
-// Files that are whole or not there: written under a temporary name beside the target, which they
-// take only at the end.
+// Files that are whole or not there: they are written under a temporary name in the target's folder
+// and take the target's name only at the end.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ class WholeFile {
 /// A file with this content. A device or a pipe is written to as it is. Throws Error{io}.
 void write_whole_file(const std::filesystem::path& path, std::string_view content,
                       unsigned permissions = 0644);
-/// The same in a folder that has a fence.
+/// Writes into a folder that has a fence.
 void write_whole_file(const std::filesystem::path& path, std::string_view content,
                       const Fence& fence);
 /// A copy of `from`. Throws as File::open_to_read and WholeFile.

@@ -27,9 +27,10 @@ struct BenchRequest {
 void bench_step(const BenchRequest& request, std::ostream& out);
 
 /// The time of each operation, copy and memset of a step while it runs, row by row: calls, bytes,
-/// FLOP, the share of the step, and of the time that a copy of as many bytes or a product of as
-/// many FLOP takes on this machine; what is left is between them. `pairs` is the number of steps
-/// that are timed so, in turns with steps that are not. Throws as bench_step.
+/// FLOP, the share of the step, and the share of the time that a copy of the same bytes or a
+/// product of the same FLOP takes on this machine; the last row has the time between operations.
+/// `pairs` is the number of steps that are timed so, in turns with steps that are not. Throws as
+/// bench_step.
 void bench_by_op(const BenchRequest& request, std::ostream& out);
 
 /// Alternates steps of the config with steps of the config changed by `changes` (PATH=VALUE each):
@@ -43,9 +44,9 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
 /// A layer of experts on one micro-batch of the config, in turns with its own matrix products and
-/// with those of a plain MLP with as many parameters for each token: times, and the ratio to the
-/// latter next to its limit. `pairs` is the number of turns. Throws Error{config} where the model
-/// has no experts.
+/// with those of a plain MLP that has the same number of parameters for each token: times, and the
+/// ratio to the latter next to its limit. `pairs` is the number of turns. Throws Error{config}
+/// where the model has no experts.
 void bench_experts(const BenchRequest& request, std::ostream& out);
 
 /// A part of bench_overlap. Bubbles belong to gradients: they are measured on their wire.
@@ -74,10 +75,10 @@ struct CommBench {
 /// two, and whether the results are right. On CUDA devices over NCCL. Rank 0 prints.
 void bench_comm(const CommBench& options, std::ostream& out);
 
-/// Steps of the config on random tokens on this machine, on one rank or as so many threads in the
-/// config's own layout, kind by kind beside what the prices of its section cluster give for the
-/// same plan; the largest differences, and the whole step. `pairs` is the number of steps. Throws
-/// Error{usage} where the section has no prices.
+/// Steps of the config on random tokens on this machine, on one rank or on `ranks` threads in the
+/// config's own layout. Each kind of row is printed next to its price by the section cluster for
+/// the same plan; then the largest differences, and the whole step. `pairs` is the number of steps.
+/// Throws Error{usage} where the section has no prices.
 void measure_plan(const BenchRequest& request, int ranks, std::ostream& out);
 
 struct DeviceBench {
@@ -102,7 +103,7 @@ struct CheckpointBench {
 };
 
 /// Saves checkpoints of training on random tokens on one rank: in turns with a plain write of the
-/// same bytes, and beside steps in turns with steps alone. Then loads checkpoints of several
+/// same bytes, and during steps in turns with steps alone. Then loads checkpoints of several
 /// layouts into each of these layouts. Each ratio is printed next to its limit. `pairs` is the
 /// number of turns.
 void bench_checkpoint(const BenchRequest& request, const CheckpointBench& options,

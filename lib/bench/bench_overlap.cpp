@@ -7,11 +7,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "bench/bench.h"
-#include "bench/context_overlap.h"
-#include "bench/expert_overlap.h"
 #include "bench/figures.h"
 #include "bench/overlap.h"
-#include "bench/tensor_overlap.h"
 #include "config/read/read.h"
 #include "formats/print/text.h"
 #include "plan/gradients/buckets.h"
@@ -26,12 +23,12 @@ constexpr double most_apart = 0.1;           // measured bubble from the simulat
 constexpr std::int64_t predicted_most = 8;   // stages
 constexpr std::int64_t wanted_buckets = 16;  // where no size is given
 
-/// A measurement of layers: the same step with collectives waited for and beside other work.
+/// A measurement of layers: one step with collectives waited for, and one with overlap.
 struct LayerPart {
   OverlapPart part;
   const char* what;
   const char* ranks;
-  const char* transfer;  // how long one takes on its wire, beside the time of the products
+  const char* transfer;  // how long one takes on its wire, next to the time of the products
   const char* option;    // of the form that overlaps
   double limit;          // of what is exposed, of what waiting exposes
   const char* json;

@@ -8,15 +8,20 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/philox.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "bench/figures.h"
 #include "config/read/read.h"
 #include "device/cuda_device.h"
 #include "ops/cuda_libraries.h"
 #include "ops/kernels.h"
+#include "plan/cost/step_time.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
 #include "run/preflight/machine.h"
 #include "run/prepare.h"
 #include "run/products/timed_products.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
 
@@ -36,7 +41,8 @@ BenchSetup setup_of(ReadResult read, const Site& site) {
   return setup;
 }
 
-/// What a run of these ranks finds out about its machines, and whether each has its device.
+/// Facts that a run of these ranks finds out about its machines, and whether each rank has its
+/// device.
 struct WorldSite {
   DeviceChoice device;
   Site site;
@@ -91,14 +97,14 @@ BenchSetup read_world_setup(const BenchRequest& request, World& world) {
 
 std::string open_bench_device(const Plan& plan) {
   if (plan.device == DeviceKind::cpu) {
-    return "the CPU, " + std::to_string(plan.threads_per_rank) + " threads";
+    return formatted("the CPU, {} threads", plan.threads_per_rank);
   }
   cuda_select_device(0);
   if (plan.cudnn) {
     cuda_attention().prepare(*plan.cudnn, attention_parts(*plan.cudnn), plan.compute);
   }
   const CudaDeviceProperties device = cuda_module().properties(0);
-  return device.name + ", " + std::to_string(device.multiprocessors) + " multiprocessors";
+  return formatted("{}, {} multiprocessors", device.name, device.multiprocessors);
 }
 
 BenchContext::BenchContext(const Plan& plan)
@@ -175,6 +181,66 @@ std::vector<Batch> random_batches(const Plan& plan) {
     batch.real.assign(static_cast<std::size_t>(plan.micro_batch_size), batch.length);
   }
   return batches;
+}
+
+namespace {
+
+std::vector<Ledger> ledgers_of(const BenchSetup& setup) {
+  const Plan& plan = setup.plan;
+  if (setup.config.cluster.device) return estimate_ledgers(plan, setup.config.cluster);
+  const auto rates = given_rates(setup.config.cluster);
+  require(rates.has_value() && plan.time.has_value(), ExitCode::usage,
+          "--measure compares the prices of section cluster, which the file does not have: set "
+          "cluster.device, or all four rates");
+  return estimate_ledgers(plan, *rates);
+}
+
+}  // namespace
+
+PlannedStep measure_planned_step(World& world, const BenchRequest& request) {
+  const BenchSetup setup =
+      world.size() == 1 ? read_bench_setup(request) : read_world_setup(request, world);
+  const Plan& plan = setup.plan;
+  PlannedStep found;
+  found.ledgers = ledgers_of(setup);
+  found.planned = plan.time->step();
+  found.where = world.size() == 1
+                    ? "one rank on " + open_bench_device(plan)
+                    : formatted("{} ranks of {} threads", world.size(), plan.threads_per_rank);
+  const std::unique_ptr<Group> everyone = world.everyone("measured");
+  Trace trace(plan.stage_of(world.rank()).actions, request.pairs);
+  const std::unique_ptr<Engine> engine = bench_engine(setup, world, &trace);
+  const std::vector<Batch> batches = random_batches(plan);
+  take_first_step(*engine, setup, world, batches);
+  std::vector<double> seconds;
+  for (int step = 0; step < request.pairs; ++step) {
+    gather_values(*everyone, 0.0);
+    seconds.push_back(engine->train_step(batches).step_seconds);
+  }
+  found.by_rank = measure_ledgers({trace, plan, world, *everyone});
+  found.measured = gather_values(*everyone, median(seconds)).front();
+  return found;
+}
+
+void measure_plan(const BenchRequest& request, int ranks, std::ostream& out) {
+  const auto on_rank = [&](World& world) {
+    const PlannedStep step = measure_planned_step(world, request);
+    if (world.rank() > 0) return;
+    const MeasuredLedgers& measured = step.by_rank;
+    out << step.where << ", the median of " << measured.of_steps << " steps\n";
+    for (const std::string& line : ledger_table(step.ledgers, measured, measured.step)) {
+      out << line << '\n';
+    }
+    out << "planned against measured: "
+        << differences_text(mean_of(step.ledgers), mean_of(measured.by_rank)) << '\n'
+        << "the step: planned " << format_seconds(step.planned) << ", measured "
+        << format_seconds(step.measured) << ": " << printed("%+.1f", 100 * step.error()) << " %\n";
+  };
+  if (ranks > 1) {
+    run_thread_world(ranks, {}, on_rank);
+  } else {
+    on_rank(*self_world());
+  }
 }
 
 }  // namespace trainctl

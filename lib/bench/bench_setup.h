@@ -12,6 +12,8 @@
 #include "data/batch.h"
 #include "device/slab.h"
 #include "engine/engine.h"
+#include "engine/trace.h"
+#include "plan/cost/ledger.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -23,7 +25,7 @@ struct BenchSetup {
 
 /// Reads the config for one rank alone. Throws Error{config} with the rendered diagnostics.
 BenchSetup read_bench_setup(const BenchRequest& request);
-/// The same for each rank of `world`, with its share of the cores of its host. Collective.
+/// A setup for each rank of `world`, with its share of the cores of its host. Collective.
 BenchSetup read_bench_setup(const BenchRequest& request, World& world);
 
 /// Reads the config for all ranks of `world`, with the cores, device and attention that a run of
@@ -35,8 +37,8 @@ BenchSetup read_world_setup(const BenchRequest& request, World& world);
 /// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.
 std::string open_bench_device(const Plan& plan);
 
-/// What operations run with on the device of a plan, for the calling thread and its number of
-/// threads. Throws as open_bench_device.
+/// The context in which operations run on the device of a plan, for the calling thread and its
+/// number of threads. Throws as open_bench_device.
 class BenchContext {
  public:
   explicit BenchContext(const Plan& plan);
@@ -66,5 +68,22 @@ void take_first_step(Engine& engine, const BenchSetup& setup, World& world,
 
 /// One step's micro-batches of random tokens, each with weight 1.
 std::vector<Batch> random_batches(const Plan& plan);
+
+// A step of a configuration on the ranks of a world, compared with its prices by the section
+// cluster.
+
+struct PlannedStep {
+  std::string where;            // "one rank on the CPU, 2 threads"
+  double planned = 0;           // seconds
+  double measured = 0;          // the median of request.pairs steps
+  std::vector<Ledger> ledgers;  // planned, by stage
+  MeasuredLedgers by_rank;
+  double error() const { return planned / measured - 1; }
+};
+
+/// In the configuration's own layout, or on one rank if the world has one, on random tokens.
+/// Collective; all ranks get the same. Throws Error{config} where the ranks cannot have the layout,
+/// Error{usage} where section cluster has no prices.
+PlannedStep measure_planned_step(World& world, const BenchRequest& request);
 
 }  // namespace trainctl

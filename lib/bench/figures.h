@@ -1,11 +1,16 @@
-// What all benchmarks take and print.
+// Figures and clocks that all benchmarks share.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "device/stream.h"
+#include "ops/context.h"
+#include "run/rates.h"
 
 namespace trainctl {
 
@@ -17,7 +22,7 @@ double seconds_of(const Body& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Of at least one value.
+/// `values` has at least one value.
 double median(std::vector<double> values);
 
 /// The middle of some values, and how far they reach.
@@ -26,10 +31,10 @@ struct Range {
   std::int64_t count = 0;
   /// "1.14  (1.11 .. 1.32, 5 pairs)", each figure as `text` writes it.
   std::string of_pairs(const std::function<std::string(double)>& text) const;
-  /// The same with figures in printf's `format`.
+  /// The text with figures in printf's `format`.
   std::string of_pairs(const char* format) const;
 };
-/// Of at least one value.
+/// `values` has at least one value.
 Range range_of(const std::vector<double>& values);
 
 /// above[i] / below[i] of each pair of measurements.
@@ -46,7 +51,61 @@ void say_pair(int pair, int pairs, const Timed& one, const Timed& other);
 /// Shows on stderr which part of a benchmark of many parts begins.
 void begin_part(const std::string& what);
 
-/// What follows a figure that has a limit.
+/// The words behind a figure that has a limit.
 const char* verdict(bool kept);
+
+// The time of pieces of work on a stream: on a CPU by the caller's clock, on a device by events on
+// the stream, so that the host's part is not in it.
+
+class WorkClock {
+ public:
+  /// `stream` must outlive the clock. On a device it holds memory of four times its cache.
+  explicit WorkClock(Stream& stream);
+
+  /// Begins the first piece. On a device a copy goes first: it leaves nothing of the pieces'
+  /// operands in the cache, and while it runs the host enqueues what is timed.
+  void begin();
+  /// Ends a piece and begins the next.
+  void lap();
+  /// Waits for the stream. Seconds of each piece since begin().
+  std::vector<double> laps();
+
+  template <class Body>
+  double seconds(const Body& body) {
+    begin();
+    body();
+    lap();
+    return laps().front();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void mark();
+
+  Stream& stream_;
+  std::unique_ptr<LargeCopy> before_;  // on a device
+  TimeMarks events_;
+  std::vector<Clock::time_point> times_;  // on a CPU
+  std::size_t marks_ = 0;
+};
+
+// The rates of this rank's threads or device, measured in turns with what is compared with them.
+
+class MachineLimits {
+ public:
+  /// `ops` must outlive this object.
+  MachineLimits(const OpContext& ops, DType compute);
+  /// Once more; the best of all rounds counts. On a CPU about 100 ms.
+  void measure();
+  double products() const { return products_; }  // FLOP/s
+  double copies() const { return copies_; }      // bytes per second, read and written
+
+ private:
+  const OpContext& ops_;
+  WorkClock clock_;
+  std::unique_ptr<SquareProduct> product_;
+  LargeCopy copy_;
+  double products_ = 0, copies_ = 0;
+};
 
 }  // namespace trainctl

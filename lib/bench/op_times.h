@@ -1,19 +1,38 @@
-// The time of each operation, copy and memset of a step while it runs, and the products that it
-// makes: the tables of kernels and of stream functions are replaced by ones that look at each call.
+// The bytes and FLOPs of a call of each operation: the figures by which its time is judged.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
-#include "bench/op_cost.h"
 #include "device/stream.h"
+#include "ops/kernels.h"
 
 namespace trainctl {
 
-/// What is timed of a step.
+/// Bytes that are read or written once, whatever the kernel does; floating-point operations of
+/// matrix products, of attention those that the causal mask leaves.
+struct OpCost {
+  double bytes = 0;
+  double flops = 0;
+};
+
+double bytes_of(std::initializer_list<Tensor> tensors);
+double flops_of(const MatmulShape& shape);
+/// FLOPs of one product for a pair of a query and a key that it sees.
+double attention_product_flops(const AttentionShape& shape);
+
+#define KERNEL(entry, Args) OpCost cost_of(const Args& args);
+#include "ops/kernels.def"
+#undef KERNEL
+
+// The time of each operation, copy and memset of a step while it runs, and the products that it
+// makes: the tables of kernels and of stream functions are replaced by ones that look at each call.
+
+/// The kinds of calls in a step that are timed.
 enum class OpKind : std::uint8_t { kernel, copy, memset };
 const char* name_of(OpKind kind);
 
@@ -63,13 +82,7 @@ class OpTimes {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Call {
-    std::string_view name;
-    OpKind kind;
-    OpCost cost;
-    bool divided = false;          // it was made of others
-    std::size_t from = 0, to = 0;  // marks
-  };
+  struct Call;
   std::size_t mark(void* native);
   double seconds(std::size_t mark) const;
 

@@ -1,12 +1,22 @@
 #include "bench/overlap.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
+#include "base/scratch.h"
 #include "bench/bench_setup.h"
 #include "bench/figures.h"
+#include "device/slab.h"
 #include "engine/engine.h"
+#include "ops/attention.h"
+#include "ops/kernels.h"
 #include "plan/cost/estimate.h"
+#include "plan/model/attention.h"
+#include "plan/model/block.h"
+#include "plan/model/experts.h"
+#include "plan/model/mlp.h"
 #include "plan/rules/resolve.h"
 #include "plan/schedule/simulate.h"
 #include "run/preflight/machine.h"
@@ -30,7 +40,7 @@ Config with_microbatches(const Config& config, std::int64_t stages, std::int64_t
   return changed;
 }
 
-/// Of the sums of gradients.
+/// The exposed time of the sums of gradients.
 double exposed(const TimedStep& step, std::span<const Action> rows) {
   return least_waits(
       step, rows, [](const Action& row) { return row.kind == ActionKind::wait_reduce; },
@@ -38,7 +48,7 @@ double exposed(const TimedStep& step, std::span<const Action> rows) {
 }
 double seconds(const TimedStep& step) { return step.seconds; }
 
-/// Of one rank, all rows of such kinds.
+/// The time of one rank in all rows of such kinds.
 double time_in(const TimedStep& step, std::span<const Action> rows, int rank,
                std::initializer_list<ActionKind> kinds) {
   double sum = 0;
@@ -50,7 +60,7 @@ double time_in(const TimedStep& step, std::span<const Action> rows, int rank,
   return sum;
 }
 
-/// Of a message between stages on the wire.
+/// The time of a message between stages on the wire.
 double message_seconds(const Plan& plan, const WorldOptions& wire) {
   for (const CollectiveUse& use : plan.stages.front().communication) {
     if (use.operation != GroupOperation::send || use.cargo != Cargo::activations) continue;
@@ -70,7 +80,8 @@ double embedding_seconds(const Plan& plan, const WorldOptions& wire) {
   return 0;
 }
 
-/// What is not a pass; the bubble is that of forward and backward, so the optimizer takes no time.
+/// The cost of rows that are not a pass; the bubble is that of forward and backward, so the
+/// optimizer takes no time.
 double cost_on_wire(const Plan& plan, const WorldOptions& wire, ActionKind kind) {
   if (is_receive(kind)) return message_seconds(plan, wire);
   return kind == ActionKind::reduce_embedding ? embedding_seconds(plan, wire) : 0;
@@ -222,7 +233,7 @@ UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps) {
     }
     return rows;
   };
-  // Of one unit's rows, or of the one row of a whole stage, in one micro-batch.
+  // The mean over micro-batches of one unit's rows, or of the one row of a whole stage.
   const auto mean = [&](int stage, int unit, ActionKind kind) {
     return median_of(steps, [&](const TimedStep& step) {
       double sum = 0;
@@ -259,6 +270,231 @@ Prediction predict(const Plan& plan, const UnitTimes& times, const WorldOptions&
   };
   const Simulation simulation = simulate(input);
   return {plan.map.stages, plan.microbatches, simulation.bubble_fraction, simulation.seconds};
+}
+
+namespace {
+
+/// The exposed time of the collectives inside layers.
+double exposed_in_layers(const TimedStep& step, std::span<const Action> rows,
+                         bool (*counts)(const Action&)) {
+  return least_waits(step, rows, counts,
+                     [](const RowRecord& record) { return record.spent.collectives; });
+}
+
+}  // namespace
+
+double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& steps) {
+  const auto& rows = plan.stages.front().actions;
+  return median_of(steps, [&](const TimedStep& step) {
+    double sum = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const bool block = rows[i].begin > 0 && rows[i].end <= plan.model.layers + 1;
+      if (rows[i].kind != ActionKind::backward_input || !block) continue;
+      sum += step.rows.front()[i].spent.products;
+    }
+    return sum;
+  });
+}
+
+double matrix_flops_of_blocks(const Plan& plan) {
+  double flops = 0;
+  for (int unit = 1; unit <= plan.model.layers; ++unit) {
+    flops += matrix_flops(block_products(plan.form_of(unit), plan.local_of(unit)));
+  }
+  return flops;
+}
+
+LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input) {
+  const Plan blocking = plan_on_threads(input.blocking);
+  const Plan overlapped = plan_on_threads(input.overlapped);
+  LayerOverlapResult result;
+  result.product_seconds =
+      input.product_seconds(blocking, time_steps(input.blocking, blocking, {}, input.steps));
+  result.wire.wire_alpha_seconds = input.alpha_seconds;
+  result.wire.wire_beta_seconds_per_byte =
+      std::max(0.0, input.share * result.product_seconds - input.alpha_seconds) /
+      static_cast<double>(input.sent_bytes(blocking));
+  const auto [one, other] =
+      time_in_turns({input.blocking, blocking}, {input.overlapped, overlapped}, result.wire,
+                    input.rounds, input.steps);
+  const auto exposed_of = [&](const Plan& plan) {
+    return [&rows = plan.stages.front().actions, &input](const TimedStep& step) {
+      return exposed_in_layers(step, rows, input.counts);
+    };
+  };
+  const auto seconds_of = [](const TimedStep& step) { return step.seconds; };
+  result.blocking_exposed_seconds = median_of(one, exposed_of(blocking));
+  result.overlapped_exposed_seconds = median_of(other, exposed_of(overlapped));
+  result.blocking_step_seconds = median_of(one, seconds_of);
+  result.overlapped_step_seconds = median_of(other, seconds_of);
+  return result;
+}
+
+namespace {
+
+Config on_two_ranks(const Config& config, CpCommType algorithm) {
+  LayoutChoice layout;
+  layout.sizes.cp = 2;
+  Config changed = with_layout(config, layout);
+  changed.parallel.cp_comm_type = algorithm;
+  changed.parallel.hierarchical_context_parallel_sizes.reset();
+  changed.train.micro_batch_size.reset();
+  changed.train.micro_batch_num = 1;
+  return changed;
+}
+
+/// The time of causal attention in one layer over the tokens that a rank has of each sequence. The
+/// later one of two chunks sees all of the earlier one, so a rank's own pairs are as numerous as
+/// its pairs with the keys of the other.
+double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
+  constexpr int tries = 5;
+  const ModelShape& model = plan.model;
+  const std::int64_t sequences = plan.micro_batch_size;
+  const std::int64_t length = plan.local.tokens / sequences;
+  const LocalShape local = plan.local_of(1);
+  const Slab slab(DeviceKind::cpu, {{"q", {local.tokens, local.q}, plan.compute},
+                                    {"k", {local.tokens, local.kv}, plan.compute},
+                                    {"v", {local.tokens, local.kv}, plan.compute},
+                                    {"out", {local.tokens, local.q}, plan.compute},
+                                    {"logsumexp", {sequences, model.heads, length}, DType::f32},
+                                    {"scratch", {scratch_bytes(DeviceKind::cpu, 1)}, DType::u8}});
+  Stream stream(DeviceKind::cpu, "compute", Stream::Mode::run_inline);
+  const Tensor scratch = slab.at("scratch");
+  const OpContext ops{.kernels = &kernels_for(DeviceKind::cpu),
+                      .stream = &stream,
+                      .scratch = static_cast<std::byte*>(scratch.data),
+                      .scratch_bytes = scratch.bytes()};
+  set_thread_count(1);
+  const AttentionForward args{
+      .shape = {.sequences = sequences,
+                .query_length = length,
+                .key_length = length,
+                .heads = model.heads,
+                .kv_heads = model.kind(0).kv_heads,
+                .head_dim = model.head_dim,
+                .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))},
+      .q = slab.at("q"),
+      .k = slab.at("k"),
+      .v = slab.at("v"),
+      .first_position = {},
+      .dropout = {},
+      .out = slab.at("out"),
+      .logsumexp = slab.at("logsumexp")};
+  std::vector<double> seconds;
+  for (int i = 0; i < tries; ++i) {
+    seconds.push_back(seconds_of([&] { attention_forward(ops, args); }));
+  }
+  return median(seconds);
+}
+
+/// A rank sends its keys and values to the other.
+std::int64_t keys_and_values(const Plan& plan) {
+  return plan.local.tokens * 2 * plan.local_of(1).kv * size_of(plan.compute);
+}
+
+}  // namespace
+
+LayerOverlapInput context_overlap(const Config& config) {
+  return {.blocking = on_two_ranks(config, CpCommType::all_gather),
+          .overlapped = on_two_ranks(config, CpCommType::p2p),
+          .product_seconds = attention_to_a_block,
+          .sent_bytes = keys_and_values,
+          .counts = [](const Action& row) { return row.kind == ActionKind::forward; }};
+}
+
+namespace {
+
+Config sharing_experts(const Config& config, std::int64_t microbatches) {
+  LayoutChoice layout;
+  layout.sizes.dp = 2;
+  Config changed = with_layout(config, layout);
+  changed.parallel.expert_parallel = 2;
+  changed.moe.comp_comm_parallel = false;
+  changed.moe.overlap_expert_parallel_comm = false;
+  changed.moe.comp_comm_parallel_degree =
+      std::max<std::int64_t>(2, config.moe.comp_comm_parallel_degree);
+  changed.train.micro_batch_size.reset();
+  changed.train.micro_batch_num = microbatches;
+  return changed;
+}
+
+/// The time of the experts of one layer and micro-batch: their share of the products of the B rows
+/// of blocks, which multiply as much as F.
+double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps) {
+  const int routed = first_block_with(plan.model, true);
+  const double experts = matrix_flops(routed_products(plan.form_of(routed), plan.local_of(routed)));
+  return block_product_seconds(plan, steps) * experts /
+         (matrix_flops_of_blocks(plan) * static_cast<double>(plan.microbatches));
+}
+
+/// Half of the choices are of experts of the other rank.
+std::int64_t half_of_choices(const Plan& plan) {
+  const LocalShape local = plan.local_of(first_block_with(plan.model, true));
+  return local.routed_tokens * plan.model.topk * plan.model.hidden / 2 * size_of(plan.compute);
+}
+
+}  // namespace
+
+LayerOverlapInput expert_overlap(const Config& config) {
+  LayerOverlapInput input{.blocking = sharing_experts(config, 1),
+                          .overlapped = sharing_experts(config, 1),
+                          .product_seconds = products_of_experts,
+                          .sent_bytes = half_of_choices,
+                          .share = 0.5};
+  input.overlapped.moe.comp_comm_parallel = true;
+  return input;
+}
+
+LayerOverlapInput pass_overlap(const Config& config) {
+  constexpr std::int64_t microbatches = 4;
+  LayerOverlapInput input{.blocking = sharing_experts(config, microbatches),
+                          .overlapped = sharing_experts(config, microbatches),
+                          .product_seconds = products_of_experts,
+                          .sent_bytes = half_of_choices,
+                          .share = 0.5};
+  input.overlapped.moe.overlap_expert_parallel_comm = true;
+  return input;
+}
+
+namespace {
+
+/// Without collectives of embedding and head, which do not overlap.
+Config on_two_ranks(const Config& config, bool overlaps) {
+  LayoutChoice layout;
+  layout.sizes.tp = 2;
+  layout.sizes.sequence_parallel = true;
+  Config changed = with_layout(config, layout);
+  changed.parallel.vocab_emb_dp = true;
+  changed.parallel.tp_comm_overlap = {};
+  changed.parallel.tp_comm_overlap.enable = overlaps;
+  changed.train.micro_batch_size.reset();
+  changed.train.micro_batch_num = 1;
+  return changed;
+}
+
+/// The time of the product for attention's output, or for the MLP's if that is smaller: its share
+/// of the products of the B rows of blocks, which multiply as much as F.
+double smallest_product(const Plan& plan, const std::vector<TimedStep>& steps) {
+  const int unit = first_block_with(plan.model, false);
+  const LayerForm form = plan.form_of(unit);
+  const LocalShape local = plan.local_of(unit);
+  const double smallest = std::min(attention_products(form, local).back().flops(),
+                                   mlp_products(form, local).back().flops());
+  return block_product_seconds(plan, steps) * smallest / matrix_flops_of_blocks(plan);
+}
+
+/// Each of two ranks sends half of the tensor, in one message.
+std::int64_t half_of_stream(const Plan& plan) {
+  return plan.local.tokens * plan.model.hidden / 2 * size_of(plan.compute);
+}
+
+}  // namespace
+
+LayerOverlapInput tensor_overlap(const Config& config) {
+  return {.blocking = on_two_ranks(config, false),
+          .overlapped = on_two_ranks(config, true),
+          .product_seconds = smallest_product,
+          .sent_bytes = half_of_stream};
 }
 
 }  // namespace trainctl

@@ -46,7 +46,7 @@ double median_of(const std::vector<TimedStep>& steps, const Value& value) {
   return median(std::move(values));
 }
 
-/// What the wire costs of the waits that waited(RowRecord) says, in rows for which counts(Action)
+/// The wire's cost in the waits that waited(RowRecord) says, in rows for which counts(Action)
 /// holds: each is as late as for the rank that waits least. The others wait for that rank, too.
 template <class Counts, class Waited>
 double least_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
@@ -61,7 +61,8 @@ double least_waits(const TimedStep& step, std::span<const Action> rows, const Co
   return sum;
 }
 
-/// `config` on so many ranks of this process. Throws Error{config} with the diagnostics.
+/// The plan of `config` on its number of ranks in this process. Throws Error{config} with the
+/// diagnostics.
 Plan plan_on_threads(const Config& config);
 
 struct OverlapInput {
@@ -75,7 +76,8 @@ struct OverlapInput {
 struct OverlapResult {
   WorldOptions wire;
   double backward_seconds = 0;  // without a wire
-  // What the wire costs, sums coming after the whole backward or beside it: medians of all steps.
+  // The wire's cost with sums after the whole backward, and with sums during it: medians of all
+  // steps.
   double serial_exposed_seconds = 0;
   double overlapped_exposed_seconds = 0;
   double serial_step_seconds = 0;
@@ -85,7 +87,7 @@ struct OverlapResult {
 /// Two replicas, one micro-batch each.
 OverlapResult measure_overlap(const OverlapInput& input);
 
-/// `config` in so many stages, 1F1B, on threads of this process.
+/// `config` with `stages` stages, 1F1B, on threads of this process.
 Config on_stages(const Config& config, std::int64_t stages, std::int64_t microbatches);
 
 struct BubbleResult {
@@ -110,5 +112,68 @@ struct Prediction {
   double seconds = 0;  // until the optimizer
 };
 Prediction predict(const Plan& plan, const UnitTimes& times, const WorldOptions& wire);
+
+// The share of the collectives inside layers that overlaps with products, measured over threads on
+// an emulated wire: one run with each collective waited for, and one with overlap.
+
+struct LayerOverlapInput {
+  Config blocking, overlapped;
+  /// Seconds of the products that a transfer is compared with, from steps of the first without a
+  /// wire.
+  double (*product_seconds)(const Plan& plan, const std::vector<TimedStep>& steps) = nullptr;
+  /// Bytes that a rank sends in such a transfer.
+  std::int64_t (*sent_bytes)(const Plan& plan) = nullptr;
+  double share = 1.0;  // of the time of those products that a transfer takes
+  /// Rows of the schedule whose waits are compared; all passes.
+  bool (*counts)(const Action& row) = [](const Action& row) { return is_pass(row.kind); };
+  double alpha_seconds = 2e-5;
+  int rounds = 3;  // of each kind, in turns
+  int steps = 5;   // of a round
+};
+
+struct LayerOverlapResult {
+  WorldOptions wire;
+  double product_seconds = 0;
+  // The wire's cost in a step whose collectives are waited for, and in one where they overlap with
+  // products; medians of all steps.
+  double blocking_exposed_seconds = 0;
+  double overlapped_exposed_seconds = 0;
+  double blocking_step_seconds = 0;
+  double overlapped_step_seconds = 0;
+  double ratio() const { return overlapped_exposed_seconds / blocking_exposed_seconds; }
+};
+
+/// Throws Error{config} where the model cannot be split so.
+LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input);
+
+/// Seconds of the products in B rows of the blocks of a step, on the first rank.
+double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& steps);
+/// FLOPs of these products in one micro-batch of F. B has the same number.
+double matrix_flops_of_blocks(const Plan& plan);
+
+// Keys and values of context-parallel ranks, gathered before attention, and passed on around a ring
+// while the ranks attend to those that they have.
+
+/// Two context-parallel ranks, one micro-batch of the configuration's size, on a wire on which the
+/// keys and values of a rank take as long as attention to them. The waits of F are compared, where
+/// nothing else is exchanged; both send the same bytes.
+LayerOverlapInput context_overlap(const Config& config);
+
+// The exchange of rows between ranks with different experts, waited for, and in chunks that overlap
+// with the products of experts or with passes of another micro-batch.
+
+/// Two ranks with half of the experts each, one micro-batch of the configuration's size, on a wire
+/// on which the rows of a layer go one way in half of the time of the products of its experts. In
+/// two chunks unless the configuration has more. A model without experts cannot be split so.
+LayerOverlapInput expert_overlap(const Config& config);
+
+/// The exchange on such a wire with four micro-batches: three of four pairs of passes overlap.
+LayerOverlapInput pass_overlap(const Config& config);
+
+// The collectives of tensor-parallel ranks, waited for and overlapped with products.
+
+/// Two ranks with sequence parallelism, one micro-batch of the configuration's size, on a wire on
+/// which a transfer takes as long as the smallest product of a block.
+LayerOverlapInput tensor_overlap(const Config& config);
 
 }  // namespace trainctl

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/manifest.h"
 
 namespace trainctl {
@@ -28,7 +29,7 @@ std::string name_of(std::int64_t step) {
 }
 
 std::string name_of(std::int64_t step, std::int64_t session) {
-  return name_of(step) + "." + std::to_string(session);
+  return formatted("{}.{}", name_of(step), session);
 }
 
 /// A number without sign and zeroes before it, and nothing else.
@@ -40,7 +41,7 @@ std::optional<std::int64_t> number_of(std::string_view text) {
   return good ? std::optional(number) : std::nullopt;
 }
 
-/// Of "step-00000500" and "step-00000500.813".
+/// The step in names such as "step-00000500" and "step-00000500.813".
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(prefix)) return std::nullopt;
   const std::size_t dot = std::min(name.find('.'), name.size());

@@ -36,10 +36,10 @@ class CheckpointFolder {
   /// manifests only the sessions are read. Throws Error{missing_input | io} if the system does not
   /// say what is there: then it is not known that there is none.
   std::vector<Entry> complete() const;
-  /// What an earlier process began to write or to remove, and others without a manifest. Throws the
-  /// same.
+  /// Folders that an earlier process began to write or to remove, and others without a manifest.
+  /// Throws the same.
   std::vector<std::filesystem::path> incomplete() const;
-  /// Of the complete ones; 0 without any. Throws the same.
+  /// The highest session of the complete checkpoints; 0 without any. Throws the same.
   std::int64_t highest_session() const;
 
   /// Gives a complete directory its name, which nothing else may have, and brings that to stable

@@ -3,24 +3,29 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <span>
+#include <string_view>
 
 #include "base/at.h"
 #include "base/error.h"
-#include "checkpoint/piece_reader.h"
+#include "base/text.h"
 #include "checkpoint/rank_file.h"
+#include "formats/print/print.h"
+#include "plan/tables/model.h"
 #include "weights/safetensors.h"
 
 namespace trainctl {
 
 namespace {
 
-/// What was read and found wrong; what could not be read is not damage.
+/// Notes a file that was read and found wrong. A file that could not be read is not damaged.
 void note_damage(const Error& error, std::vector<std::string>& wrong) {
   if (error.code() == ExitCode::io) throw error;
   wrong.emplace_back(error.what());
 }
 
-/// What a file's own header says of its tensors, against the manifest.
+/// Compares a file's own header with the manifest's entries for its tensors.
 void check_headers(const Manifest& manifest, const std::filesystem::path& directory,
                    std::vector<std::string>& wrong) {
   std::vector<std::size_t> listed(manifest.files.size());
@@ -41,8 +46,8 @@ void check_headers(const Manifest& manifest, const std::filesystem::path& direct
         }
       }
       if (file.names().size() != listed[number]) {
-        wrong.push_back(path.string() + ": its header has " + std::to_string(file.names().size()) +
-                        " tensors, the manifest " + std::to_string(listed[number]));
+        wrong.push_back(formatted("{}: its header has {} tensors, the manifest {}", path.string(),
+                                  file.names().size(), listed[number]));
       }
     } catch (const Error& error) {
       note_damage(error, wrong);
@@ -131,6 +136,73 @@ std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a
     }
   }
   return differences;
+}
+
+namespace {
+
+// Everything under these must stay, except the rows of `free_keys`.
+constexpr std::string_view fixed_keys[] = {"model.", "moe.", "data.tokenizer"};
+// Rates of dropout, and values that only count before the first step or for the padding.
+constexpr std::string_view free_keys[] = {"model.hidden_dropout",
+                                          "model.attention_dropout",
+                                          "model.embedding_dropout",
+                                          "model.init_method_std",
+                                          "model.make_vocab_size_divisible_by",
+                                          "model.preset",
+                                          "model.from",
+                                          "model.seq_length"};
+constexpr std::string_view ignored_keys[] = {"output.", "log.", "checkpoint.", "cluster."};
+
+bool covers(std::span<const std::string_view> keys, const std::string& path) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](std::string_view key) { return path.starts_with(key); });
+}
+
+/// Whether both describe the same model, apart from the free keys: a value that is its default may
+/// be given or not.
+bool have_same_shape(const Config& saved, const Config& now) {
+  ModelConfig before = saved.model;
+  const ModelConfig& after = now.model;
+  before.seq_length = after.seq_length;
+  before.hidden_dropout = after.hidden_dropout;
+  before.attention_dropout = after.attention_dropout;
+  before.embedding_dropout = after.embedding_dropout;
+  before.init_method_std = after.init_method_std;
+  before.make_vocab_size_divisible_by = after.make_vocab_size_divisible_by;
+  return model_shape(before, saved.moe) == model_shape(after, now.moe);
+}
+
+}  // namespace
+
+std::vector<ConfigChange> config_changes(const Config& saved, const Config& now) {
+  std::map<std::string, std::string> before;
+  for (const auto& [path, value] : config_values(saved)) before[path] = value;
+  std::map<std::string, std::string> after;
+  for (const auto& [path, value] : config_values(now)) after[path] = value;
+  std::map<std::string, std::string> all = before;
+  all.insert(after.begin(), after.end());
+  const bool same_shape = have_same_shape(saved, now);
+  std::vector<ConfigChange> changes;
+  for (const auto& entry : all) {
+    const std::string& path = entry.first;
+    if (before[path] == after[path] || covers(ignored_keys, path)) continue;
+    const bool one_given = before[path] == not_given || after[path] == not_given;
+    if (same_shape && one_given && path.starts_with("model.") && !covers(free_keys, path)) continue;
+    const bool allowed = !covers(fixed_keys, path) || covers(free_keys, path);
+    changes.push_back({path, before[path], after[path], allowed});
+  }
+  return changes;
+}
+
+std::string list_changes(const std::vector<ConfigChange>& changes, bool allowed) {
+  const auto shown = [](const std::string& value) { return value.empty() ? "not given" : value; };
+  std::string text;
+  for (const ConfigChange& change : changes) {
+    if (change.allowed != allowed) continue;
+    text += "\n  " + change.path + ": " + shown(change.saved) + " in the checkpoint, " +
+            shown(change.now) + " now";
+  }
+  return text;
 }
 
 }  // namespace trainctl

@@ -1,4 +1,5 @@
-// Looks into checkpoints without a model: what `trainctl checkpoint` shows.
+// Looks into checkpoints without a model: damage, differences of tensors, and differences of
+// configurations.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "config/schema/config.h"
 
 namespace trainctl {
 
@@ -30,5 +32,23 @@ struct TensorDifference {
 /// read_manifest.
 std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a,
                                                   const std::filesystem::path& b);
+
+// How a configuration differs from that of the run that wrote a checkpoint, and which differences
+// a run can go on with.
+
+struct ConfigChange {
+  std::string path;
+  std::string saved;
+  std::string now;
+  bool allowed = false;  // the run can go on with it
+};
+
+/// Values that differ. The model and the tokenizer must stay; rates, batch, optimizer, layout,
+/// precision and length of the run may change. Keys that only concern files, messages and
+/// checkpoints are left out.
+std::vector<ConfigChange> config_changes(const Config& saved, const Config& now);
+
+/// "model.hidden_size: 768 in the checkpoint, 1024 now", one line for each with `allowed` as given.
+std::string list_changes(const std::vector<ConfigChange>& changes, bool allowed);
 
 }  // namespace trainctl

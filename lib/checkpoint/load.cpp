@@ -8,12 +8,16 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/piece_reader.h"
-#include "checkpoint/saved_values.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/rank_file.h"
 #include "config/schema/optimizers.h"
 #include "config/schema/words.h"
-#include "device/host_values.h"
+#include "device/slab.h"
+#include "plan/ownership/ownership.h"
+#include "weights/hugging_face.h"
 
 namespace trainctl {
 
@@ -25,19 +29,19 @@ std::string listed(const std::vector<std::string>& lines) {
   std::string text;
   for (std::size_t i = 0; i < lines.size() && i < most_listed; ++i) text += "\n  " + lines[i];
   if (lines.size() > most_listed) {
-    text += "\n  and " + std::to_string(lines.size() - most_listed) + " more";
+    text += formatted("\n  and {} more", lines.size() - most_listed);
   }
   return text;
 }
 
-/// A value of a parameter that a run goes on with.
+/// A value of a parameter that a resumed run needs.
 struct Wanted {
   std::string word;                    // of saved_values
   const SavedTensor* saved = nullptr;  // where it comes from
   bool begins = false;                 // the checkpoint has none and need not have any
 };
 
-/// Which tensors of a checkpoint a run goes on with.
+/// The tensors of a checkpoint that a resumed run needs.
 class Index {
  public:
   explicit Index(const Manifest& manifest) : manifest_(manifest) {
@@ -97,14 +101,14 @@ class Index {
   std::map<std::pair<std::string, std::string>, const SavedTensor*> tensors_;
 };
 
-/// What goes on when a checkpoint cannot be read: the one before it.
+/// The advice for a checkpoint that cannot be read: resume from the one before it.
 std::string way_past(const std::filesystem::path& checkpoint) {
   const std::filesystem::path run = checkpoint.parent_path().parent_path();
   bool is_older = false;
   for (const CheckpointFolder::Entry& entry : CheckpointFolder(run).complete()) {
     if (is_older) {
-      return "; move " + checkpoint.string() + " away: the run then goes on after step " +
-             std::to_string(entry.step);
+      return formatted("; move {} away: the run then continues after step {}", checkpoint.string(),
+                       entry.step);
     }
     is_older = entry.path == checkpoint;
   }
@@ -206,6 +210,83 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
     if (error.code() != ExitCode::bad_data && error.code() != ExitCode::missing_input) throw;
     throw Error(error.code(), error.what() + way_past(directory));
   }
+}
+
+struct CheckpointWeights::Impl {
+  Impl(const std::filesystem::path& path, bool averages)
+      : directory(path),
+        value(averages ? std::string(weight_average.word) : "parameters"),
+        manifest(read_manifest(path)),
+        reader(manifest, path) {}
+  void copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part, const Box& to,
+            float* out) {
+    try {
+      reader.copy(tensor, piece, part, to, out);
+    } catch (const Error& error) {
+      const bool is_there = kind_of_file(directory / manifest_name) != FileKind::none;
+      if (is_there || error.code() == ExitCode::io) throw;
+      throw Error(ExitCode::missing_input,
+                  directory.string() +
+                      " was removed by its run while it was read; start again, and the newest "
+                      "checkpoint is taken");
+    }
+  }
+  std::filesystem::path directory;
+  std::string value;  // word of saved_values
+  Manifest manifest;
+  PieceReader reader;
+};
+
+CheckpointWeights::CheckpointWeights(const std::filesystem::path& directory,
+                                     const ModelShape& model, bool averages)
+    : impl_(std::make_unique<Impl>(directory, averages)) {
+  require(!averages || has_averages(impl_->manifest), ExitCode::missing_input,
+          directory.string() +
+              " has no average of weights: a run keeps one with optimizer.ema_decay above 0");
+  for (const ParamSpec& parameter : make_parameters(model, Mesh{})) {
+    const SavedTensor* saved = impl_->manifest.find(parameter.name, impl_->value);
+    const Shape shape = saved_shape(parameter, model);
+    require(saved != nullptr && saved->shape == shape, ExitCode::bad_data,
+            directory.string() + ": the parameter " + parameter.name + " " + shape.to_string() +
+                (saved == nullptr ? " is missing" : " is " + saved->shape.to_string()));
+  }
+}
+
+CheckpointWeights::~CheckpointWeights() = default;
+
+void CheckpointWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
+  const SavedTensor* saved = impl_->manifest.find(name, impl_->value);
+  require(saved != nullptr, ExitCode::bad_data,
+          impl_->directory.string() + " has no parameter " + name);
+  Box wanted;
+  if (saved->shape.rank() == 1) {
+    wanted = {{box.row}, {box.rows}};
+  } else if (saved->shape.rank() == 3) {
+    const std::int64_t rows = saved->shape[1];
+    wanted = {{box.row / rows, box.row % rows, box.column}, {1, box.rows, box.columns}};
+  } else {
+    wanted = {{box.row, box.column}, {box.rows, box.columns}};
+  }
+  for (const SavedPiece& piece : saved->pieces) {
+    const Box shared = intersection(wanted, piece.box);
+    if (shared.numel() > 0) impl_->copy(*saved, piece, shared, wanted, out);
+  }
+}
+
+std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
+                                            const ModelShape& model, bool averages) {
+  if (kind_of_file(directory / manifest_name) != FileKind::none) {
+    return std::make_unique<CheckpointWeights>(directory, model, averages);
+  }
+  const auto checkpoints = CheckpointFolder(directory).complete();
+  const bool has_weights = kind_of_file(directory / "model.safetensors") != FileKind::none;
+  if (!checkpoints.empty() && (averages || !has_weights)) {
+    return std::make_unique<CheckpointWeights>(checkpoints.front().path, model, averages);
+  }
+  require(
+      !averages, ExitCode::missing_input,
+      directory.string() + " has no checkpoint, and only checkpoints hold an average of weights");
+  return std::make_unique<HuggingFaceWeights>(directory, model);
 }
 
 }  // namespace trainctl

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "config/schema/config.h"
 #include "engine/parameters/param_store.h"
 #include "plan/plan.h"
+#include "plan/tables/model.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 
@@ -35,5 +38,27 @@ void check_fits(const Manifest& manifest, const std::filesystem::path& directory
 void load_checkpoint(const Manifest& manifest, const std::filesystem::path& directory,
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
                      ParamStore& store, bool values = true);
+
+// The parameters of a checkpoint as stored weights: for export, and for `generate` in any layout.
+
+class CheckpointWeights : public StoredWeights {
+ public:
+  /// Checks the manifest and that each parameter of `model` is there. `averages`: reads the average
+  /// of weights instead. Throws Error{missing_input | bad_data}.
+  CheckpointWeights(const std::filesystem::path& directory, const ModelShape& model, bool averages);
+  ~CheckpointWeights() override;
+  /// Not thread-safe: reads go through one buffer.
+  void read(const std::string& name, const MatrixBox& box, float* out) const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Its weights: of a checkpoint, else of the safetensors files, else of the run's newest
+/// checkpoint. `averages`: the average that a run kept of them (optimizer.ema_decay), which only
+/// checkpoints have. Throws Error{missing_input | bad_data}.
+std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
+                                            const ModelShape& model, bool averages = false);
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
-// The manifest of a checkpoint: manifest.json, which says what every file beside it holds. It is
-// written last: without it, a directory does not count as a checkpoint. docs/checkpoints.md has the
-// format.
+// The manifest of a checkpoint: manifest.json, which describes every other file of the folder. It
+// is written last: without it, a directory does not count as a checkpoint. docs/checkpoints.md has
+// the format.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "data/data_position.h"
-#include "engine/train_state.h"
+#include "data/dataset.h"
+#include "engine/report.h"
 #include "plan/tables/shard.h"
 #include "plan/tables/site.h"
 
@@ -64,7 +64,7 @@ struct SavedLayout {
   friend bool operator==(const SavedLayout&, const SavedLayout&) = default;
 };
 
-/// What is compared to see whether a source's token file is the one that was read.
+/// The facts by which a source's token file is compared with the one that was read.
 struct SourceIdentity {
   std::int64_t bytes = 0;  // of its .bin
   std::uint64_t hash = 0;  // of its header, its index and 64 blocks at fixed places

@@ -21,11 +21,9 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/rank_file.h"
 #include "comm/group.h"
-#include "comm/others_wait.h"
 #include "config/schema/words.h"
-#include "device/host_values.h"
-#include "device/patience.h"
-#include "device/working_thread.h"
+#include "device/slab.h"
+#include "device/wait.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/ownership.h"
 
@@ -38,10 +36,10 @@ using Clock = std::chrono::steady_clock;
 constexpr auto look_interval = std::chrono::milliseconds(10);
 constexpr auto notice_interval = std::chrono::seconds(30);
 
-// A thread that writes beside the steps takes the time that they leave.
+// A thread that writes during the steps takes the time that they leave.
 constexpr int background_nice = 10;
 
-// What a rank tells the others about its file, below the processor time of its thread so far.
+// The word of a rank for the others about its file, below the processor time of its thread so far.
 constexpr double written_state = -1;
 constexpr double failed_state = -2;
 
@@ -247,7 +245,7 @@ void Saver::end_flight() {
   flight_.reset();
 }
 
-/// Of rank 0.
+/// Runs on rank 0.
 bool Saver::try_to_publish(const std::vector<std::string>& pieces) {
   try {
     if (before_complete_) before_complete_();
@@ -263,7 +261,7 @@ bool Saver::try_to_publish(const std::vector<std::string>& pieces) {
   return false;
 }
 
-/// Of rank 0.
+/// Runs on rank 0.
 void Saver::publish(const std::vector<std::string>& pieces) {
   const std::string strategy = write_layouts(
       make_layout_file(input_.plan, input_.config.parallel, &input_.config.optimizer), true);
@@ -291,7 +289,7 @@ void Saver::publish(const std::vector<std::string>& pieces) {
   saved_path_ = folder_.publish(manifest.state.step, input_.fence);
 }
 
-/// Of rank 0. A checkpoint that cannot be removed costs disk, not the run.
+/// Runs on rank 0. A checkpoint that cannot be removed costs disk, not the run.
 void Saver::prune() {
   try {
     retire_old();

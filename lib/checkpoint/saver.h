@@ -16,14 +16,14 @@
 #include "config/schema/config.h"
 #include "device/slab.h"
 #include "engine/parameters/param_store.h"
-#include "engine/train_state.h"
+#include "engine/report.h"
 #include "plan/plan.h"
 
 namespace trainctl {
 
 class Group;
 
-/// What is saved beside the tensors.
+/// The values that are saved with the tensors.
 struct SaveMoment {
   TrainState state;
   std::optional<double> loss;

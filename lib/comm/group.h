@@ -6,11 +6,15 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/units.h"
+#include "device/cuda_device.h"
 #include "device/stream.h"
 #include "device/tensor.h"
 
@@ -63,7 +67,7 @@ class Group {
 /// Small host values, synchronously: every member gets the values of all members, in rank order.
 std::vector<double> gather_values(Group& group, double value);
 std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value);
-/// The same without allocating, on an inline stream of the caller: `all` = `mine` of every member,
+/// Gathers without allocating, on an inline stream of the caller: `all` = `mine` of every member,
 /// in rank order.
 void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream);
 /// A byte string from `root` to all (its length first).
@@ -74,5 +78,44 @@ void broadcast_bytes(Group& group, std::string& bytes, int root);
 void share_failure(Group& group, const std::exception_ptr& mine);
 /// Every member's byte string, in rank order, on rank `root`; empty elsewhere.
 std::vector<std::string> gather_bytes(Group& group, std::string mine, int root);
+
+// Waits on the host for something that also depends on other ranks.
+
+/// Returns when `event` is done. After the deadline, the group that issued it throws and names the
+/// missing ranks. If that fails, this throws after twice the deadline:
+/// Error{peer} with what() + " did not end within 10 m 00 s" and what a device has not done. The
+/// text is only built then.
+template <class What>
+void await(const Event& event, double deadline_seconds, const What& what) {
+  if (Stream::wait_host(event, 2 * deadline_seconds)) return;
+  throw Error(ExitCode::peer, std::string(what()) + " did not end within " +
+                                  format_seconds(2 * deadline_seconds) + open_device_work());
+}
+
+/// Work that is enqueued on `stream` from now on starts after `event`. A stream that runs in the
+/// caller waits here, as await does. A device waits by itself; the deadline is then kept where the
+/// host waits for the device.
+template <class What>
+void continue_after(Stream& stream, const Event& event, double deadline_seconds, const What& what) {
+  if (stream.device() == DeviceKind::cpu) return await(event, deadline_seconds, what);
+  stream.wait(event);
+}
+
+// Work of some members of a group that may last longer than the others may wait for them.
+
+/// How long a thread may use no processor time (WorkingThread) while others wait for what it does:
+/// as long as they may wait for a word, but not so short that a pause between two tries counts.
+double longest_idle(const Group& group);
+
+/// Calls `body` on the members with `works`. Meanwhile all exchange a word several times per
+/// second, on a thread of their own, so that no wait reaches its deadline while their processes
+/// run. Returns when all are done. If a body throws, every member throws, as share_failure says. A
+/// process whose body a disk or a server does not answer for longest_idle() ends with ExitCode::io,
+/// and a line that names `what`: "the training data". Collective.
+void while_others_wait(Group& group, const char* what, bool works,
+                       const std::function<void()>& body);
+
+/// The line of a thread that is stuck in `what`, and the end of its process.
+[[noreturn]] void end_stuck(const char* what, double idle_seconds);
 
 }  // namespace trainctl

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "base/signal_line.h"
-#include "comm/self_group.h"
 #include "comm/world.h"
 
 namespace trainctl {

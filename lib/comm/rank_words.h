@@ -1,4 +1,4 @@
-// What the ranks of a job tell `trainctl launch`: how each began and ended. A word is one line on
+// The words of a job's ranks for `trainctl launch`: how each began and ended. A word is one line on
 // standard output, byte 0x1e and a JSON object, which `launch` takes out of what it passes on:
 //   {"is":"failed","rank":3,"host":"n2","process":811,"code":74}
 //   {"is":"finished","rank":0,"host":"n1","process":507,"code":0,"step":2000}

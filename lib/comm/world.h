@@ -1,16 +1,64 @@
-// This rank's identity and the groups it can form. Three kinds of world: alone, threads of one
-// process, MPI.
+// The ranks of a run: this rank's identity, the groups that it can form, and the counts of their
+// traffic.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "base/group_operation.h"
 #include "comm/group.h"
-#include "comm/traffic.h"
 
 namespace trainctl {
+
+/// Counts calls, bytes and memory of the groups of one rank in a step, for comparison with the
+/// plan. A call is counted when it is made, before it is queued. Owned by a World. Only the thread
+/// that calls its groups may use it, and `memory` only while no call is in flight.
+class Traffic {
+ public:
+  struct Use {
+    std::int64_t count = 0;
+    std::int64_t bytes =
+        0;  // of whole tensors: the result of a gather, the input of a reduce-scatter
+  };
+  struct Row {
+    std::string group;
+    std::array<Use, operation_count> uses;  // by GroupOperation
+    std::int64_t memory = 0;                // bytes allocated for staging sums
+  };
+
+  /// The row of all groups with that name; lives as long as this object. Groups of one rank need
+  /// none, because they send nothing.
+  Row& row(const std::string& group);
+  /// Counting starts at zero; calls before start and after stop are not counted. Allocates nothing.
+  void begin();
+  void end() { counting_ = false; }
+  void add(Row& row, GroupOperation operation, std::int64_t bytes) const {
+    if (!counting_) return;
+    Use& use = row.uses[static_cast<std::size_t>(operation)];
+    ++use.count;
+    use.bytes += bytes;
+  }
+  /// counts() returns the counts of the step so far, by row. repeat() counts once more the calls
+  /// that `later` has beyond `earlier`, for calls that are repeated without the groups.
+  using Counts = std::vector<std::array<Use, operation_count>>;
+  Counts counts() const;
+  void repeat(const Counts& earlier, const Counts& later);
+  /// In the order in which the groups were created.
+  const std::deque<Row>& rows() const { return rows_; }
+
+ private:
+  std::deque<Row> rows_;
+  bool counting_ = false;
+};
+
+// This rank's identity and the groups it can form. Three kinds of world: alone, threads of one
+// process, MPI.
 
 class Activity;
 
@@ -78,5 +126,42 @@ void run_mpi_world(const WorldOptions& options, const std::function<void(World&)
 /// log rank.
 void run_thread_world(int size, const WorldOptions& options,
                       const std::function<void(World&)>& body);
+
+// A group of one rank; internal to comm/.
+
+/// Collectives are at most copies, on any device; messages are refused.
+std::unique_ptr<Group> self_group(const std::string& name);
+/// The index of `rank` in `ranks`, or -1.
+int place_among(std::span<const int> ranks, int rank);
+/// This machine's name.
+std::string host_name();
+
+// A world that hands each call to another one, for worlds that change a few calls.
+
+/// `inner` must outlive this one.
+class ForwardingWorld : public World {
+ public:
+  explicit ForwardingWorld(World& inner) : inner_(inner) {}
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int local_rank() const override { return inner_.local_rank(); }
+  int local_size() const override { return inner_.local_size(); }
+  const std::string& host() const override { return inner_.host(); }
+  bool in_one_process() const override { return inner_.in_one_process(); }
+  Traffic& traffic() override { return inner_.traffic(); }
+  std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
+    return inner_.group(name, ranks);
+  }
+  Activity* activity() override { return inner_.activity(); }
+  void check() const override { inner_.check(); }
+  void abort(int exit_code) noexcept override { inner_.abort(exit_code); }
+
+ protected:
+  World& inner() const { return inner_; }
+
+ private:
+  World& inner_;
+};
 
 }  // namespace trainctl

@@ -40,8 +40,9 @@ struct BatchRule {
 std::int64_t real_positions(const Batch& batch);
 std::int64_t counted_labels(const Batch& batch);
 
-/// Cuts what is padding in all rows off their end: each keeps as many tokens as the longest needs,
-/// rounded up to a multiple of `step`, or all. Values of kept tokens stay as they are.
+/// Cuts tokens that are padding in all rows off their end: each row keeps the number of tokens that
+/// the longest one needs, rounded up to a multiple of `step`, or all. Values of kept tokens stay as
+/// they are.
 void shorten(Batch& batch, std::int64_t step);
 
 /// Fills `out` (reusing its memory) from `rule.sequences` samples starting at `first_sample`.

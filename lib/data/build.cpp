@@ -1,19 +1,279 @@
+// Tokenised text, kept in the user's cache folder: one folder per (text, tokenizer), put in place
+// by a rename, so that it is complete or absent.
+
 #include "data/build.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "data/jsonl.h"
-#include "data/text_reader.h"
-#include "data/token_writer.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/temporary_folder.h"
+#include "base/text.h"
+#include "data/token_file.h"
 
 namespace trainctl {
+
+// The text of one document in a line of JSON.
+
+namespace {
+
+/// The parser's reason, without the text that it quotes, which may be long.
+std::string reason_in(const std::string& message) {
+  const std::size_t begin = message.find(" - ");
+  const std::size_t end = message.find("; last read");
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return "";
+  return ": " + message.substr(begin + 3, end - begin - 3);
+}
+
+/// Listens to the parser and keeps one string of the outermost object.
+class TextOfKey : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  TextOfKey(std::string_view key, std::string& text) : key_(key), text_(text) {}
+
+  bool null() override { return value("null"); }
+  bool boolean(bool) override { return value("a boolean"); }
+  bool number_integer(number_integer_t) override { return value("a number"); }
+  bool number_unsigned(number_unsigned_t) override { return value("a number"); }
+  bool number_float(number_float_t, const string_t&) override { return value("a number"); }
+  bool binary(binary_t&) override { return value("binary"); }
+  bool string(string_t& text) override {
+    if (is_wanted()) {
+      text_.swap(text);
+      kind_ = "text";
+    }
+    return value("a string");
+  }
+  bool start_object(std::size_t) override {
+    value("an object");
+    ++depth_;
+    return true;
+  }
+  bool end_object() override { return leave(); }
+  bool start_array(std::size_t) override {
+    value("an array");
+    ++depth_;
+    return true;
+  }
+  bool end_array() override { return leave(); }
+  bool key(string_t& name) override {
+    if (depth_ == 1) is_key_ = name == key_;
+    return true;
+  }
+  bool parse_error(std::size_t place, const std::string&,
+                   const nlohmann::json::exception& failure) override {
+    problem_ = formatted("not valid JSON at column {}{}", place, reason_in(failure.what()));
+    return false;
+  }
+
+  std::string problem() const {
+    if (!problem_.empty()) return problem_;
+    if (outermost_ != "an object") return "expected a JSON object, found " + outermost_;
+    if (kind_.empty()) {
+      return "the object has no key \"" + std::string(key_) +
+             "\"; trainctl data build --json-key KEY takes the text from another";
+    }
+    if (kind_ != "text") return "\"" + std::string(key_) + "\" is " + kind_ + ", not a string";
+    return "";
+  }
+
+ private:
+  bool is_wanted() const { return depth_ == 1 && is_key_ && outermost_ == "an object"; }
+  bool value(const char* kind) {
+    if (depth_ == 0) outermost_ = kind;
+    if (is_wanted() && kind != std::string_view("a string")) kind_ = kind;
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  std::string_view key_;
+  std::string& text_;
+  int depth_ = 0;
+  bool is_key_ = false;
+  std::string outermost_;
+  std::string kind_;  // of what the key holds; "text" for a string
+  std::string problem_;
+};
+
+/// Puts the string under `key` of the JSON object `line` into `text`, reading the whole line but
+/// building nothing else. Returns what is wrong, or "".
+std::string read_json_text(std::string_view line, std::string_view key, std::string& text) {
+  TextOfKey listener(key, text);
+  nlohmann::json::sax_parse(line.begin(), line.end(), &listener);
+  return listener.problem();
+}
+
+constexpr std::size_t probed_bytes = 4096;
+constexpr std::size_t longest_line = std::size_t{1} << 30;
+
+/// 0 for what has no size, such as a pipe, in the progress.
+std::int64_t input_bytes(const std::filesystem::path& path, FileKind kind) {
+  return kind == FileKind::regular ? File::open_to_read(path).size() : 0;
+}
+
+void list_folder(const std::filesystem::path& folder, std::vector<InputFile>& out) {
+  for (const std::string& name : names_in(folder)) {
+    const std::filesystem::path path = folder / name;
+    std::error_code failure;
+    if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, failure))) continue;
+    require(!failure || failure == std::errc::no_such_file_or_directory, ExitCode::io,
+            "cannot examine " + path.string() + ": " + failure.message());
+    const FileKind kind = kind_of_file(path);
+    if (kind == FileKind::folder) list_folder(path, out);
+    if (kind == FileKind::regular) out.push_back({path, input_bytes(path, kind), false});
+  }
+}
+
+/// Length of the UTF-8 character that `lead` begins; 1 for what begins none.
+std::size_t character_bytes(unsigned char lead) {
+  if (lead >= 0xf0) return 4;
+  if (lead >= 0xe0) return 3;
+  return lead >= 0xc0 ? 2 : 1;
+}
+
+/// The end of the last whole character of `bytes`.
+std::size_t character_end(const std::string& bytes) {
+  const std::size_t size = bytes.size();
+  for (std::size_t back = 1; back <= std::min<std::size_t>(4, size); ++back) {
+    const auto byte = static_cast<unsigned char>(bytes[size - back]);
+    if ((byte & 0xc0U) == 0x80U) continue;
+    return character_bytes(byte) > back && back < size ? size - back : size;
+  }
+  return size;
+}
+
+/// The place of the last newline that follows an ASCII letter or digit, in the second half of
+/// `bytes`; 0 without one.
+std::size_t word_end(const std::string& bytes) {
+  for (std::size_t place = bytes.size(); place-- > bytes.size() / 2 + 1;) {
+    if (bytes[place] != '\n') continue;
+    const auto before = static_cast<unsigned char>(bytes[place - 1]);
+    if (before < 0x80 && std::isalnum(before) != 0) return place;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<InputFile> list_inputs(const std::vector<std::filesystem::path>& inputs) {
+  std::vector<InputFile> files;
+  for (const auto& path : inputs) {
+    const FileKind kind = kind_of_file(path);
+    require(kind != FileKind::none, ExitCode::missing_input,
+            "cannot read the text " + std::filesystem::absolute(path).lexically_normal().string() +
+                ": No such file or directory");
+    if (kind == FileKind::folder) {
+      list_folder(path, files);
+    } else {
+      files.push_back({path, input_bytes(path, kind), true});
+    }
+  }
+  return files;
+}
+
+TextReader::TextReader(std::vector<InputFile> files, std::int64_t chunk_bytes)
+    : files_(std::move(files)), chunk_bytes_(static_cast<std::size_t>(chunk_bytes)) {}
+
+void TextReader::open_next() {
+  const InputFile& input = files_[next_file_++];
+  file_ = File::open_to_read(input.path);
+  is_jsonl_ = input.path.extension() == ".jsonl";
+  is_at_start_ = true;
+  line_ = 1;
+  carry_.clear();
+}
+
+bool TextReader::fill(std::string& bytes, std::size_t size) {
+  std::size_t have = bytes.size();
+  bytes.resize(std::max(have, size));
+  while (have < size) {
+    const std::int64_t got = file_->read(std::span(bytes).subspan(have));
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  bytes.resize(have);
+  return have >= size;
+}
+
+bool TextReader::is_binary(const std::string& beginning) const {
+  const std::size_t nul = beginning.substr(0, probed_bytes).find('\0');
+  if (nul == std::string::npos) return false;
+  const InputFile& input = files_[next_file_ - 1];
+  const std::string message =
+      formatted("{}: not text: offset {} holds a NUL byte", input.path.string(), nul);
+  require(!input.is_named, ExitCode::bad_data, message);
+  log_warning(message + "; skipped");
+  return true;
+}
+
+std::size_t TextReader::cut(const std::string& bytes) const {
+  if (!is_jsonl_) {
+    if (const std::size_t end = word_end(bytes); end > 0) return end;
+  }
+  const std::size_t newline = bytes.rfind('\n');
+  if (newline != std::string::npos) return newline + 1;
+  return is_jsonl_ ? 0 : character_end(bytes);
+}
+
+bool TextReader::next(TextChunk& out) {
+  for (;;) {
+    if (!file_) {
+      if (next_file_ == files_.size()) return false;
+      open_next();
+    }
+    out.bytes.swap(carry_);
+    carry_.clear();
+    bool has_more = fill(out.bytes, std::max(chunk_bytes_, probed_bytes));
+    std::size_t size = has_more ? cut(out.bytes) : out.bytes.size();
+    while (has_more && size == 0) {
+      require(out.bytes.size() < longest_line, ExitCode::bad_data,
+              formatted("{}:{}: longer than 1 GiB", file_->path().string(), line_));
+      has_more = fill(out.bytes, 2 * out.bytes.size());
+      size = has_more ? cut(out.bytes) : out.bytes.size();
+    }
+    out.begins_document = std::exchange(is_at_start_, false);
+    if (out.begins_document && is_binary(out.bytes)) {
+      file_.reset();
+      carry_.clear();
+      continue;
+    }
+    carry_.assign(out.bytes, size);
+    out.bytes.resize(size);
+    out.file = &files_[next_file_ - 1];
+    out.is_jsonl = is_jsonl_;
+    out.first_line = line_;
+    out.ends_document = !has_more;
+    if (is_jsonl_) line_ += std::count(out.bytes.begin(), out.bytes.end(), '\n');
+    if (!has_more) file_.reset();
+    return true;
+  }
+}
 
 namespace {
 
@@ -35,7 +295,7 @@ void encode_lines(const TextChunk& chunk, const std::string& key, const Tokenize
     const std::string problem = read_json_text(content, key, text);
     if (!problem.empty()) {
       throw Error(ExitCode::bad_data,
-                  chunk.file->path.string() + ":" + std::to_string(line) + ": " + problem);
+                  formatted("{}:{}: {}", chunk.file->path.string(), line, problem));
     }
     tokenizer.encode(text, out.tokens);
     out.ends.push_back(out.tokens.size());
@@ -235,6 +495,134 @@ BuildResult build_token_file(const BuildOptions& options, const Tokenizer& token
   result.tokens = writer.tokens();
   result.token_bytes = writer.token_bytes();
   return result;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Part of the key: to be raised whenever the same text would give other tokens.
+constexpr std::string_view cache_version = "2";
+
+/// Path, size and time of the last change.
+std::uint64_t hash_file(const fs::path& path, std::uint64_t state) {
+  std::error_code failure;
+  const std::string name = fs::canonical(path, failure).string();
+  struct stat status {};
+  require(!failure && ::stat(name.c_str(), &status) == 0, ExitCode::missing_input,
+          "cannot read " + path.string());
+  state = fnv1a(name, state);
+  state = fnv1a("|" + std::to_string(status.st_size), state);
+  state = fnv1a("|" + std::to_string(status.st_mtim.tv_sec), state);
+  return fnv1a("|" + std::to_string(status.st_mtim.tv_nsec) + "\n", state);
+}
+
+std::string key_of(const fs::path& text, const Tokenizer& tokenizer) {
+  std::uint64_t state = fnv1a(cache_version);
+  state = fnv1a(tokenizer.specification() + "\n", state);
+  for (const fs::path& file : tokenizer.files()) state = hash_file(file, state);
+  for (const InputFile& file : list_inputs({text})) state = hash_file(file.path, state);
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(state));
+  return digits.data();
+}
+
+/// Whether `folder` is there, or can be made, and belongs to this user.
+bool is_usable(const fs::path& folder) {
+  std::error_code failure;
+  fs::create_directories(folder.parent_path(), failure);
+  ::mkdir(folder.c_str(), 0700);
+  struct stat status {};
+  return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid() && ::access(folder.c_str(), W_OK) == 0;
+}
+
+fs::path default_cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/') {
+    if (is_usable(fs::path(cache) / "trainctl")) return fs::path(cache) / "trainctl";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') {
+    const fs::path folder = fs::path(home) / ".cache" / "trainctl";
+    if (is_usable(folder)) return folder;
+  }
+  const fs::path folder = formatted("/tmp/trainctl-{}", ::geteuid());
+  require(is_usable(folder), ExitCode::io,
+          "no cache folder for tokenised text: none of $XDG_CACHE_HOME/trainctl, "
+          "$HOME/.cache/trainctl and " +
+              folder.string() + " can be written");
+  return folder;
+}
+
+/// Held while one process tokenises, so that the others wait for the result instead of repeating
+/// the work. The system releases it with the process. Where locks do not work the work is merely
+/// done twice.
+class BuildLock {
+ public:
+  explicit BuildLock(const fs::path& path)
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (descriptor_ >= 0) wait(path);
+  }
+  ~BuildLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  BuildLock(const BuildLock&) = delete;
+  BuildLock& operator=(const BuildLock&) = delete;
+
+ private:
+  /// Looks again and again, so that those who wait for this process see that it still lives.
+  void wait(const fs::path& path) const {
+    constexpr std::chrono::milliseconds pause{50};
+    constexpr int silent_looks = 20;
+    for (int look = 0; ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++look) {
+      if (errno != EWOULDBLOCK && errno != EINTR) return;
+      if (look == silent_looks) {
+        log_info("waiting: another rank or start tokenises the same text, and holds " +
+                 path.string());
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  int descriptor_;
+};
+
+bool is_complete(const fs::path& prefix) {
+  return kind_of_file(prefix.string() + ".bin") != FileKind::none &&
+         kind_of_file(prefix.string() + ".idx") != FileKind::none;
+}
+
+}  // namespace
+
+bool is_text_input(const fs::path& path) {
+  if (path.extension() == ".bin" || path.extension() == ".idx") return false;
+  return !is_complete(path) && kind_of_file(path) != FileKind::none;
+}
+
+fs::path cached_token_file(const fs::path& text, const Tokenizer& tokenizer,
+                           const fs::path& cache_dir, int threads) {
+  const std::string key = key_of(text, tokenizer);
+  const fs::path root = cache_dir.empty() ? default_cache_folder() : cache_dir;
+  std::error_code failure;
+  fs::create_directories(root, failure);
+  require(!failure, ExitCode::io, "cannot create " + root.string() + ": " + failure.message());
+  const fs::path folder = root / (fs::weakly_canonical(text).stem().string() + "-" + key);
+  const fs::path prefix = folder / "tokens";
+  if (is_complete(prefix)) return prefix;
+
+  const BuildLock lock(folder.string() + ".lock");
+  if (is_complete(prefix)) return prefix;
+  log_info("tokenising " + text.string() + " (" + tokenizer.specification() + ") into " +
+           folder.string());
+  const TemporaryFolder temporary(folder.string() + ".tmp");
+  BuildOptions options;
+  options.inputs = {text};
+  options.output = temporary.path() / "tokens";
+  options.threads = threads;
+  build_token_file(options, tokenizer);
+  fs::rename(temporary.path(), folder, failure);
+  require(!failure || is_complete(prefix), ExitCode::io,
+          "cannot write " + folder.string() + ": " + failure.message());
+  return prefix;
 }
 
 }  // namespace trainctl

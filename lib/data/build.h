@@ -1,15 +1,72 @@
-// Text to a Megatron .bin/.idx pair, streaming and in parallel, in constant memory.
+// Text files to token files: text as a stream of chunks, and the tokens as a Megatron .bin/.idx
+// pair.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace trainctl {
+
+struct InputFile {
+  std::filesystem::path path;
+  std::int64_t bytes = 0;
+  bool is_named = true;  // by the user, rather than met in a folder
+};
+
+/// The files that `inputs` stand for: themselves, or every regular file below a folder, in name
+/// order, symlinks skipped. Throws Error{missing_input}.
+std::vector<InputFile> list_inputs(const std::vector<std::filesystem::path>& inputs);
+
+/// A part of one file that is tokenised on its own.
+struct TextChunk {
+  const InputFile* file = nullptr;
+  std::string bytes;
+  bool is_jsonl = false;        // whole lines, each a document
+  std::int64_t first_line = 1;  // of the chunk within the file
+  bool begins_document = true;  // for text, whose file is one document
+  bool ends_document = false;   // the same
+};
+
+/// Text inputs as a stream of chunks, split where a tokenizer may restart: constant memory for
+/// files of any size.
+class TextReader {
+ public:
+  /// A chunk ends near `chunk_bytes`: before a newline that follows a letter or digit, where no
+  /// known tokenizer joins the two sides; else after the last newline; where text has none, between
+  /// two characters. Lines of JSON are cut after a newline only.
+  explicit TextReader(std::vector<InputFile> files, std::int64_t chunk_bytes = 1 << 18);
+
+  /// The next chunk, reusing the memory of `out`; false at the end. A file with a NUL byte in its
+  /// first 4 KiB is not text: an Error{bad_data} if it was named, else skipped with a warning.
+  /// Throws Error{missing_input | bad_data}.
+  bool next(TextChunk& out);
+
+ private:
+  void open_next();
+  /// Appends to `bytes` until it has `size`; false when the file ended before.
+  bool fill(std::string& bytes, std::size_t size);
+  bool is_binary(const std::string& beginning) const;
+  /// How much of `bytes` makes a chunk; 0 when more must be read first.
+  std::size_t cut(const std::string& bytes) const;
+
+  std::vector<InputFile> files_;
+  std::size_t chunk_bytes_;
+  std::size_t next_file_ = 0;
+  std::optional<File> file_;
+  bool is_jsonl_ = false;
+  bool is_at_start_ = false;
+  std::int64_t line_ = 1;
+  std::string carry_;  // read, but belongs to the next chunk
+};
+
+// Text to a Megatron .bin/.idx pair, streaming and in parallel, in constant memory.
 
 struct BuildOptions {
   std::vector<std::filesystem::path>

@@ -1,23 +1,236 @@
 #include "data/token_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cassert>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel_for.h"
-#include "data/megatron_index.h"
+#include "base/text.h"
 
 namespace trainctl {
 
+// The .idx file of a Megatron .bin: element type, sequence lengths and offsets, documents
+// (docs/formats.md). Mapped; checked completely when opened, so look-ups need no checks.
+
+inline constexpr std::array<char, 9> megatron_magic{'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+inline constexpr std::int64_t megatron_header_bytes = 34;
+inline constexpr std::uint8_t megatron_code_u16 = 8;
+inline constexpr std::uint8_t megatron_code_i32 = 4;
+
+/// An integer type of tokens on disk.
+struct TokenElement {
+  int bytes = 2;
+  bool is_signed = false;
+};
+
+class MegatronIndex {
+ public:
+  MegatronIndex() = default;
+  /// Throws Error{missing_input | bad_data} with the offset, what was found there and what was
+  /// expected; `bin` is the file that the index describes.
+  MegatronIndex(const std::filesystem::path& path, const File& bin);
+
+  TokenElement element() const { return element_; }
+  std::int64_t sequences() const { return sequences_; }
+  std::int64_t documents() const { return documents_; }
+  /// First token of document `index` of [0, documents()).
+  std::int64_t document_start(std::int64_t index) const;
+
+ private:
+  void read_header();
+  void check_sequences(const File& bin) const;
+  void check_documents() const;
+  std::int64_t length(std::int64_t sequence) const;
+  std::int64_t pointer(std::int64_t sequence) const;
+  std::int64_t document_end(std::int64_t entry) const;
+  std::int64_t pointers_at() const { return megatron_header_bytes + 4 * sequences_; }
+  std::int64_t documents_at() const { return megatron_header_bytes + 12 * sequences_; }
+  [[noreturn]] void fail(std::int64_t offset, const std::string& message) const;
+
+  std::filesystem::path path_;
+  Mapping mapping_;
+  TokenElement element_;
+  std::int64_t sequences_ = 0;
+  std::int64_t documents_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
 namespace {
 
-/// What a .bin holds and where.
+/// The arrays start at byte 34, so nothing in them is aligned.
+template <class T>
+T load(std::span<const std::byte> bytes, std::int64_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (std::byte byte : bytes) {
+    if (!text.empty()) text += ' ';
+    text += digits[std::to_integer<unsigned>(byte) >> 4U];
+    text += digits[std::to_integer<unsigned>(byte) & 15U];
+  }
+  return text;
+}
+
+/// Width 0 for codes of other than integer types.
+TokenElement element_of(std::uint8_t code) {
+  switch (code) {
+    case 1: return {1, false};
+    case 2: return {1, true};
+    case 3: return {2, true};
+    case 4: return {4, true};
+    case 5: return {8, true};
+    case 8: return {2, false};
+    default: return {0, false};
+  }
+}
+
+/// How many sequences or documents are checked before their pages are given back.
+constexpr std::int64_t pages_every = std::int64_t{1} << 22;
+
+}  // namespace
+
+void MegatronIndex::fail(std::int64_t offset, const std::string& message) const {
+  throw Error(ExitCode::bad_data, formatted("{}: offset {}: {}", path_.string(), offset, message));
+}
+
+MegatronIndex::MegatronIndex(const std::filesystem::path& path, const File& bin)
+    : path_(path), mapping_(File::open_to_read(path)) {
+  read_header();
+  check_sequences(bin);
+  check_documents();
+  mapping_.release_pages();
+  tokens_ = bin.size() / element_.bytes;
+}
+
+void MegatronIndex::read_header() {
+  const auto bytes = mapping_.bytes();
+  const auto size = static_cast<std::uint64_t>(bytes.size());
+  if (size < megatron_header_bytes) {
+    fail(static_cast<std::int64_t>(size),
+         "the file ends here; the header of a Megatron index has 34 bytes");
+  }
+  const auto magic = std::as_bytes(std::span(megatron_magic));
+  if (std::memcmp(bytes.data(), magic.data(), magic.size()) != 0) {
+    fail(0, "expected the magic " + hex(magic) + " of a Megatron index, found " +
+                hex(bytes.first(magic.size())));
+  }
+  const auto version = load<std::uint64_t>(bytes, 9);
+  if (version != 1) fail(9, formatted("expected version 1, found {}", version));
+  const auto code = load<std::uint8_t>(bytes, 17);
+  element_ = element_of(code);
+  if (element_.bytes == 0) {
+    fail(17, formatted("expected the code of an integer type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 "
+                       "u16), found {}",
+                       code));
+  }
+  const auto sequences = load<std::uint64_t>(bytes, 18);
+  const auto entries = load<std::uint64_t>(bytes, 26);
+  const std::uint64_t room = size - megatron_header_bytes;
+  if (sequences > room / 12 || entries > (room - 12 * sequences) / 8) {
+    fail(18, formatted("{} sequences and {} document entries do not fit into the file's {} bytes",
+                       sequences, entries, size));
+  }
+  const std::uint64_t needed = megatron_header_bytes + 12 * sequences + 8 * entries;
+  if (size - needed == sequences && sequences > 0) {
+    fail(static_cast<std::int64_t>(needed),
+         "one more byte per sequence follows: a multimodal index, which is not read");
+  }
+  if (needed != size) {
+    fail(18,
+         formatted("expected a file of {} bytes for {} sequences and {} document entries, found {}",
+                   needed, sequences, entries, size));
+  }
+  if (entries == 0) fail(26, "expected at least one document entry, found 0");
+  sequences_ = static_cast<std::int64_t>(sequences);
+  documents_ = static_cast<std::int64_t>(entries) - 1;
+}
+
+/// Sequences must lie back to back and fill the .bin: then a token's number is its place there, and
+/// no look-up can lead outside.
+void MegatronIndex::check_sequences(const File& bin) const {
+  const std::int64_t size = bin.size();
+  std::int64_t expected = 0;
+  for (std::int64_t sequence = 0; sequence < sequences_; ++sequence) {
+    const std::int64_t tokens = length(sequence);
+    const std::int64_t at = pointer(sequence);
+    const std::int64_t end = expected + tokens * element_.bytes;
+    if (at != expected) {
+      fail(pointers_at() + 8 * sequence,
+           formatted("sequence {} expected at byte {} of the .bin, found {}", sequence, expected,
+                     at));
+    }
+    if (tokens < 0 || end > size) {
+      fail(megatron_header_bytes + 4 * sequence,
+           formatted("sequence {} of {} tokens at byte {} does not fit into {} of {} bytes",
+                     sequence, tokens, at, bin.path().string(), size));
+    }
+    expected = end;
+    if (sequence % pages_every == pages_every - 1) mapping_.release_pages();
+  }
+  if (expected != size) {
+    fail(megatron_header_bytes, formatted("the sequences take {} bytes, but {} has {} bytes",
+                                          expected, bin.path().string(), size));
+  }
+}
+
+void MegatronIndex::check_documents() const {
+  std::int64_t before = 0;
+  for (std::int64_t entry = 0; entry <= documents_; ++entry) {
+    const std::int64_t end = document_end(entry);
+    const bool fits = entry == 0 ? end == 0 : end >= before && end <= sequences_;
+    if (!fits) {
+      fail(documents_at() + 8 * entry, formatted("document entry {} expected in [{}, {}], found {}",
+                                                 entry, before, entry == 0 ? 0 : sequences_, end));
+    }
+    before = end;
+    if (entry % pages_every == pages_every - 1) mapping_.release_pages();
+  }
+  if (before != sequences_) {
+    fail(documents_at() + 8 * documents_,
+         formatted("the last document ends at sequence {}, but there are {}", before, sequences_));
+  }
+}
+
+std::int64_t MegatronIndex::length(std::int64_t sequence) const {
+  return load<std::int32_t>(mapping_.bytes(), megatron_header_bytes + 4 * sequence);
+}
+
+std::int64_t MegatronIndex::pointer(std::int64_t sequence) const {
+  return load<std::int64_t>(mapping_.bytes(), pointers_at() + 8 * sequence);
+}
+
+std::int64_t MegatronIndex::document_end(std::int64_t entry) const {
+  return load<std::int64_t>(mapping_.bytes(), documents_at() + 8 * entry);
+}
+
+std::int64_t MegatronIndex::document_start(std::int64_t index) const {
+  assert(index >= 0 && index < documents_);
+  const std::int64_t sequence = document_end(index);
+  return sequence == sequences_ ? tokens_ : pointer(sequence) / element_.bytes;
+}
+
+namespace {
+
+/// The contents of a .bin: their type and place.
 struct Contents {
   TokenFormat format;
   std::int64_t first_byte;  // of token 0
@@ -31,8 +244,7 @@ constexpr std::int64_t llmc_header_bytes = 1024;
 
 [[noreturn]] void fail(const std::filesystem::path& path, std::int64_t offset,
                        const std::string& message) {
-  throw Error(ExitCode::bad_data,
-              path.string() + ": offset " + std::to_string(offset) + ": " + message);
+  throw Error(ExitCode::bad_data, formatted("{}: offset {}: {}", path.string(), offset, message));
 }
 
 std::filesystem::path with_suffix(const std::filesystem::path& prefix, const char* suffix) {
@@ -41,7 +253,8 @@ std::filesystem::path with_suffix(const std::filesystem::path& prefix, const cha
 
 bool is_there(const std::filesystem::path& path) { return kind_of_file(path) != FileKind::none; }
 
-/// What else the first bytes of a .bin may be, so that it is not taken for headerless tokens.
+/// Names another kind of file by the first bytes of a .bin, so that it is not taken for headerless
+/// tokens.
 const char* known_but_not_tokens(std::int32_t magic) {
   switch (magic) {
     case 20240522: return "an llm.c evaluation file";
@@ -98,16 +311,13 @@ Contents contents_of_llmc(const File& bin, const LlmcKind& kind,
     fail(bin.path(), size, "the file ends here; the header of an llm.c token file has 1024 bytes");
   }
   if (header[1] != kind.version) {
-    fail(bin.path(), 4,
-         "expected llm.c version " + std::to_string(kind.version) + ", found " +
-             std::to_string(header[1]));
+    fail(bin.path(), 4, formatted("expected llm.c version {}, found {}", kind.version, header[1]));
   }
   const std::int64_t tokens = header[2];
   if (tokens < 0 || llmc_header_bytes + tokens * kind.element.bytes != size) {
     fail(bin.path(), 8,
-         "the header counts " + std::to_string(tokens) + " tokens of " +
-             std::to_string(kind.element.bytes) + " bytes, but " +
-             std::to_string(size - llmc_header_bytes) + " bytes follow the header");
+         formatted("the header counts {} tokens of {} bytes, but {} bytes follow the header",
+                   tokens, kind.element.bytes, size - llmc_header_bytes));
   }
   if (tokens == 0) fail(bin.path(), 8, "the file contains no tokens");
   return {TokenFormat::llmc, llmc_header_bytes, kind.element, tokens};
@@ -126,8 +336,8 @@ Contents contents_of_single_file(const File& bin) {
   }
   if (size % 2 != 0) {
     fail(bin.path(), size - 1,
-         "a file without a header holds 2-byte tokens, but its size of " + std::to_string(size) +
-             " bytes is odd");
+         formatted("a file without a header holds 2-byte tokens, but its size of {} bytes is odd",
+                   size));
   }
   return {TokenFormat::nanogpt, 0, {2, false}, size / 2};
 }
@@ -205,8 +415,8 @@ void lower_to(std::atomic<std::int64_t>& least, std::int64_t candidate) {
   }
 }
 
-/// What unsigned value is the first bad one: a negative element is a large one when taken as
-/// unsigned, so one limit finds both.
+/// The first unsigned value that is bad: a negative element is a large one when taken as unsigned,
+/// so one limit finds both.
 std::uint64_t bad_from(TokenElement element, std::int64_t vocab_size) {
   const auto wanted = static_cast<std::uint64_t>(std::max<std::int64_t>(vocab_size, 0));
   if (!element.is_signed) return wanted;
@@ -307,9 +517,131 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
   const std::int64_t place = std::max<std::int64_t>(first_bad(bytes), 0);
   const std::int64_t token = bad_block * block + place;
   fail(path(), contents.byte_of(token),
-       "token number " + std::to_string(token) + " is " +
-           printed(bytes.data() + place * width, contents.element) + "; the vocabulary of " +
-           std::to_string(vocab_size) + " allows 0 to " + std::to_string(vocab_size - 1));
+       formatted("token number {} is {}; the vocabulary of {} allows 0 to {}", token,
+                 printed(bytes.data() + place * width, contents.element), vocab_size,
+                 vocab_size - 1));
+}
+
+namespace {
+
+/// Makes renames in a folder durable; it is not an error if the file system cannot.
+void sync_folder(const std::filesystem::path& file) {
+  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace
+
+TokenWriter::TokenWriter(const std::filesystem::path& prefix, std::int64_t vocab_size,
+                         std::int64_t longest_sequence)
+    : token_bytes_(vocab_size < 65500 ? 2 : 4),
+      longest_sequence_(longest_sequence),
+      bin_(prefix.string() + ".bin"),
+      idx_(prefix.string() + ".idx") {
+  const std::array<char, megatron_header_bytes> place_for_header{};
+  idx_.write(place_for_header);
+}
+
+void TokenWriter::append(std::span<const std::int32_t> tokens) {
+  while (!tokens.empty()) {
+    if (sequence_tokens_ == longest_sequence_) {
+      end_sequence();
+      joined_.push_back(sequences_);
+    }
+    const auto room = static_cast<std::size_t>(longest_sequence_ - sequence_tokens_);
+    const auto part = tokens.first(std::min(room, tokens.size()));
+    write_tokens(part);
+    sequence_tokens_ += std::ssize(part);
+    in_document_ = true;
+    tokens = tokens.subspan(part.size());
+  }
+}
+
+void TokenWriter::write_tokens(std::span<const std::int32_t> tokens) {
+  tokens_ += std::ssize(tokens);
+  if (token_bytes_ == 4) {
+    return bin_.write({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
+  }
+  narrowed_.resize(tokens.size() * 2);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto narrow = static_cast<std::uint16_t>(tokens[i]);
+    std::memcpy(narrowed_.data() + 2 * i, &narrow, sizeof narrow);
+  }
+  bin_.write(narrowed_);
+}
+
+void TokenWriter::end_sequence() {
+  idx_.write_value(static_cast<std::int32_t>(sequence_tokens_));
+  ++sequences_;
+  sequence_tokens_ = 0;
+}
+
+void TokenWriter::end_document(std::int32_t end_token) {
+  if (!in_document_) return;
+  if (end_token >= 0) append(std::array{end_token});
+  end_sequence();
+  ++documents_;
+  in_document_ = false;
+}
+
+/// The lengths are on disk already; the offsets follow from reading them again.
+void TokenWriter::write_index_tail() {
+  idx_.flush();
+  std::vector<std::int32_t> lengths(std::size_t{1} << 16);
+  std::int64_t pointer = 0;
+  for (std::int64_t first = 0; first < sequences_;) {
+    const auto count = std::min(std::ssize(lengths), sequences_ - first);
+    const auto bytes = static_cast<std::size_t>(count) * sizeof(std::int32_t);
+    idx_.file().read_at(megatron_header_bytes + 4 * first,
+                        {reinterpret_cast<char*>(lengths.data()), bytes});
+    for (std::int64_t i = 0; i < count; ++i) {
+      idx_.write_value(pointer);
+      pointer += std::int64_t{lengths[static_cast<std::size_t>(i)]} * token_bytes_;
+    }
+    first += count;
+  }
+  auto joined = joined_.begin();
+  idx_.write_value(std::int64_t{0});
+  for (std::int64_t end = 1; end <= sequences_; ++end) {
+    if (joined != joined_.end() && *joined == end) {
+      ++joined;
+      continue;
+    }
+    idx_.write_value(end);
+  }
+  idx_.flush();
+}
+
+void TokenWriter::commit() {
+  assert(!in_document_);
+  write_index_tail();
+  std::array<char, megatron_header_bytes> header{};
+  const std::uint64_t version = 1;
+  const std::uint8_t code = token_bytes_ == 2 ? megatron_code_u16 : megatron_code_i32;
+  const auto sequences = static_cast<std::uint64_t>(sequences_);
+  const auto entries = static_cast<std::uint64_t>(documents_ + 1);
+  std::memcpy(header.data(), megatron_magic.data(), megatron_magic.size());
+  std::memcpy(header.data() + 9, &version, sizeof version);
+  std::memcpy(header.data() + 17, &code, sizeof code);
+  std::memcpy(header.data() + 18, &sequences, sizeof sequences);
+  std::memcpy(header.data() + 26, &entries, sizeof entries);
+  idx_.file().write_at(0, header);
+
+  // An old index goes first and the new one comes last: at no time is there an index for a .bin
+  // that it does not describe.
+  std::error_code ignored;
+  std::filesystem::remove(idx_.target(), ignored);
+  bin_.publish();
+  try {
+    idx_.publish();
+  } catch (const Error&) {
+    std::filesystem::remove(bin_.target(), ignored);
+    throw;
+  }
+  sync_folder(bin_.target());
 }
 
 }  // namespace trainctl

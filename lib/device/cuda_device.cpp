@@ -5,12 +5,46 @@
 #include <cstdlib>
 #include <exception>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "device/device_health.h"
+#include "base/text.h"
 
 namespace trainctl {
+
+namespace {
+
+std::vector<DeviceHealth*>& of_thread() {
+  static thread_local std::vector<DeviceHealth*> all;
+  return all;
+}
+
+}  // namespace
+
+DeviceHealth::DeviceHealth() { of_thread().push_back(this); }
+
+DeviceHealth::~DeviceHealth() { std::erase(of_thread(), this); }
+
+bool checks_devices() { return !of_thread().empty(); }
+
+void check_devices() {
+  for (DeviceHealth* health : of_thread()) health->check();
+}
+
+void abandon_devices() noexcept {
+  for (DeviceHealth* health : of_thread()) health->abandon();
+}
+
+std::string open_device_work() {
+  std::string text;
+  for (DeviceHealth* health : of_thread()) {
+    const std::string open = health->open_work();
+    if (!open.empty()) text += "; under way: " + open;
+  }
+  return text;
+}
+
 namespace {
 
 constexpr const char* file_name = "libtrainctl_cuda.so";
@@ -24,7 +58,7 @@ void* open_library(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file, ignored)) {
     refuse(file.string() +
            " does not exist: the program was built without CUDA, or its module was not installed "
-           "beside it (TRAINCTL_CUDA_MODULE names another place)");
+           "in its folder (TRAINCTL_CUDA_MODULE names another place)");
   }
   // Never closed: its streams and tables may be used until the process ends.
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -48,8 +82,8 @@ void set_environment() {
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
 }
 
-/// Streams that share a queue to the device wait for each other, and one may wait for another rank:
-/// as many queues as there can be.
+/// Streams that share a queue to the device wait for each other, and one of them may wait for
+/// another rank. So the device must be given its largest number of queues.
 void check_queues() {
   const std::string queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (queues == "32") return;
@@ -146,10 +180,11 @@ int cuda_multiprocessors_beside(int device, int margin) {
 }
 
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices) {
-  return "rank " + std::to_string(local_rank) +
-         " of this machine has no device of its own: " + std::to_string(devices) +
-         " CUDA device(s) are visible. Start fewer ranks on it, look at CUDA_VISIBLE_DEVICES, or "
-         "let ranks share devices (parallel.share_devices: true)";
+  return formatted(
+      "rank {} of this machine has no device of its own: {} CUDA device(s) are visible. Start "
+      "fewer ranks on it, look at CUDA_VISIBLE_DEVICES, or let ranks share devices "
+      "(parallel.share_devices: true)",
+      local_rank, devices);
 }
 
 const void* cuda_module_part(const char* symbol, std::int64_t bytes) {
@@ -174,8 +209,9 @@ const void* open_cuda_part(const std::filesystem::path& file, const char* symbol
   if (address == nullptr) refuse(file.string() + " does not export " + symbol);
   const CudaModulePart part = reinterpret_cast<CudaModulePart (*)()>(address)();
   if (part.bytes != bytes) {
-    refuse(file.string() + " belongs to another build: " + symbol + " is a table of " +
-           std::to_string(part.bytes) + " bytes, this program knows " + std::to_string(bytes));
+    refuse(
+        formatted("{} belongs to another build: {} is a table of {} bytes, this program knows {}",
+                  file.string(), symbol, part.bytes, bytes));
   }
   return part.table;
 }

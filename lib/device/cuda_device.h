@@ -42,7 +42,8 @@ struct CudaModule {
   void (*release_mark)(void* mark) noexcept;
   void (*set_mark)(void* mark, void* stream);
   double (*seconds_between)(void* earlier, void* later);
-  // Of WorkGraph: on the streams of the calling thread, of which `stream` is one (native).
+  // Part of WorkGraph: waits for the streams of the calling thread, of which `stream` is one
+  // (native).
   void (*join_streams)(void* stream);
   void (*begin_capture)(void* stream);
   void (*abandon_capture)(void* stream) noexcept;
@@ -56,9 +57,9 @@ struct CudaModule {
 
 /// The module's table of sums over ranks that share a device, for comm/.
 struct CudaSums {
-  /// As many ranks may share a device: a kernel is given the part of each.
+  /// The largest number of ranks that may share a device, since a kernel is given the part of each.
   static constexpr std::size_t most_parts = 64;
-  /// Enqueues what sum_in_rank_order (comm/host/sum.h) does, with the same bits.
+  /// Enqueues what sum_in_rank_order (comm/host/host_group.h) does, with the same bits.
   void (*in_rank_order)(void* out, std::span<const void* const> parts, std::int64_t count,
                         DType dtype, Stream& stream);
 };
@@ -75,7 +76,7 @@ const StreamApi& cuda_stream_api();
 /// Error{unavailable} with the sizes if there is not enough.
 void* cuda_allocate(std::int64_t bytes);
 /// The caller has waited for the work that uses the memory; but while an exception propagates, this
-/// thread's device first lets go of other ranks (device_health.h) and does what it was given.
+/// thread's device first lets go of other ranks (DeviceHealth) and does what it was given.
 void cuda_release(void* data) noexcept;
 /// Host memory that devices copy from and to while their streams go on (page-locked); zeroed.
 void* cuda_allocate_host(std::int64_t bytes);
@@ -94,7 +95,7 @@ int cuda_device_of(std::int64_t local_rank, bool share);
 /// Error{unavailable} where none is left.
 int cuda_multiprocessors_beside(int device, int margin);
 
-/// What such an error says of a machine with `devices` of them.
+/// The message of such an error on a machine with `devices` devices.
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices);
 
 /// How each folder's part of the module is exported: `extern "C" CudaModulePart SYMBOL()`. `bytes`
@@ -107,12 +108,43 @@ struct CudaModulePart {
 /// The table that cuda_module()'s file exports as `symbol`, `bytes` long.
 const void* cuda_module_part(const char* symbol, std::int64_t bytes);
 
-/// The file to open: TRAINCTL_CUDA_MODULE if set, else libtrainctl_cuda.so beside the
-/// program or in ../lib from there.
+/// The file to open: TRAINCTL_CUDA_MODULE if set, else libtrainctl_cuda.so in the program's folder
+/// or in ../lib from there.
 std::filesystem::path cuda_module_file();
 /// A part of `file`, with or without a device. Throws Error{unavailable} if the file, the
 /// symbol or the size is wrong.
 const void* open_cuda_part(const std::filesystem::path& file, const char* symbol,
                            std::int64_t bytes);
+
+// Work on this thread's device also depends on other ranks, which may fail. A device that waits for
+// one of them waits for ever, and so does a thread that frees its memory; so a host that waits for
+// the device looks at the other ranks, and a thread that unwinds lets go of them before it frees
+// anything.
+
+/// Belongs to the thread that makes it, which must also destroy it.
+class DeviceHealth {
+ public:
+  DeviceHealth();
+  virtual ~DeviceHealth();
+  DeviceHealth(const DeviceHealth&) = delete;
+  DeviceHealth& operator=(const DeviceHealth&) = delete;
+
+  /// Throws Error{peer} naming what failed, after abandon(). Called while the host waits, many
+  /// times per second.
+  virtual void check() = 0;
+  /// Ends what the device waits for without the other ranks: its streams go on, with undefined
+  /// results. A second call does nothing.
+  virtual void abandon() noexcept = 0;
+  /// Work that the device has been given and has not done: "all_reduce ...; send ..."; or "".
+  virtual std::string open_work() = 0;
+};
+
+/// All that this thread has made.
+void check_devices();
+/// Whether this thread has any.
+bool checks_devices();
+void abandon_devices() noexcept;
+/// "; under way: all_reduce ..." or "".
+std::string open_device_work();
 
 }  // namespace trainctl

@@ -1,16 +1,281 @@
-// The module's part for device/: which devices there are, and their memory.
+// The CUDA module's part for device/: its devices and their memory, its streams, and captures of
+// the work of a thread's streams as graphs.
+
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <cassert>
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "device/cuda_check.h"
 #include "device/cuda_device.h"
-#include "device/stream_cuda.h"
+#include "device/stream.h"
+#include "device/wait.h"
 
 namespace trainctl {
+
+/// One stream and a ring of CUDA events. The event of ticket t lies at t modulo the ring's size
+/// while t is newer than `done_`; the ring doubles when more tickets than it holds are under way,
+/// so that a step allocates nothing once the first ones have set its size.
+class CudaQueue {
+ public:
+  explicit CudaQueue(const char* name) : name_(name) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    ring_.resize(64);
+    for (cudaEvent_t& event : ring_) event = new_event();
+    join_event_ = new_event();
+    queues_of_thread().push_back(this);
+  }
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+  /// Does not wait: CUDA keeps what is still in use until the device is done with it.
+  ~CudaQueue() {
+    std::erase(queues_of_thread(), this);
+    cudaEventDestroy(join_event_);
+    for (cudaEvent_t event : ring_) cudaEventDestroy(event);
+    cudaStreamDestroy(stream_);
+  }
+
+  /// The queues that the calling thread has made: the streams of one rank.
+  static std::vector<CudaQueue*>& queues_of_thread() {
+    static thread_local std::vector<CudaQueue*> queues;
+    return queues;
+  }
+
+  const std::string& name() const { return name_; }
+  cudaStream_t stream() const { return stream_; }
+
+  std::uint64_t record() {
+    const std::lock_guard lock(mutex_);
+    if (last_ - done_ == ring_.size() && !captures_) retire();
+    if (last_ - done_ == ring_.size()) grow();
+    CUDA_CHECK(cudaEventRecord(event_of(last_ + 1), stream_));
+    return ++last_;
+  }
+
+  bool reached(std::uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    assert(ticket <= last_);
+    if (ticket <= done_) return true;
+    require(!captures_, ExitCode::internal,
+            "[stream " + name_ + "] the host waits for work that is being captured");
+    if (is_complete(event_of(ticket))) done_ = ticket;
+    return ticket <= done_;
+  }
+
+  /// How the host waits for it. Other threads than the rank's may wait, too.
+  WaitPace pace() {
+    const std::lock_guard lock(mutex_);
+    return pace_;
+  }
+  void set_pace(const WaitPace& pace) {
+    const std::lock_guard lock(mutex_);
+    pace_ = pace;
+  }
+
+  /// Makes `waiter` wait on the device for `ticket` of this queue.
+  void hold(cudaStream_t waiter, std::uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    assert(ticket <= last_);
+    if (ticket > done_) CUDA_CHECK(cudaStreamWaitEvent(waiter, event_of(ticket), 0));
+  }
+
+  /// `waiter` waits for everything on this stream, also in a capture.
+  void join(cudaStream_t waiter) const {
+    CUDA_CHECK(cudaEventRecord(join_event_, stream_));
+    CUDA_CHECK(cudaStreamWaitEvent(waiter, join_event_, 0));
+  }
+
+  /// All work so far must be complete. From now on tickets are edges of a graph: the host cannot
+  /// ask for them.
+  void begin_capture() {
+    const std::lock_guard lock(mutex_);
+    retire();
+    require(done_ == last_, ExitCode::internal,
+            "[stream " + name_ + "] a capture begins while the stream works");
+    captures_ = true;
+  }
+  /// Its tickets count as complete. That holds for the host, which waits for the launch instead.
+  void end_capture() {
+    const std::lock_guard lock(mutex_);
+    captures_ = false;
+    done_ = last_;
+  }
+
+ private:
+  static cudaEvent_t new_event() {
+    cudaEvent_t event = nullptr;
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+
+  static bool is_complete(cudaEvent_t event) {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status != cudaErrorNotReady) CUDA_CHECK(status);
+    return status == cudaSuccess;
+  }
+
+  cudaEvent_t& event_of(std::uint64_t ticket) { return ring_[ticket % ring_.size()]; }
+
+  void retire() {
+    while (done_ < last_ && is_complete(event_of(done_ + 1))) ++done_;
+  }
+
+  void grow() {
+    std::vector<cudaEvent_t> larger(ring_.size() * 2, nullptr);
+    for (std::uint64_t ticket = done_ + 1; ticket <= last_; ++ticket) {
+      larger[ticket % larger.size()] = event_of(ticket);
+    }
+    for (cudaEvent_t& event : larger) {
+      if (event == nullptr) event = new_event();
+    }
+    ring_ = std::move(larger);
+  }
+
+  std::string name_;
+  cudaStream_t stream_ = nullptr;
+  std::mutex mutex_;  // events are waited for by other threads than the one that records
+  std::vector<cudaEvent_t> ring_;
+  std::uint64_t last_ = 0;  // newest ticket
+  std::uint64_t done_ = 0;  // this ticket and all before it are complete
+  bool captures_ = false;
+  WaitPace pace_;
+  cudaEvent_t join_event_ = nullptr;
+};
+
+inline CudaQueue& queue_of(void* queue) { return *static_cast<CudaQueue*>(queue); }
+
+namespace {
+
+// The mode is not asked: a CUDA stream is always queued.
+void* create(const char* name, bool) { return new CudaQueue(name); }
+
+void destroy(void* queue) { delete &queue_of(queue); }
+
+void enqueue(void* queue, const Task&) {
+  throw Error(ExitCode::unavailable, "[stream " + queue_of(queue).name() +
+                                         "] host tasks run on CPU streams, not on CUDA ones");
+}
+
+void copy(void* queue, void* to, const void* from, std::int64_t bytes) {
+  const auto count = static_cast<std::size_t>(bytes);
+  CUDA_CHECK(cudaMemcpyAsync(to, from, count, cudaMemcpyDefault, queue_of(queue).stream()));
+}
+
+void zero(void* queue, void* to, std::int64_t bytes) {
+  CUDA_CHECK(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), queue_of(queue).stream()));
+}
+
+std::uint64_t record(void* queue) { return queue_of(queue).record(); }
+
+void wait(void* queue, void* other, std::uint64_t ticket) {
+  queue_of(other).hold(queue_of(queue).stream(), ticket);
+}
+
+bool reached(void* queue, std::uint64_t ticket) { return queue_of(queue).reached(ticket); }
+
+void sleep(double seconds) {
+  if (seconds <= 0) return std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// Asks again and again, so that a deadline can be kept.
+bool wait_host(void* queue, std::uint64_t ticket, double seconds) {
+  CudaQueue& waited_for = queue_of(queue);
+  Patience patience(seconds);
+  WaitPace pace = waited_for.pace();
+  const bool ended = wait_at_pace(
+      pace, ticket, patience, [&] { return waited_for.reached(ticket); }, sleep);
+  waited_for.set_pace(pace);
+  return ended;
+}
+
+void* native(void* queue) { return queue_of(queue).stream(); }
+
+/// Streams of the mode cudaStreamNonBlocking on the calling thread's device.
+constexpr StreamApi cuda_streams{.create = create,
+                                 .destroy = destroy,
+                                 .enqueue = enqueue,
+                                 .copy = copy,
+                                 .zero = zero,
+                                 .record = record,
+                                 .wait = wait,
+                                 .wait_host = wait_host,
+                                 .reached = reached,
+                                 .native = native};
+
+cudaStream_t native_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+/// Calls use(queue) for the calling thread's queues but that of `stream`, which it must have.
+template <class Use>
+void for_others(void* stream, const Use& use) {
+  bool has = false;
+  for (CudaQueue* queue : CudaQueue::queues_of_thread()) {
+    const bool same = queue->stream() == native_of(stream);
+    has = has || same;
+    if (!same) use(*queue);
+  }
+  require(has, ExitCode::internal, "[cuda] a graph on the stream of another thread");
+}
+
+void leave_capture() {
+  for (CudaQueue* queue : CudaQueue::queues_of_thread()) queue->end_capture();
+}
+
+// The functions of CudaModule that capture graphs have the names of its members.
+void join_streams(void* stream) {
+  for_others(stream, [&](const CudaQueue& other) { other.join(native_of(stream)); });
+}
+
+/// Other threads of the process, such as those of NCCL, may ask for events during the capture.
+void begin_capture(void* stream) {
+  for (CudaQueue* one : CudaQueue::queues_of_thread()) one->begin_capture();
+  CUDA_CHECK(cudaStreamBeginCapture(native_of(stream), cudaStreamCaptureModeThreadLocal));
+  cudaEvent_t begun = nullptr;
+  CUDA_CHECK(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming));
+  CUDA_CHECK(cudaEventRecord(begun, native_of(stream)));
+  for_others(stream, [&](const CudaQueue& other) {
+    CUDA_CHECK(cudaStreamWaitEvent(other.stream(), begun, 0));
+  });
+  CUDA_CHECK(cudaEventDestroy(begun));
+}
+
+void abandon_capture(void* stream) noexcept {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(native_of(stream), &graph) != cudaSuccess) cudaGetLastError();
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  leave_capture();
+}
+
+void* end_capture(void* stream) {
+  join_streams(stream);
+  cudaGraph_t graph = nullptr;
+  CUDA_CHECK(cudaStreamEndCapture(native_of(stream), &graph));
+  leave_capture();
+  cudaGraphExec_t ready = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&ready, graph, 0);
+  cudaGraphDestroy(graph);
+  CUDA_CHECK(status);
+  return ready;
+}
+
+void launch_graph(void* graph, void* stream) {
+  CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native_of(stream)));
+}
+
+void release_graph(void* graph) noexcept {
+  if (cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)) != cudaSuccess) cudaGetLastError();
+}
+
+}  // namespace
+
 namespace {
 
 /// 13000 -> "13.0"

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cassert>
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "device/cuda_device.h"
 
@@ -74,8 +76,8 @@ std::string describe(const std::vector<SlabRow>& rows) {
   for (const SlabRow& row : rows) {
     if (Slab::padded_bytes(row) > Slab::padded_bytes(*largest)) largest = &row;
   }
-  return std::to_string(rows.size()) + " tensors, the largest '" + largest->name + "' " +
-         largest->shape.to_string() + " with " + format_bytes(Slab::padded_bytes(*largest));
+  return formatted("{} tensors, the largest '{}' {} with {}", rows.size(), largest->name,
+                   largest->shape.to_string(), format_bytes(Slab::padded_bytes(*largest)));
 }
 
 }  // namespace
@@ -158,5 +160,45 @@ Tensor Slab::at(const std::string& name) const {
 }
 
 Tensor Slab::bytes() const { return Tensor{data_, Shape{size_}, DType::u8, device()}; }
+
+void copy_now(const Tensor& to, const Tensor& from) {
+  assert(to.bytes() == from.bytes());
+  if (to.bytes() == 0) return;
+  if (to.device == DeviceKind::cpu && from.device == DeviceKind::cpu) {
+    std::memcpy(to.data, from.data, static_cast<std::size_t>(to.bytes()));
+  } else {
+    cuda_copy(to.data, from.data, to.bytes());
+  }
+}
+
+HostValues::HostValues(const Tensor& tensor) : tensor_(tensor), values_(tensor) {
+  if (tensor.device == DeviceKind::cpu) return;
+  copy_ = Slab(DeviceKind::cpu, {{"values", tensor.shape, tensor.dtype}});
+  values_ = copy_.at("values");
+  copy_now(values_, tensor_);
+}
+
+void HostValues::store() const {
+  if (values_.data != tensor_.data) copy_now(tensor_, values_);
+}
+
+void load_floats(const Tensor& from, float* to) {
+  const std::int64_t count = from.numel();
+  if (from.dtype == DType::f32) {
+    std::copy_n(from.as<float>(), count, to);
+  } else {
+    std::transform(from.as<bf16>(), from.as<bf16>() + count, to,
+                   [](bf16 value) { return to_float(value); });
+  }
+}
+
+void store_floats(const float* from, const Tensor& to) {
+  const std::int64_t count = to.numel();
+  if (to.dtype == DType::f32) {
+    std::copy_n(from, count, to.as<float>());
+  } else {
+    std::transform(from, from + count, to.as<bf16>(), [](float value) { return to_bf16(value); });
+  }
+}
 
 }  // namespace trainctl

@@ -47,7 +47,7 @@ struct Tensor {
     part.shape[0] = end - begin;
     return part;
   }
-  /// The same elements under another shape of equal numel.
+  /// The elements of this tensor under another shape of equal numel.
   Tensor view(const Shape& other) const {
     assert(other.numel() == numel());
     Tensor result = *this;

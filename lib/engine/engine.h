@@ -9,24 +9,46 @@
 #include <string>
 #include <vector>
 
+#include "comm/host/watch.h"
+#include "comm/world.h"
+#include "device/stream.h"
 #include "engine/engine_input.h"
-#include "engine/evaluation.h"
 #include "engine/executor.h"
-#include "engine/groups/expert_ranks.h"
-#include "engine/memory/shared_state.h"
-#include "engine/parameters/grad_norm.h"
-#include "engine/parameters/matrix_update.h"
+#include "engine/forward.h"
+#include "engine/groups/layer_groups.h"
+#include "engine/memory/buffers.h"
 #include "engine/parameters/optimizer.h"
 #include "engine/parameters/param_store.h"
-#include "engine/parameters/qk_clip.h"
-#include "engine/parameters/replicas.h"
-#include "engine/parameters/whole_params.h"
 #include "engine/report.h"
-#include "engine/step_graph.h"
-#include "engine/train_state.h"
+#include "engine/trace.h"
 #include "ops/kernels.h"
 
 namespace trainctl {
+
+/// The work of a step on a device, row by row or as one graph (parallel.cuda_graphs).
+class StepGraph {
+ public:
+  struct Parts {
+    Stream& compute;
+    Traffic& traffic;
+    Trace* trace = nullptr;         // may be null
+    Activity* activity = nullptr;   // may be null
+    std::function<void()> enqueue;  // the step, row by row; the same each time
+    std::function<void()> settle;   // waits for the compute stream
+  };
+  /// Enqueues one step. The first two are not graphs: they load, connect and allocate what steps
+  /// need, also once more after products were timed. The third is captured. That and all later ones
+  /// are launches, which count the same traffic and have the same records in the trace. Between two
+  /// steps the host waits for the compute stream.
+  void run(const Parts& parts);
+
+ private:
+  void capture(const Parts& parts);
+
+  int plain_ = 0;  // steps that were not graphs
+  WorkGraph graph_;
+  Traffic::Counts before_, after_;  // the capture
+};
 
 class Engine {
  public:
@@ -46,16 +68,17 @@ class Engine {
   /// owns them.
   void resume(const TrainState& state);
   TrainState train_state() const;  // after the last step
-  /// One optimizer step. `batches` are this rank's micro-batches, as many as the plan of the step
-  /// has (Plan::after), or with full_batch those of all replicas (Plan::fed_sequences). Collective;
-  /// allocates nothing after the second step with the same number of micro-batches. If a gradient
-  /// is not finite, nothing is updated; the run goes on if a lower loss scale may help or the
-  /// policy is to skip, else throws Error{diverged} with step, rank and tensor, as for a loss.
+  /// One optimizer step. `batches` are this rank's micro-batches, whose number is that of the
+  /// step's plan (Plan::after), or with full_batch those of all replicas (Plan::fed_sequences).
+  /// Collective; allocates nothing after the second step with the same number of micro-batches. If
+  /// a gradient is not finite, nothing is updated; the run continues if a lower loss scale may help
+  /// or the policy is to skip, else throws Error{diverged} with step, rank and tensor, as for a
+  /// loss.
   StepReport train_step(const std::vector<Batch>& batches);
   /// See Evaluation::run. Ends early once `ends` (given on all ranks) is true on one. Collective.
   std::optional<double> evaluate(const Dataset& data, const BatchRule& rule,
                                  std::int64_t max_windows, const std::function<bool()>& ends = {});
-  /// See ReplicaCheck in replicas.h. Collective.
+  /// See ReplicaCheck. Collective.
   void check_replicas();
 
   /// After a step with a parallel optimizer, gathers the weights that stay on each rank as the next
@@ -72,10 +95,10 @@ class Engine {
   /// [layers, heads] with optimizer.qk_clip_threshold, else empty: the largest score of each head
   /// in the last step, by which its queries and keys were clipped (QkClip).
   std::span<const float> largest_scores() const { return qk_clip_.largest(); }
-  /// What this rank has allocated, without prefetched batches, checkpoint and runtime.
+  /// The memory that this rank has allocated, without prefetched batches, checkpoint and runtime.
   MemoryEstimate memory() const;
   std::int64_t completed_steps() const { return completed_; }
-  /// Of the last step, or of the next one before there was one: the run's plan or one of
+  /// The plan of the last step, or of the next one before there was one: the run's plan or one of
   /// Plan::smaller.
   const Plan& plan() const { return *now_; }
 
@@ -122,7 +145,7 @@ class Engine {
   World& world_;
   DeviceWorld devices_;
   Stream compute_;
-  Stream host_;  // of values that ranks exchange beside it
+  Stream host_;  // for values that ranks exchange meanwhile
   Buffers buffers_;
   OpContext ops_;
   ParamStore store_;
@@ -132,7 +155,7 @@ class Engine {
   std::unique_ptr<Group> everyone_;
   QkClip qk_clip_;
   std::unique_ptr<Group> tp_;       // of the layers, on the compute stream
-  std::unique_ptr<Stream> beside_;  // or on this one, beside products; null: none is
+  std::unique_ptr<Stream> beside_;  // or on this one, during products; may be null
   ContextGroups context_;           // the same
   ExpertRanks experts_;             // the same
   // Pass::router_sums, empty without experts, and Pass::largest_logit, empty if nobody asks; where
@@ -149,7 +172,7 @@ class Engine {
   std::unique_ptr<Trace> own_trace_;  // for hooks.timers, where none was given
   Trace* trace_;                      // that one, or the given one; may be null
   Executor executor_;
-  std::unique_ptr<StepGraph> graph_;  // of now_; null: steps are enqueued row by row
+  std::unique_ptr<StepGraph> graph_;  // of now_; null if steps are enqueued row by row
   std::vector<Pair> shared_;          // by rank
   std::vector<Counts> counted_;       // the same
   bool owns_batch_ = false;           // of the ranks with the same data, the one that counts it

@@ -1,14 +1,72 @@
 // Plans that the device has no kernels for, and steps whose loss or gradients are not finite.
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <string>
 
 #include "base/error.h"
-#include "engine/diagnose.h"
+#include "base/fp16.h"
+#include "base/text.h"
+#include "device/slab.h"
 #include "engine/engine.h"
+#include "engine/memory/buffers.h"
+#include "engine/parameters/param_store.h"
 #include "plan/rules/check.h"
 
 namespace trainctl {
+
+// Finds where a value became infinite or NaN. Runs only after an error.
+
+namespace {
+
+template <class T>
+bool finite(const Tensor& x) {
+  const T* values = x.as<T>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    if (!std::isfinite(to_float(values[i]))) return false;
+  }
+  return true;
+}
+
+/// Whether every element is finite. For fp32, bf16 and fp16; integers are always finite.
+bool all_finite(const Tensor& of_device) {
+  const HostValues on_host(of_device);
+  const Tensor& x = on_host.values();
+  if (x.dtype == DType::f32) return finite<float>(x);
+  if (x.dtype == DType::bf16) return finite<bf16>(x);
+  if (x.dtype == DType::f16) return finite<fp16>(x);
+  return true;
+}
+
+/// The first tensor with a value that is not finite: parameters in model order, then the tensors
+/// that the last micro-batch's forward kept in `view`, in their order, then gradients. "" if all
+/// are finite.
+std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
+                             const Buffers& buffers, int view) {
+  const int count = static_cast<int>(store.table().size());
+  for (int i = 0; i < count; ++i) {
+    const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
+    const bool finite =
+        all_finite(store.master(i)) && (!store.stays(i) || all_finite(store.resident(i)));
+    if (!finite) return "parameter " + name;
+  }
+  for (const ActivationSpec& spec : stage.activations) {
+    const bool kept = spec.storage == Storage::input || spec.storage == Storage::forward ||
+                      spec.storage == Storage::statistic || spec.storage == Storage::host;
+    const auto row = static_cast<std::size_t>(&spec - stage.activations.data());
+    const ActivationSlots& slots = stage.activation_slots;
+    if (!kept || !slots.lasts(row) || !slots.has(row, view)) continue;
+    if (!all_finite(buffers.at(view, static_cast<int>(row)))) return "activation " + spec.name;
+  }
+  for (int i = 0; i < count; ++i) {
+    const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
+    if (!all_finite(store.gradient(i))) return "gradient of " + name;
+  }
+  return "";
+}
+
+}  // namespace
 
 std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   const ModelShape& model = plan.model;
@@ -40,7 +98,7 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
 
 namespace {
 
-/// What helps, and what else does; nothing where the input says nothing.
+/// The input's advice, followed by `more`; empty where the input has none.
 std::string with_advice(const EngineInput& input, const char* more) {
   if (input.bad_step_advice.empty()) return "";
   return ". " + std::string(input.bad_step_advice) + more;
@@ -57,30 +115,31 @@ bool Engine::scale_explains_overflow() const {
 
 /// After the losses were shared.
 void Engine::throw_bad_step() const {
-  const std::string step = "step " + std::to_string(completed_ + 1);
+  const std::string step = formatted("step {}", completed_ + 1);
   const int view = rows().activation_slots.view_of.back();
   const auto self = static_cast<std::size_t>(world_.rank());
   std::size_t culprit = 0;
   while (culprit < shared_.size() && std::isfinite(shared_[culprit][0])) ++culprit;
   const bool loss_is_bad = culprit < shared_.size();
   if (loss_is_bad && std::isfinite(shared_[self][0])) {
-    throw Error(ExitCode::diverged, step + ": the loss of rank " + std::to_string(culprit) +
-                                        " is not finite; its own message names the tensor");
+    throw Error(ExitCode::diverged,
+                formatted("{}: the loss of rank {} is not finite; its own message names the tensor",
+                          step, culprit));
   }
   if (!loss_is_bad && input_.loss_scaling.on) {
     throw Error(ExitCode::diverged,
-                step + ": gradients overflowed in " + std::to_string(skipped_in_row_) +
-                    " steps in a row, the last with loss scale " + number(scale_) +
-                    ", which cannot fall: " +
-                    (input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
-                                                   : "precision.loss_scale is constant"));
+                formatted("{}: gradients overflowed in {} steps in a row, the last with loss scale "
+                          "{}, which cannot fall: {}",
+                          step, skipped_in_row_, number(scale_),
+                          input_.loss_scaling.dynamic() ? "it is precision.min_loss_scale"
+                                                        : "precision.loss_scale is constant"));
   }
   const std::string tensor = first_bad_tensor(rows(), store_, buffers_, view);
   throw Error(ExitCode::diverged,
-              step + ", rank " + std::to_string(world_.rank()) + ": the " +
-                  (loss_is_bad ? "loss" : "gradient norm") + " is not finite" +
-                  (tensor.empty() ? "" : "; the first bad tensor is the " + tensor) +
-                  with_advice(input_, "; train.on_bad_loss: skip leaves such updates out"));
+              formatted("{}, rank {}: the {} is not finite{}{}", step, world_.rank(),
+                        loss_is_bad ? "loss" : "gradient norm",
+                        tensor.empty() ? "" : "; the first bad tensor is the " + tensor,
+                        with_advice(input_, "; train.on_bad_loss: skip leaves such updates out")));
 }
 
 /// After the losses were shared. A run that skips says the same on every rank.
@@ -89,9 +148,9 @@ void Engine::check_bad_steps() const {
   if (train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
   require(
       skipped_in_row_ <= train.max_bad_steps, ExitCode::diverged,
-      "step " + std::to_string(completed_ + 1) + ": the loss or a gradient is not finite, as in " +
-          std::to_string(skipped_in_row_ - 1) + " steps before it; train.max_bad_steps allows " +
-          std::to_string(train.max_bad_steps) + " in a row" + with_advice(input_, ""));
+      formatted("step {}: the loss or a gradient is not finite, as in {} steps before it; "
+                "train.max_bad_steps allows {} in a row{}",
+                completed_ + 1, skipped_in_row_ - 1, train.max_bad_steps, with_advice(input_, "")));
 }
 
 }  // namespace trainctl

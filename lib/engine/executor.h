@@ -1,37 +1,109 @@
-// Runs the refined rows of a plan in a loop with a switch: training steps, and forward passes for
-// evaluation and generation. The meaning of the rows is decided in plan/.
+// The rows of a plan, executed one after another, and the messages between pipeline stages.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "comm/host/activity.h"
+#include "base/at.h"
+#include "comm/host/watch.h"
+#include "comm/nccl/device_world.h"
 #include "data/batch.h"
 #include "engine/memory/buffers.h"
-#include "engine/memory/feed.h"
-#include "engine/memory/host_copies.h"
-#include "engine/parameters/grad_sync.h"
-#include "engine/parameters/param_sync.h"
-#include "engine/pipeline.h"
+#include "engine/parameters/sync.h"
 #include "engine/trace.h"
 #include "nn/stage.h"
 #include "plan/plan.h"
 
 namespace trainctl {
 
-/// What an embedding program sees of the rows of a step; each may be empty.
+/// The messages between pipeline stages: executes rows of the schedule as sends and receives over
+/// the pipeline group. A send is posted and awaited only before its buffer is overwritten; a
+/// receive is awaited at the end of its rows or by a wait row.
+class Pipeline {
+ public:
+  /// Collective over each pipeline group. All arguments must outlive this object.
+  Pipeline(const Plan& plan, const Buffers& buffers, const DeviceWorld& world, const OpContext& ops,
+           double deadline_seconds);
+  ~Pipeline();
+  /// Between two steps: places in the buffers are now those of `plan`. Waits for what is still
+  /// being sent.
+  void lay_out(const Plan& plan);
+
+  /// The micro-batches that the next rows are about.
+  void use(std::span<const Batch> batches) { batches_ = batches; }
+  /// The number of rows at the start of `rows` that are posted together; 0 if there are none.
+  std::size_t posted_together(std::span<const Action> rows) const;
+  /// Posts message rows and then waits for their receives, unless the plan has wait rows for them.
+  /// Throws Error{peer} naming the message that did not arrive.
+  void exchange(std::span<const Action> rows);
+  /// Waits for what a receive row posted; does nothing if it has been awaited.
+  void await_received(const Action& row);
+  /// Waits until what the F row leaves for another stage may be overwritten.
+  void await_output(const Action& row);
+  /// Waits until all sent outputs have arrived.
+  void await_outputs();
+  /// Waits until what the B row leaves for another stage may be overwritten.
+  void await_gradient(const Action& row);
+  /// F or B of a chunk without units: what it receives is what it sends.
+  void pass_on(const Action& row);
+  /// Sends `values` (on the host) of the stage with the model's last chunk to every stage if the
+  /// plan broadcasts results, else to rank 0. Returns whether this rank has them. Collective over
+  /// each pipeline group.
+  bool share_result(const Tensor& values);
+  int world_rank() const { return world_rank_; }
+
+ private:
+  struct Line;
+  struct Chunk;
+  Chunk& chunk_of(const Action& row);
+  /// The row's entry of a list by view.
+  template <class T>
+  T& own(std::vector<T>& by_view, const Action& row) const {
+    return by_view.size() == 1 ? by_view.front() : at(by_view, at(*view_of_, row.microbatch));
+  }
+  /// The part of a tensor in `by_view` that is as long as the row's micro-batch.
+  Tensor part(std::vector<Tensor>& by_view, const Action& row) const;
+  Line& received_by(const Action& row);
+  void send(const Action& row);
+  void receive(const Action& row);
+  void open_lines();
+  std::string name_of(const char* operation) const;
+  void finish(const Event& event, const char* operation) const;         // see continue_after
+  void await_message(const Event& event, const char* operation) const;  // on the host
+
+  const OpContext& ops_;
+  const MessageRules rules_;
+  const ChunkPlaces places_;
+  const std::int64_t seq_length_;
+  std::span<const Batch> batches_;
+  const Buffers& buffers_;
+  const std::vector<int>* view_of_;  // by micro-batch
+  double deadline_seconds_;
+  const int world_rank_;
+  const bool broadcasts_;  // results
+  const bool reports_;     // rank 0 is in this rank's group
+  std::unique_ptr<Group> group_;
+  std::vector<Chunk> chunks_;
+};
+
+// Runs the refined rows of a plan in a loop with a switch: training steps, and forward passes for
+// evaluation and generation. The meaning of the rows is decided in plan/.
+
+/// Calls by which an embedding program follows the rows of a step; each may be empty.
 struct RowHooks {
-  // What `unit` gives to the next is there; of a chunk's first row also what the unit before it
-  // gave. Where this is empty, rows are not run unit by unit.
+  // Called when the output of `unit` is complete (for a chunk's first row, also its input). Where
+  // this is empty, rows are not run unit by unit.
   std::function<void(const Action& row, int unit, int view)> after_forward;
-  // What `unit` gives to the one below it is there; not for unit 0. As above.
+  // Called when the input gradient of `unit` is complete; not called for unit 0. Where this is
+  // empty, rows are not run unit by unit.
   std::function<void(const Action& row, int unit, int view)> after_backward;
   std::function<void(int bucket)> before_reduce;
 };
 
-/// What the rows of every plan act on.
+/// The objects that the rows of every plan act on.
 struct ExecutorInput {
   Buffers& buffers;
   Pipeline& pipeline;
@@ -40,8 +112,8 @@ struct ExecutorInput {
   Share share;                                         // of each batch, that a pass works on
   std::function<std::unique_ptr<Stage>()> make_stage;  // with the rows of `buffers`
   std::function<Pass(int view, int chunk)> make_pass;  // the same
-  ParamSync* param_sync = nullptr;                     // null: no row gathers
-  GradSync* grad_sync = nullptr;                       // null: no row sums
+  ParamSync* param_sync = nullptr;                     // null if no row gathers
+  GradSync* grad_sync = nullptr;                       // null if no row sums
   RowHooks hooks{};
   std::function<void()> optimizer_step{};
   // All ranks meet: before the first row of a step, the end of passes and the optimizer; may be
@@ -53,7 +125,7 @@ struct ExecutorInput {
 
 class Executor {
  public:
-  /// What `input` refers to must outlive this object.
+  /// Objects that `input` refers to must outlive this object.
   explicit Executor(ExecutorInput input);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -96,7 +168,7 @@ class Executor {
   std::unique_ptr<Stage> stage_;
   std::vector<Pass> passes_;  // [view][chunk]
   std::vector<Feed> feeds_;   // of their tensors
-  // Of what runs now.
+  // The arguments of the step or pass that runs now.
   std::span<const Batch> batches_;
   bool training_ = true;  // a step; else F alone
   Trace* trace_ = nullptr;

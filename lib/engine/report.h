@@ -1,5 +1,4 @@
-// What a training step reports: the only source of metrics.jsonl, of the progress line and of
-// tests.
+// The report of a training step, and the state that a run needs to continue after it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace trainctl {
 
-/// Of a model with experts (ops/router.h).
+/// Figures of the routers of a model with experts (ops/router.h).
 struct RouterReport {
   double balance_loss = 0;  // mean over layers and routing groups; 1 if even
   double z_loss = 0;        // mean over layers and real tokens, as what follows
@@ -43,6 +42,22 @@ struct StepReport {
   bool skipped = false;  // a loss or gradient was not finite; nothing was updated for the latter
   int request = 0;       // the greatest answer of EngineInput::request
   std::optional<RouterReport> router{};
+};
+
+// Values that a run needs besides parameters and optimizer values to continue after a step: small
+// ones that are the same on every rank.
+
+struct TrainState {
+  std::int64_t step = 0;     // completed
+  std::int64_t samples = 0;  // seen: the index of the next one
+  // Seen: real positions, all positions, labels with a weight above 0 (StepReport).
+  std::int64_t tokens = 0, positions = 0, labels = 0;
+  std::int64_t updates = 0;  // steps that changed the parameters
+  double loss_scale = 1;     // of the next backward
+  std::int64_t good_steps = 0;
+  std::int64_t hysteresis = 1;
+  std::int64_t skipped_in_row = 0;
+  friend bool operator==(const TrainState&, const TrainState&) = default;
 };
 
 }  // namespace trainctl

@@ -1,21 +1,24 @@
-// Records what the executor did and when: one record per refined row of the last steps, in memory
-// allocated before the first step. At the end of a run, the records of all ranks become a Chrome
-// trace (also readable by Perfetto) and are compared with the plan.
+// Records of what the executor did and when, and the views of them: traces, timers and ledgers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/time_spent.h"
+#include "comm/group.h"
 #include "comm/world.h"
-#include "device/time_marks.h"
+#include "device/stream.h"
+#include "plan/cost/ledger.h"
 #include "plan/plan.h"
 
 namespace trainctl {
 
+/// One refined row of a step: the times at which the executor ran it.
 struct RowRecord {  // seconds of this host's steady clock
   double start = 0;
   double finish = 0;
@@ -23,6 +26,9 @@ struct RowRecord {  // seconds of this host's steady clock
   TimeSpent spent{};  // of that time, in matrix products and in collectives of the rank's thread
 };
 
+/// Keeps one record per refined row of the last steps, in memory allocated before the first step.
+/// At the end of a run, the records of all ranks become a Chrome trace (also readable by Perfetto)
+/// and are compared with the plan.
 class Trace {
  public:
   /// Keeps the last `steps` steps of `rows`, which must outlive this object. `ranges`: on a device,
@@ -49,9 +55,9 @@ class Trace {
   /// receive, which is the only kind of message that is awaited; without a receive, at the last
   /// row.
   void finish_messages(std::size_t count);
-  /// Of a step that was captured as a graph: keeps its records, whose marks each launch sets again;
-  /// and gives them to a step that is a launch, whose rows the host does not go through.
+  /// Keeps the records of a step that was captured as a graph. Each launch sets their marks.
   void keep_step();
+  /// Gives the kept records to a step that is a launch, whose rows the host does not execute.
   void repeat_step();
   /// The step took so long, with what it did before and after its rows. A device is done with it.
   void end_step(double seconds);
@@ -70,7 +76,7 @@ class Trace {
   void add(RowRecord record);
   void name_rows();
   void end_range();
-  /// Of the clock, or the number of a mark.
+  /// The time on the clock, or the number of a mark.
   double point();
   TimeSpent spent_so_far() const { return device_ == nullptr ? time_spent() : TimeSpent{}; }
   std::size_t slot_of(std::int64_t step) const {
@@ -83,7 +89,7 @@ class Trace {
   std::vector<RowRecord> kept_;  // see keep_step
   std::vector<double> seconds_;  // of the kept steps
   std::int64_t completed_ = 0;
-  std::int64_t before_ = 0;  // of them, with other rows
+  std::int64_t before_ = 0;  // the part with other rows
   std::size_t next_ = 0;     // current row of the step
   double mark_ = 0;          // when it started
   TimeSpent spent_{};        // by this thread until then
@@ -119,8 +125,8 @@ struct MeasuredStep {
 /// The last completed step; there must be one.
 MeasuredStep measure_last_step(const TraceSource& source);
 
-/// What to add to this rank's clock to get rank 0's. Ranks of one host share a clock; the others'
-/// are compared as all leave a collective.
+/// The number to add to this rank's clock to get rank 0's. Ranks of one host share a clock; the
+/// others' are compared as all leave a collective.
 double clock_offset(const TraceSource& source);
 
 /// Whether the row of a bucket waits for a tied embedding's sum.
@@ -131,5 +137,97 @@ bool sums_embedding(std::span<const Action> rows, int bucket);
 /// gradient sums and gathers on others. Clocks of other hosts are aligned by a barrier of all
 /// ranks. Throws Error{io}, or Error{peer} after the deadline.
 void write_trace(const std::filesystem::path& path, const TraceSource& source, std::int64_t steps);
+
+// The phases of a step under Megatron-Core's names (ModelParallelConfig.timers), from the records
+// of its rows: no other clock runs.
+
+struct TimerName {
+  std::string_view name;
+  int level = 0;  // of Megatron: 0: whole steps; 1: phases; 2: parts of each micro-batch
+};
+
+/// In the order in which they are reported. A part of a micro-batch is summed over the step,
+/// without waiting, which is in the receives. Messages that are posted together count as one
+/// receive.
+enum class Timer : std::uint8_t {
+  interval,
+  forward_backward,  // all rows before the optimizer's, gradient sums among them
+  all_grads_sync,    // starting gradient sums and waiting for them
+  embedding_grads,   // the same for a tied embedding that two stages hold
+  params_gather,
+  optimizer,  // norm, clipping and update
+  batch,
+  forward_compute,
+  forward_recv,
+  forward_send,
+  backward_compute,  // with what is computed again
+  backward_recv,
+  backward_send,
+};
+inline constexpr std::array<TimerName, 13> timer_names{{
+    {"interval-time", 0},
+    {"forward-backward", 1},
+    {"all-grads-sync", 1},
+    {"embedding-grads-all-reduce", 1},
+    {"params-all-gather", 1},
+    {"optimizer", 1},
+    {"batch-generator", 2},
+    {"forward-compute", 2},
+    {"forward-recv", 2},
+    {"forward-send", 2},
+    {"backward-compute", 2},
+    {"backward-recv", 2},
+    {"backward-send", 2},
+}};
+using TimerSeconds = std::array<double, timer_names.size()>;  // by Timer
+
+/// The timers of a kept step of this rank. Allocates nothing.
+TimerSeconds timers_of(const Trace& trace, std::int64_t step);
+
+/// The first row after all passes and messages of a step: from there on gradients are completed.
+std::size_t end_of_passes(std::span<const Action> rows);
+
+struct TimerRange {  // seconds of a step, over all ranks
+  std::string_view name;
+  double least = 0;
+  double most = 0;
+};
+
+/// Adds up the timers of this rank's steps, and compares the ranks' means.
+class TimerSums {
+ public:
+  /// Timers up to `level`.
+  explicit TimerSums(int level) : level_(level) {}
+  /// The last step of `trace`, which must be kept.
+  void add(const Trace& trace);
+  std::int64_t steps() const { return steps_; }
+  /// The means over the steps since the last call, of which there must be some. Timers that no rank
+  /// spends time in are left out. Collective over `everyone`.
+  std::vector<TimerRange> take(Group& everyone);
+
+ private:
+  int level_;
+  std::int64_t steps_ = 0;
+  TimerSeconds sums_{};
+};
+
+// The measured ledger of a step (plan/cost/ledger.h), from the records of its rows.
+
+/// The ledger of a kept step of this rank, known to it alone: `bubble` has the waiting for
+/// messages, and `p2p` only the time for posting them.
+Ledger own_ledger(const Trace& trace, std::int64_t step);
+
+struct MeasuredLedgers {
+  std::int64_t step = 0;        // as the trace counts: of the median time, of those kept
+  std::int64_t behind = 0;      // the last one
+  std::int64_t of_steps = 0;    // that are kept
+  std::vector<double> seconds;  // of the step, by rank
+  std::vector<Ledger> by_rank;
+};
+
+/// The ledgers of the step of median time on rank 0 among those kept, without the first of the run
+/// if there are others. With pipeline stages, the waiting for a message is p2p from the moment when
+/// its sender posted it, and bubble before. Collective over all ranks; all get the same.
+MeasuredLedgers measure_ledgers(const TraceSource& source);
 
 }  // namespace trainctl

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "comm/await.h"
+#include "comm/group.h"
 #include "ops/rows.h"
 
 namespace trainctl {

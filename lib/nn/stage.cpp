@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/at.h"
-#include "comm/self_group.h"
+#include "comm/world.h"
 #include "nn/block.h"
 #include "nn/ends.h"
 #include "nn/saved.h"

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/sudden_end.h"
 #include "base/whole_file.h"
-#include "comm/others_wait.h"
+#include "comm/group.h"
 #include "comm/values.h"
 #include "run/search/layout_choice.h"
 

@@ -10,10 +10,8 @@
 
 #include "base/whole_file.h"
 #include "comm/nccl/device_world.h"
-#include "comm/traffic.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
-#include "engine/ledger.h"
 #include "engine/report.h"
 #include "engine/trace.h"
 #include "plan/cost/step_time.h"

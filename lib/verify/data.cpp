@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/philox.h"
-#include "data/token_writer.h"
+#include "data/token_file.h"
 
 namespace trainctl {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/units.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {

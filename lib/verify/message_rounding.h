@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/dtype.h"
-#include "engine/hooks.h"
+#include "engine/engine_input.h"
 #include "plan/plan.h"
 
 namespace trainctl {

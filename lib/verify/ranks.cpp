@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "comm/forwarding_world.h"
+#include "comm/world.h"
 #include "verify/data.h"
 
 namespace trainctl {

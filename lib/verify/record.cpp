@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/fp16.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 #include "ops/elementwise.h"
 #include "ops/kernels.h"
 #include "plan/tables/shard.h"

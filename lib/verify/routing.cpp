@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "device/host_values.h"
+#include "device/slab.h"
 
 namespace trainctl {
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "comm/forwarding_world.h"
+#include "comm/world.h"
 #include "engine/parameters/param_store.h"
 #include "plan/plan.h"
 #include "verify/findings.h"

@@ -5,7 +5,7 @@
 
 #include "base/at.h"
 #include "config/schema/optimizers.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 #include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"
 #include "verify/alone.h"

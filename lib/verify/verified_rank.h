@@ -7,7 +7,7 @@
 
 #include "comm/world.h"
 #include "engine/engine.h"
-#include "engine/train_state.h"
+#include "engine/report.h"
 #include "plan/ownership/ownership.h"
 #include "verify/findings.h"
 #include "verify/ranks.h"

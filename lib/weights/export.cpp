@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/whole_file.h"
-#include "weights/hugging_face_names.h"
-#include "weights/read_values.h"
+#include "weights/hugging_face.h"
 #include "weights/safetensors.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 

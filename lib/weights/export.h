@@ -12,7 +12,7 @@
 #include "base/whole_file.h"
 #include "device/tensor.h"
 #include "plan/tables/model.h"
-#include "weights/hugging_face_config.h"
+#include "weights/hugging_face.h"
 #include "weights/stored_weights.h"
 
 namespace trainctl {

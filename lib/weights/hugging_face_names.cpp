@@ -1,14 +1,66 @@
-#include "weights/hugging_face_names.h"
-
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "plan/model/form.h"
 #include "plan/tables/params.h"
-#include "weights/family_fit.h"
-#include "weights/unusual_form.h"
+#include "weights/hugging_face.h"
 
 namespace trainctl {
+
+std::string unusual_form(const ModelShape& model) {
+  ModelConfig family;
+  family.family = model.family;
+  const ModelShape usual = model_shape(family);
+  const bool gpt2 = model.family == Family::gpt2;
+  const auto any_rope = [&](const auto& differs) {
+    return std::ranges::any_of(model.ropes, differs);
+  };
+  const auto any_kind = [&](const auto& differs) {
+    return std::ranges::any_of(model.kinds, differs);
+  };
+  const bool qk_norm = any_kind([](const LayerKind& kind) { return kind.qk_norm; });
+  const struct {
+    const char* key;
+    bool differs;
+  } forms[] = {
+      {"add_out_bias", model.out_bias != (gpt2 && model.mlp_bias)},
+      {"add_mlp_bias", model.mlp_bias && !gpt2},
+      {"activation", model.activation != usual.activation},
+      {"gated_linear_unit", model.gated_mlp != usual.gated_mlp},
+      {"glu_linear_offset", model.gate_offset != 0},
+      {"activation_func_clamp_value", model.gate_limit != 0},
+      {"norm_placement", model.norm_placement != NormPlacement::pre},
+      {"qk_layernorm_form", qk_norm && model.qk_norm_form != QkNormForm::head},
+      {"qk_layernorm_after_rope", qk_norm && model.qk_norm_after_rope},
+      {"zero_centered_norm", model.zero_centered_norm},
+      {"embedding_multiplier", model.embedding_multiplier != 1},
+      {"residual_multiplier", model.residual_multiplier != 1},
+      {"logit_scale", model.logit_scale != 1},
+      {"final_logit_softcapping", model.logit_cap != 0},
+      {"softmax_scale", model.softmax_scale != default_softmax_scale(model.head_dim)},
+      {"attn_logit_softcapping", model.attention_cap != 0},
+      {"sliding_window", any_kind([](const LayerKind& kind) { return kind.limits.window != 0; })},
+      {"attention_chunk_size",
+       any_kind([](const LayerKind& kind) { return kind.limits.chunk != 0; })},
+      {"attention_temperature",
+       any_kind([](const LayerKind& kind) { return kind.temperature >= 0; })},
+      {"softmax_type", any_kind([](const LayerKind& kind) { return kind.sinks; })},
+      {"attention_output_gate", model.output_gate},
+      {"rotary_percent", any_rope([&](const RopeForm& r) { return r.size != model.head_dim; })},
+      {"rotary_interleaved", any_rope([](const RopeForm& r) { return r.interleaved; })},
+      {"rope_scaling.type", any_rope([](const RopeForm& r) {
+         return r.type != RopeType::none && r.type != RopeType::llama3;
+       })},
+      {"rope_scaling.attention_factor",
+       any_rope([](const RopeForm& r) { return r.amplitude != 1; })},
+  };
+  for (const auto& form : forms) {
+    if (form.differs) return form.key;
+  }
+  return "";
+}
 
 namespace {
 
@@ -37,7 +89,7 @@ class Lister {
     tensors_.push_back(std::move(tensor));
   }
 
-  /// Of one expert of a parameter [experts, out, in].
+  /// Adds the tensor of one expert of a parameter [experts, out, in].
   void add_expert(const std::string& theirs, const std::string& ours, std::int64_t expert) {
     const Shape& all = shapes_.at(ours);
     tensors_.push_back({.name = theirs,
@@ -45,7 +97,7 @@ class Lister {
                         .shape = {all[1], all[2]},
                         .transposed = false});
   }
-  /// Of all experts; in each, our parameters follow each other.
+  /// Adds one tensor for all experts; in each expert, our parameters follow each other.
   void add_all_experts(const std::string& theirs, const std::vector<std::string>& ours) {
     HuggingFaceTensor tensor{
         .name = theirs, .pieces = {}, .shape = shapes_.at(ours.front()), .transposed = false};
@@ -108,8 +160,7 @@ void list_gpt2(const ModelShape& model, Lister& list) {
   list.add("transformer.wte.weight", {"embedding.token.weight"});
   list.add("transformer.wpe.weight", {"embedding.position.weight"});
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    list_gpt2_layer("layers." + std::to_string(i), "transformer.h." + std::to_string(i), model,
-                    list);
+    list_gpt2_layer("layers." + std::to_string(i), formatted("transformer.h.{}", i), model, list);
   }
   list.add("transformer.ln_f.weight", {"final_norm.weight"});
   list.add("transformer.ln_f.bias", {"final_norm.bias"});
@@ -125,7 +176,7 @@ void list_expert_matrices(const std::string& ours, const std::string& theirs,
                                is_mixtral ? ".w2.weight" : ".down_proj.weight"};
   for (std::int64_t expert = 0; expert < model.experts; ++expert) {
     for (std::size_t i = 0; i < std::size(matrices); ++i) {
-      list.add_expert(theirs + ".experts." + std::to_string(expert) + names[i],
+      list.add_expert(formatted("{}.experts.{}{}", theirs, expert, names[i]),
                       ours + ".experts." + matrices[i] + ".weight", expert);
     }
   }
@@ -162,7 +213,7 @@ void list_experts(const std::string& ours, const std::string& theirs, const Mode
   list.add_all_experts(layer + ".experts.down_proj", {experts + "down.weight"});
 }
 
-/// Those that the model has.
+/// Lists the norms that the model has.
 void list_norms(const std::string& ours, const std::string& theirs, HuggingFaceNorms names,
                 Lister& list) {
   constexpr const char* mine[] = {".norm1", ".post_norm1", ".norm2", ".post_norm2"};
@@ -225,8 +276,8 @@ void list_llama_layer(const std::string& ours, const std::string& theirs, const 
 void list_llama(const ModelShape& model, const TensorForms& forms, Lister& list) {
   list.add("model.embed_tokens.weight", {"embedding.token.weight"});
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    list_llama_layer("layers." + std::to_string(i), "model.layers." + std::to_string(i), model,
-                     forms, list);
+    list_llama_layer("layers." + std::to_string(i), formatted("model.layers.{}", i), model, forms,
+                     list);
   }
   list.add("model.norm.weight", {"final_norm.weight"});
 }
@@ -242,7 +293,7 @@ std::string unknown_kinds(const ModelShape& model) {
   return "";
 }
 
-/// What of a model with experts is not as in a Llama with experts.
+/// The first property of a model with experts that Llama with experts lacks.
 std::string unknown_with_experts(const ModelShape& model) {
   const HuggingFaceFamily& family = *hugging_face_family(hugging_face_type(model));
   const std::vector<std::string> found = differences(model, family);
@@ -250,7 +301,7 @@ std::string unknown_with_experts(const ModelShape& model) {
   return "its " + std::string(family.class_name) + " " + found.front();
 }
 
-/// Of a model with sigmoid scores.
+/// The first property of a model with sigmoid scores that "dots1" lacks.
 std::string unknown_to_dots(const ModelShape& model) {
   if (!model.kind(0).qk_norm || model.qkv_bias) {
     return "its model with sigmoid scores, dots1, has q/k norms and no biases of q, k and v";
@@ -356,7 +407,7 @@ std::string unknown_to_hugging_face(const ModelShape& model) {
       return "its GPT-2 has no model." + form;
     }
     if (model.experts > 1) return "its GPT-2 has no experts";
-    if (model.kind(0).kv_heads != model.heads) return "its GPT-2 has as many key as query heads";
+    if (model.kind(0).kv_heads != model.heads) return "its GPT-2 has one key head per query head";
     if (model.q_features() != model.hidden) return "its GPT-2 has heads of hidden_size / heads";
     return "";
   }

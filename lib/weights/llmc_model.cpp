@@ -8,9 +8,10 @@
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "base/text.h"
 #include "base/whole_file.h"
-#include "weights/read_values.h"
-#include "weights/unusual_form.h"
+#include "weights/hugging_face.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 
@@ -82,25 +83,24 @@ using Header = std::array<std::int32_t, header_numbers>;
 Header read_header(const File& file) {
   Header header{};
   require(file.size() >= static_cast<std::int64_t>(sizeof header), ExitCode::bad_data,
-          file.path().string() + " has " + std::to_string(file.size()) +
-              " bytes, too few for the header of llm.c's model file");
+          formatted("{} has {} bytes, too few for the header of llm.c's model file",
+                    file.path().string(), file.size()));
   file.read_at(0, {reinterpret_cast<char*>(header.data()), sizeof header});
   require(header[0] == magic, ExitCode::bad_data,
-          file.path().string() + ": the first number is " + std::to_string(header[0]) +
-              ", llm.c's model file begins with " + std::to_string(magic));
+          formatted("{}: the first number is {}, llm.c's model file begins with {}",
+                    file.path().string(), header[0], magic));
   require(header[1] == fp32_version || header[1] == bf16_version, ExitCode::bad_data,
-          file.path().string() + ": version " + std::to_string(header[1]) +
-              " is not read; expected 3 (fp32) or 5 (bf16)");
+          formatted("{}: version {} is not read; expected 3 (fp32) or 5 (bf16)",
+                    file.path().string(), header[1]));
   const char* const names[] = {"positions", "tokens",   "layers",
                                "heads",     "channels", "padded tokens"};
   for (std::size_t i = 2; i <= 7; ++i) {
     require(header[i] >= 1 && header[i] <= most_of_a_size, ExitCode::bad_data,
-            file.path().string() + ": header number " + std::to_string(i) + " (" + names[i - 2] +
-                ") is " + std::to_string(header[i]) + ", expected 1 to " +
-                std::to_string(most_of_a_size));
+            formatted("{}: header number {} ({}) is {}, expected 1 to {}", file.path().string(), i,
+                      names[i - 2], header[i], most_of_a_size));
   }
   require(header[4] <= 10'000, ExitCode::bad_data,
-          file.path().string() + " gives " + std::to_string(header[4]) + " layers");
+          formatted("{} gives {} layers", file.path().string(), header[4]));
   require(header[6] % header[5] == 0 && header[7] >= header[3], ExitCode::bad_data,
           file.path().string() + ": the header's channels, heads and tokens do not fit together");
   return header;
@@ -123,9 +123,9 @@ LlmcWeights::LlmcWeights(const std::filesystem::path& path) : file_(File::open_t
           path.string() + " describes a model that is too large");
   const std::int64_t expected = static_cast<std::int64_t>(sizeof header) +
                                 elements_of(shape_, padded_vocab_) * size_of(dtype_);
-  require(file_.size() == expected, ExitCode::bad_data,
-          path.string() + " has " + std::to_string(file_.size()) + " bytes, its header describes " +
-              std::to_string(expected));
+  require(
+      file_.size() == expected, ExitCode::bad_data,
+      formatted("{} has {} bytes, its header describes {}", path.string(), file_.size(), expected));
 }
 
 void LlmcWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
@@ -173,7 +173,7 @@ std::string unknown_to_llmc(const ModelShape& model) {
     return "llm.c has biases in every linear layer";
   }
   if (model.kind(0).ffn != 4 * model.hidden) return "llm.c has an MLP of 4 x the width";
-  if (model.kind(0).kv_heads != model.heads) return "llm.c has as many key as query heads";
+  if (model.kind(0).kv_heads != model.heads) return "llm.c has one key head per query head";
   if (model.q_features() != model.hidden) return "llm.c has heads of width / heads";
   if (model.norm_epsilon != 1e-5) return "llm.c adds 1e-5 to the variance in norms";
   return "";

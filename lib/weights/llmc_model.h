@@ -1,5 +1,5 @@
-// llm.c's model file: 256 header numbers, then GPT-2's tensors, each kind for all layers in turn.
-// Version 3 holds fp32, version 5 bf16.
+// llm.c's model file: 256 header numbers, then GPT-2's tensors, kind by kind, each kind for all
+// layers. Version 3 holds fp32, version 5 bf16.
 #pragma once
 
 #include <filesystem>

@@ -1,20 +1,40 @@
 // The safetensors format: a JSON header with names, dtypes, shapes and offsets, then the raw
-// little-endian data.
+// little-endian data. The header is checked completely before any value is read.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/shape.h"
 #include "base/whole_file.h"
 #include "device/tensor.h"
-#include "weights/safetensors_header.h"
 
 namespace trainctl {
+
+struct SafetensorsEntry {
+  std::string stored;  // the dtype's name in the file, "BF16"
+  // Nothing: a type of the format that no tensor here has, or more dims than one has; of these the
+  // shape has one dim, all elements.
+  std::optional<DType> dtype;
+  Shape shape;
+  std::int64_t offset = 0;  // of its first byte in the file
+  std::int64_t bytes = 0;
+};
+
+/// Every tensor by its name. Checks: names unique, sizes equal to shape times dtype, no hole, no
+/// overlap, nothing after the last tensor. Throws Error{bad_data} with file, tensor and offset.
+std::map<std::string, SafetensorsEntry> read_safetensors_header(const File& file);
+
+/// The format's name of a dtype, "BF16"; "" where it has none.
+std::string safetensors_name(DType dtype);
 
 /// A tensor to be written: `fill` is called once, when its turn comes, with host memory of that
 /// shape.

@@ -2,8 +2,20 @@
 // Whatever can give boxes of them can be loaded into any layout and exported to any format.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "config/upstream/hugging_face.h"
+#include "engine/parameters/param_store.h"
+#include "plan/plan.h"
+#include "weights/safetensors.h"
 
 namespace trainctl {
 
@@ -30,5 +42,72 @@ class StoredWeights {
 
 /// Elements that readers and writers hold at a time.
 inline constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 20;
+
+// Numbers of files as fp32: conversion, and boxes of stored matrices in bounded memory.
+
+/// Whether values of that dtype can be weights: fp32, bf16, fp16.
+bool is_weight_type(DType dtype);
+
+/// `count` stored values, which need not be aligned, to to[0], to[stride], to[2 * stride], ...
+void convert_values(DType dtype, const char* stored, std::int64_t count, float* to,
+                    std::int64_t stride);
+/// fp32 values to stored ones, fp32 or bf16.
+void store_values(DType dtype, const float* from, std::int64_t count, char* stored);
+
+/// Formats of one byte that no tensor here has. Both can be NaN, neither infinite.
+enum class ByteFormat : std::uint8_t {
+  none,
+  e4m3,  // a sign, 4 bits of exponent, 3 of fraction
+  e8m0,  // 8 bits of exponent: powers of two, of scales
+};
+
+/// A stored row-major matrix of `width` columns: gives bytes from its byte `begin`.
+struct StoredMatrix {
+  DType dtype = DType::f32;
+  std::int64_t width = 1;
+  std::function<void(std::int64_t begin, std::span<char> out)> bytes;
+  ByteFormat format = ByteFormat::none;  // else instead of dtype
+};
+
+/// The box of a stored matrix, or with `transposed` its transpose: element (i, j) of the box goes
+/// to out[i * box.columns + j], or to out[j * box.rows + i]. Rows that are long are read one by
+/// one, short ones with what lies between them.
+void read_box(const StoredMatrix& matrix, const MatrixBox& box, bool transposed, float* out);
+
+// Tensors of a model's files as fp32: plain ones, and those of 8 bits with their scales.
+
+/// A tensor where it lies.
+struct FileTensor {
+  const SafetensorsFile* file = nullptr;
+  const SafetensorsEntry* entry = nullptr;
+};
+
+/// A tensor, and for one of F8_E4M3 what its values are multiplied by.
+struct ScaledTensor {
+  FileTensor values{};
+  FileTensor scales{};  // none: the values are what they are
+  HuggingFaceBlocks blocks{};
+};
+
+/// Whether its values need scales.
+bool needs_scales(const SafetensorsEntry& entry);
+/// Whether values of the type can be scales: F32, BF16, F16, F8_E8M0.
+bool can_be_scales(const SafetensorsEntry& entry);
+/// The shape of the scales of a matrix; a last block may be cut off. For a whole tensor, rank 0.
+Shape shape_of_scales(const Shape& matrix, const HuggingFaceBlocks& blocks);
+
+/// A box of the matrix; a vector is a column. Each value times the scale of its block, rounded to
+/// fp32. `transposed` as for read_box; not with scales.
+void read_tensor(const ScaledTensor& tensor, const MatrixBox& box, bool transposed, float* out);
+
+// Stored weights into one rank of any layout: every rank reads its own part only.
+
+/// Fills the masters of `rank`'s stage; rows of the vocabulary's padding become zero. The compute
+/// copies are the caller's to refresh. Holds a few MiB besides. Errors are those of the store.
+void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t rank,
+                  ParamStore& store);
+/// Loads from a directory with Hugging Face's names, which is checked first.
+void load_weights(const std::filesystem::path& directory, const Plan& plan, std::int64_t rank,
+                  ParamStore& store);
 
 }  // namespace trainctl

@@ -1,11 +1,11 @@
-// What ranks measure of the links between them, and where it lies in a device's file.
+// The figures that ranks measure of the links between them, and their places in a device's file.
 #include "bench/device/links.h"
 
 #include <cmath>
 
 #include "bench/overlap.h"
 #include "catch.h"
-#include "comm/forwarding_world.h"
+#include "comm/world.h"
 #include "config/devices/figures.h"
 #include "config/read/read.h"
 #include "sample_run.h"
@@ -55,7 +55,7 @@ TEST_CASE("links are measured inside each host and between hosts", "[threads]") 
     CHECK(found.between.empty());
   }
   CHECK_THROWS_WITH(links_of(3, 2),
-                    Catch::Contains("levels are measured on as many ranks of each host"));
+                    Catch::Contains("levels are measured on equally many ranks of each host"));
 }
 
 TEST_CASE("what links carry has its place in a device's file, which can be read back") {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "bench/machine_limits.h"
+#include "bench/figures.h"
 #include "bench/overlap.h"
 #include "catch.h"
 #include "config/read/read.h"

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "bench/context_overlap.h"
-#include "bench/expert_overlap.h"
-#include "bench/tensor_overlap.h"
 #include "catch.h"
 #include "config/read/read.h"
 #include "sample_run.h"
@@ -80,7 +77,7 @@ TEST_CASE("a measured bubble is near that of the simulation on a slow wire", "[t
   CHECK(found.ratio < 2);
 }
 
-TEST_CASE("what collectives in layers cost, waited for and beside products") {
+TEST_CASE("the cost of collectives in layers, waited for and during products") {
   // Transfers so long that the machine's noise does not decide; most products take as long.
   LayerOverlapInput input = tensor_overlap(
       sample_config(wide_layers({"model.ffn_hidden_size=2048", "model.seq_length=512",
@@ -111,14 +108,15 @@ TEST_CASE("what keys and values cost, gathered and on their way around a ring") 
   input.steps = 3;
   const LayerOverlapResult found = measure_layer_overlap(input);
   CHECK(found.product_seconds > 0);
-  // Once in each layer. That a ring has them beside attention is counted in engine/ring_test.cpp.
+  // Once in each layer. The test engine/ring_test.cpp counts that a ring overlaps them with
+  // attention.
   CHECK(found.blocking_exposed_seconds > 0.8 * 2 * found.product_seconds);
   CHECK(found.overlapped_exposed_seconds >= 0);
   CHECK(found.overlapped_step_seconds > 0);
   CHECK(found.blocking_step_seconds > found.blocking_exposed_seconds);
 }
 
-TEST_CASE("what rows of experts cost, waited for and in chunks beside products") {
+TEST_CASE("the cost of rows of experts, waited for and in chunks during products") {
   LayerOverlapInput input = expert_overlap(sample_config(
       wide_experts({"model.family=llama", "model.seq_length=256", "model.num_layers=2",
                     "train.global_batch_size=4", "moe.num_experts=4", "moe.router_topk=2"})));
@@ -138,7 +136,7 @@ TEST_CASE("what rows of experts cost, waited for and in chunks beside products")
   CHECK((least <= 0.8 || watched()));
 }
 
-TEST_CASE("what rows of experts cost, waited for and beside passes of other micro-batches") {
+TEST_CASE("the cost of rows of experts, waited for and during passes of other micro-batches") {
   LayerOverlapInput input = pass_overlap(sample_config(
       wide_experts({"model.family=llama", "model.seq_length=128", "model.num_layers=2",
                     "train.global_batch_size=8", "moe.num_experts=4", "moe.router_topk=2"})));
@@ -147,7 +145,7 @@ TEST_CASE("what rows of experts cost, waited for and beside passes of other micr
   input.rounds = 1;
   input.steps = 3;
   double least =
-      1;  // a quarter of it has nothing beside it; other work on the machine adds to that
+      1;  // a quarter of it overlaps with nothing; other work on the machine adds to that
   for (int attempt = 0; attempt < attempts() && least > 0.8; ++attempt) {
     const LayerOverlapResult found = measure_layer_overlap(input);
     CHECK(found.product_seconds > 0);

@@ -80,7 +80,7 @@ TEST_CASE("the newest checkpoint is that of the highest session, then of the hig
         Names{"step-00000500.12", "step-00000400", "step-00000500", "step-00000900"});
   CHECK(folder.complete().front().step == 500);
   CHECK(folder.highest_session() == 12);
-  // What cannot be read as a manifest says no session.
+  // A file that cannot be read as a manifest says no session.
   touch(folder.of(901) / "manifest.json");
   CHECK(folder.complete().back().path.filename() == "step-00000900");
   CHECK(session_of(folder.of(901)) == 0);

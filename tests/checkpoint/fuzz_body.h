@@ -1,5 +1,5 @@
-// What the fuzz target and its replay in the unit tests do with a text: use it as a manifest, as it
-// is and with a right hash. It must be refused with an Error, or be written and read back the same.
+// The fuzz target and its replay in the unit tests use a text as a manifest, as it is and with a
+// right hash. It must be refused with an Error, or be written and read back the same.
 #pragma once
 
 #include <cstdio>

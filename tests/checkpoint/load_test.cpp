@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/saver.h"
 #include "comm/group.h"
@@ -79,7 +78,7 @@ SampleRun sample_run(const Setup& setup, int steps) {
   return run;
 }
 
-/// What all ranks own together.
+/// The values that all ranks own together.
 class Gathered {
  public:
   void add(Engine& engine, const Plan& plan, const World& world) {
@@ -129,8 +128,8 @@ std::vector<StepReport> load_and_run(const Cut& cut, int steps, Gathered* gather
   return train_sample(run);
 }
 
-/// What a run goes on with: the names of begun_parameters, and of the first value that the
-/// optimizer keeps of each parameter the sum of squares.
+/// The state that a resumed run begins with: the names of begun_parameters, and the sum of squares
+/// of the first value that the optimizer keeps of each parameter.
 struct Begun {
   std::vector<std::string> names;
   std::map<std::string, double> squares;
@@ -220,7 +219,7 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[load][threads]") 
   }
 }
 
-TEST_CASE("lion goes on in another layout", "[load][threads]") {
+TEST_CASE("lion resumes in another layout", "[load][threads]") {
   const TempFolder temp;
   const Options lion{"optimizer.type=lion", "lr_schedule.max_lr=1e-3", "lr_schedule.min_lr=0"};
   Cut cut{.run = temp.path(),
@@ -353,7 +352,8 @@ TEST_CASE("groups of several optimizers go on in another layout", "[load][thread
   }
 }
 
-TEST_CASE("what another optimizer keeps begins at 0, and what stays goes on", "[load][threads]") {
+TEST_CASE("values that only the new optimizer keeps begin at 0, and common ones are resumed",
+          "[load][threads]") {
   const Options adamw{"parallel.tensor_parallel=2"};
   const Options muon{"optimizer.type=muon", "parallel.pipeline_stages=2",
                      "train.micro_batch_size=2"};
@@ -381,7 +381,7 @@ TEST_CASE("what another optimizer keeps begins at 0, and what stays goes on", "[
   const Begun alike = begin_from(cut);
   CHECK(alike.squares.at(matrix) == 0);
   CHECK(alike.squares.at(norm) == 0);
-  // Of a version that names the optimizer of the whole run alone.
+  // A version that names the optimizer of the whole run alone.
   cut.then = {2, muon};
   const fs::path from = CheckpointFolder(cut.run).of(cut.at);
   Manifest old = read_manifest(from);
@@ -432,7 +432,7 @@ TEST_CASE("matrices are saved in their type and load into others", "[load][threa
   }
   CHECK(verify_checkpoint(from).empty());
   const auto expected = load_and_run(cut, 1);
-  // What products read is the same, whether it is rounded from masters or is the master.
+  // Products read the same values, whether these are rounded from masters or are the masters.
   cut.then = {2, compute};
   CHECK(load_and_run(cut, 1)[0].loss == expected[0].loss);
   const TempFolder other;

@@ -159,7 +159,7 @@ TEST_CASE("a flipped bit of a manifest is found, and no text crashes the reader"
     for (const int bit : {0, 3, 6}) {
       std::string other = text;
       other[place] = static_cast<char>(other[place] ^ (1 << bit));
-      // What is read all the same can only differ in white space.
+      // A text that is read all the same can only differ in white space.
       Manifest read = sample();
       try {
         read = parse_manifest(other, "m.json");

@@ -334,7 +334,7 @@ TEST_CASE("damage inside a checkpoint stops the run and says how to resume it", 
   INFO(refused.err);
   CHECK(refused.exit_code == exits::bad_data);
   CHECK(contains(refused.err, "is damaged: the "));
-  CHECK(contains(refused.err, "move " + newest + " away: the run then goes on after step 2"));
+  CHECK(contains(refused.err, "move " + newest + " away: the run then continues after step 2"));
   fs::rename(newest, dir / "damaged");
   const Outcome outcome = trainctl(command(config, run, {}));
   INFO(outcome.err);

@@ -1,12 +1,11 @@
-// What is reported about the activity of a rank, by which rank, and when.
-#include "comm/host/activity.h"
+// Reports about the activity of a rank: their text, the rank that writes them, and when.
+#include "comm/host/watch.h"
 
 #include <condition_variable>
 #include <mutex>
 
 #include "catch.h"
-#include "comm/host/watch.h"
-#include "device/patience.h"
+#include "device/wait.h"
 
 using namespace trainctl;
 
@@ -142,7 +141,7 @@ TEST_CASE("a wait counts only time in which its process runs") {
   CHECK(patience.waited() >= 0.8);
 }
 
-TEST_CASE("a rank that computes or goes on is not a hang, however long it takes") {
+TEST_CASE("a rank that computes or makes progress is not a hang, however long it takes") {
   Activity activity;
   WaitNote note(activity, "dp", {0, 1});
   std::atomic<int> told = 0;

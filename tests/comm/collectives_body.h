@@ -1,5 +1,5 @@
-// What every wire must do, run by each rank of a world: the same body over threads (comm_test.cpp)
-// and MPI (comm_mpi_main.cpp). It asserts nothing itself, since only one thread may.
+// The duties of every wire, run by each rank of a world: one body over threads (comm_test.cpp) and
+// MPI (comm_mpi_main.cpp). It asserts nothing itself, since only one thread may.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct BodyReport {
 /// sums of several megabytes, which MPI cuts into pieces.
 BodyReport run_collectives_body(World& world, bool large);
 
-/// The same on all of the world's ranks with tensors of the calling thread's device, once.
+/// Runs once on all of the world's ranks with tensors of the calling thread's device.
 BodyReport run_device_body(World& world);
 
 /// World ranks 0 .. size - 1.

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "comm/collectives_body.h"
-#include "comm/mpi/mpi_check.h"
+#include "comm/mpi/mpi_calls.h"
 
 namespace trainctl {
 namespace {

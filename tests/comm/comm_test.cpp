@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "catch.h"
 #include "comm/collectives_body.h"
-#include "comm/host/sum.h"
+#include "comm/host/host_group.h"
 #include "device/count_new.h"
 #include "thorough.h"
 
@@ -30,7 +30,7 @@ std::string failure_of_world(int size, const WorldOptions& options, const RankBo
   return "";
 }
 
-/// What each rank says about its own failure.
+/// The message of each rank about its own failure.
 std::vector<std::string> failures_of_ranks(int size, const WorldOptions& options,
                                            const RankBody& body) {
   std::vector<std::string> failures(static_cast<std::size_t>(size));

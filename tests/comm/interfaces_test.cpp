@@ -1,5 +1,5 @@
 // Addresses of interfaces and their subnets.
-#include "comm/interfaces.h"
+#include "comm/this_host.h"
 
 #include "catch.h"
 
@@ -26,7 +26,7 @@ TEST_CASE("interfaces by their subnet, and as text without the loopback") {
   CHECK(addresses_text(all) == "eth0 10.77.0.2/24, docker0 172.17.0.1/16");
   CHECK(addresses_text({all.front()}) == "none");
   CHECK(interface_in(all, "10.77.0.0/24") == "eth0");
-  // What a user may have set instead of a subnet.
+  // Texts that a user may have set instead of a subnet.
   for (const char* other : {"", "eth0", "10.77.0.0/16", "10.77.0.0/24,172.17.0.0/16"}) {
     CHECK_FALSE(interface_in(all, other));
   }

@@ -1,4 +1,4 @@
-// NCCL groups: one rank always, and as many ranks (threads) as there are devices, up to four.
+// NCCL groups: one rank always, and one rank (thread) per device, up to four.
 #include <algorithm>
 #include <array>
 #include <chrono>

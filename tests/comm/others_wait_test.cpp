@@ -1,5 +1,5 @@
 // Work that lasts longer than the deadline of those who wait for it.
-#include "comm/others_wait.h"
+#include "comm/group.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "comm/world.h"
-#include "device/working_thread.h"
+#include "device/wait.h"
 
 using namespace trainctl;
 
@@ -30,7 +30,7 @@ TEST_CASE("the others wait longer than their deadline for a member that works") 
       worked += 1;
     });
     came += worked == 2 ? 1 : 0;
-    CHECK(gather_values(*everyone, 1.0).size() == 3);  // the group goes on
+    CHECK(gather_values(*everyone, 1.0).size() == 3);  // the group still works
   });
   CHECK(came == 3);
 }

@@ -1,5 +1,5 @@
-// What NCCL is told where ranks that are processes share a device.
-#include "comm/nccl/shared_device.h"
+// Settings of NCCL where ranks that are processes share a device.
+#include "comm/nccl/device_world.h"
 
 #include <algorithm>
 

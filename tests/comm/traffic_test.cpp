@@ -1,7 +1,6 @@
-#include "comm/traffic.h"
+#include "comm/world.h"
 
 #include "catch.h"
-#include "comm/world.h"
 
 namespace trainctl {
 namespace {

@@ -1,5 +1,5 @@
 // Which communicators ranks make together, and in how few steps.
-#include "comm/nccl/wire_order.h"
+#include "comm/nccl/device_group.h"
 
 #include "base/error.h"
 #include "catch.h"

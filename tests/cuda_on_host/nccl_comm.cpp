@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "comm/nccl/nccl_library.h"
+#include "comm/nccl/nccl_check.h"
 
 namespace cuda_on_host {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "comm/await.h"
+#include "comm/group.h"
 #include "comm/nccl/device_world.h"
 #include "comm/nccl/nccl_module.h"
 #include "comm/world.h"

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "comm/await.h"
 #include "comm/collectives_body.h"
+#include "comm/group.h"
 #include "contains.h"
 #include "device/cuda_device.h"
 #include "device/slab.h"

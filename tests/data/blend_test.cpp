@@ -1,9 +1,8 @@
-#include "data/blend.h"
+#include "data/dataset.h"
 
 #include <cmath>
 
 #include "catch.h"
-#include "data/permutation.h"
 #include "scratch_folder.h"
 
 using namespace trainctl;

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "catch.h"
-#include "data/text_reader.h"
 #include "data/token_file.h"
 #include "scratch_folder.h"
 #include "thorough.h"

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "catch.h"
-#include "data/split_stream.h"
 #include "scratch_folder.h"
 
 using namespace trainctl;
@@ -188,7 +187,7 @@ TEST_CASE("documents are numbered from 0 within a sample, empty ones not counted
   CHECK(sample.document == std::vector<std::int32_t>(8, 0));
 }
 
-TEST_CASE("a sample across the join of two blocks goes on with the documents") {
+TEST_CASE("a sample across the join of two blocks continues with the documents") {
   const ScratchFolder folder;
   // Blocks 0, 2, 4 train; 1, 3 validate. The document changes inside block 1.
   const auto data = one_source(counting_file(folder, "t", 0, {1500, 3620}), {0.5, true},

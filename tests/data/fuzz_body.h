@@ -1,5 +1,5 @@
-// What the fuzz target and its replay in the unit tests do with a blob: use it as a token file of
-// each format. Only an Error may come of it.
+// The fuzz target and its replay in the unit tests use a blob as a token file of each format. Only
+// an Error may come of it.
 #pragma once
 
 #include <algorithm>

@@ -32,7 +32,7 @@ std::string replaced(std::string bytes, std::size_t offset, const std::string& b
   return bytes.replace(offset, by.size(), by);
 }
 
-/// What opening "t" says when it consists of these bytes.
+/// The message of opening "t" when it consists of these bytes.
 std::string pair_error(const std::string& idx, const std::string& bin) {
   const ScratchFolder folder;
   folder.write("t.idx", idx);

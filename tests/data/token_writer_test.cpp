@@ -1,11 +1,10 @@
-#include "data/token_writer.h"
+#include "data/token_file.h"
 
 #include <sys/resource.h>
 
 #include <csignal>
 
 #include "catch.h"
-#include "data/token_file.h"
 #include "scratch_folder.h"
 
 using namespace trainctl;

@@ -13,7 +13,7 @@
 using namespace trainctl;
 namespace {
 
-/// What a check throws; {ok, ""} if it does not.
+/// The code and text that a check throws; {ok, ""} if it throws nothing.
 struct Thrown {
   ExitCode code = ExitCode::ok;
   std::string message;

@@ -1,4 +1,4 @@
-// What a program without a usable CUDA module tells its user. Needs neither CUDA nor a device.
+// The messages of a program without a usable CUDA module. Needs neither CUDA nor a device.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -58,7 +58,7 @@ TEST_CASE("a library that is not ours is refused") {
   CHECK(contains(refusal_of(file), file.string() + " does not export trainctl_cuda_device"));
 }
 
-TEST_CASE("the module is looked for beside the program") {
+TEST_CASE("the module is looked for in the folder of the program") {
   unsetenv("TRAINCTL_CUDA_MODULE");
   const fs::path file = cuda_module_file();
   CHECK(file.is_absolute());

@@ -15,7 +15,6 @@
 #include "base/parallel_for.h"
 #include "catch.h"
 #include "device/count_new.h"
-#include "device/own_events.h"
 
 namespace trainctl {
 namespace {

@@ -1,5 +1,5 @@
 // How the host waits for a device, with a queue and a clock that are made up.
-#include "device/wait_pace.h"
+#include "device/wait.h"
 
 #include <vector>
 
@@ -16,7 +16,7 @@ struct FakeTime {
   void sleep(double seconds) { now += std::max(seconds, 1e-6); }
 };
 
-/// As patience.h, by the fake clock.
+/// As Patience, by the fake clock.
 class FakePatience {
  public:
   FakePatience(const FakeTime& time, double seconds)
@@ -94,7 +94,7 @@ TEST_CASE("a deadline is kept, whatever was expected") {
   }
 }
 
-TEST_CASE("a wait in parts goes on where it was") {
+TEST_CASE("a wait in parts continues where it was") {
   WaitPace pace;
   FakeTime time;
   const double work = 1.0;

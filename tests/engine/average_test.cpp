@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "catch.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 #include "sample_run.h"
 
 using namespace trainctl;

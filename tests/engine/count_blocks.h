@@ -13,7 +13,7 @@ inline constexpr std::int64_t large_block = 4096;
 struct BlocksTaken {
   std::int64_t own_news = 0;
   std::int64_t large_blocks = 0;
-  std::string first;  // the call stack of the first of them, as addresses in its files
+  std::string first;  // the call stack of the first one, as addresses in its files
 };
 
 void start_watching_blocks();

@@ -1,4 +1,4 @@
-// What each option of data parallelism does to rows, bytes and numbers.
+// The effect of each option of data parallelism on rows, bytes and numbers.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "config/support/standing.h"
-#include "engine/memory/feed.h"
+#include "engine/memory/buffers.h"
 #include "nn/linear.h"
 #include "plan/prepare/make_plan.h"
 #include "sample_run.h"
@@ -178,7 +178,7 @@ TEST_CASE("sums start while the backward runs", "[threads]") {
   }
 }
 
-TEST_CASE("without gradients_mean gradients are as many times larger as there are replicas") {
+TEST_CASE("without gradients_mean gradients are larger by the number of replicas") {
   for (const int ranks : {2, 4}) {
     const Options off{"parallel.gradients_mean=false"};
     const Trained mean = train({}, ranks);
@@ -303,7 +303,7 @@ TEST_CASE("full_batch feeds every rank all replicas' batches, and the numbers st
   const Trained one = train(own, 4);
   check_times(all.gradients, one.gradients, 1);
   CHECK(all.reports.back().loss == one.reports.back().loss);
-  // One list for each input, the batch in as many slices as there are replicas: the same.
+  // One list for each input, with one slice of the batch per replica, gives the same plan.
   CHECK_FALSE(plan_of({"parallel.dataset_strategy=[[4, 1], [4, 1]]"}, 4).full_batch);
 }
 

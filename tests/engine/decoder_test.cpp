@@ -1,5 +1,5 @@
 // Decoding with a KV cache against one pass over the whole text.
-#include "engine/decoder.h"
+#include "engine/forward.h"
 #include "plan/prepare/make_plan.h"
 
 #include <cmath>

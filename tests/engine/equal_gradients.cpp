@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {

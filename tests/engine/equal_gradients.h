@@ -26,15 +26,15 @@ struct EqualSteps {
   std::function<void(Config&)> change{};  // of the configuration that is read
 };
 
-/// Of element `index` of a whole parameter: normally distributed.
+/// The gradient of element `index` of a whole parameter: normally distributed.
 float equal_gradient(const std::string& name, std::int64_t index, int step);
 
 /// After the steps. The ranks are threads.
 Tensors after_equal_steps(const EqualSteps& run);
-/// What this rank of a world owns; `ranks` does not count.
+/// The values that this rank of a world owns; `ranks` does not count.
 Tensors owned_after_equal_steps(const EqualSteps& run, World& world);
 
-/// What an engine's store owns.
+/// The values that an engine's store owns.
 Tensors owned_values(const ParamStore& store, const Plan& plan, int rank);
 /// Adds what another rank owns. Throws where both have an element with other bits.
 void join(Tensors& all, const Tensors& other);

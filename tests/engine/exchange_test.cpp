@@ -1,5 +1,5 @@
 // Where several tensors lie in the buffer of one call.
-#include "engine/parameters/exchange.h"
+#include "engine/parameters/sync.h"
 
 #include <numeric>
 

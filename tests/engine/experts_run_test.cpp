@@ -1,4 +1,4 @@
-// Training with experts: what a run reports of them, other precisions, and experts without tokens.
+// Training with experts: the run's report about them, other precisions, and experts without tokens.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -82,7 +82,7 @@ TEST_CASE("the hook after a router sees each token, and experts are chosen by wh
         if (number < tokens)
           ++seen.at(static_cast<std::size_t>(layer))[static_cast<std::size_t>(number)];
         std::fill_n(logits.as<float>() + row * 4, 4, 0.0F);
-        logits.as<float>()[row * 4 + number % 4] = 1;  // the tokens to the experts in turn
+        logits.as<float>()[row * 4 + number % 4] = 1;  // the tokens to one expert after another
       }
     };
     const auto reports = train_sample(run);
@@ -216,7 +216,7 @@ TEST_CASE("biases and shared experts train the same in every layout, and in 16 b
   }
 }
 
-TEST_CASE("the losses beside the main one do what they are for") {
+TEST_CASE("the router's losses do what they are for") {
   const auto loose = train({"moe.aux_loss_factor=0.0001"}, 1, 40);
   const auto even = train({"moe.aux_loss_factor=0.5"}, 1, 40);
   CHECK(even.back().router->balance_loss < loose.back().router->balance_loss);

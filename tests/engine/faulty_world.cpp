@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "comm/forwarding_world.h"
+#include "comm/world.h"
 
 namespace trainctl {
 

@@ -25,7 +25,7 @@ struct GroupCall {
   std::function<Event()> make;  // a default event except for messages
 };
 
-/// What happens instead of a call. Its event is what a message's caller waits for.
+/// The action instead of a call. A message's caller waits for its event.
 using FaultAction = std::function<Event(const GroupCall&)>;
 
 struct GroupFault {

@@ -34,7 +34,7 @@ std::array<float, 2> sums_of(const FaultList& faults) {
   return result;
 }
 
-/// Of both ranks, so that the calls match.
+/// A fault on both ranks, so that the calls match.
 FaultList of_both(int occurrence, const FaultAction& act,
                   std::optional<GroupOperation> operation = GroupOperation::all_reduce) {
   FaultList faults;

@@ -1,4 +1,4 @@
-// What an embedding program may run inside a step.
+// The functions that an embedding program may run inside a step.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "catch.h"
 #include "engine/parameters/param_store.h"
-#include "engine/timers.h"
+#include "engine/trace.h"
 #include "sample_run.h"
 
 using namespace trainctl;

@@ -1,5 +1,5 @@
 // The ledger of a step: every second of it is in one entry, planned and measured.
-#include "engine/ledger.h"
+#include "engine/trace.h"
 
 #include <cmath>
 #include <memory>

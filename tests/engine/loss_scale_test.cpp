@@ -105,7 +105,7 @@ double largest_error(const Options& options, const std::string& layout) {
 }  // namespace
 
 TEST_CASE("an infinity on one rank leaves every rank as it was, and the scale falls", "[threads]") {
-  // What is not updated is not clipped either.
+  // A parameter that is not updated is not clipped either.
   const Options clipped{"optimizer.qk_clip_threshold=1e-4"};
   for (const Options& precision : {scaled, half + scaled + clipped}) {
     for (const int rank : {0, 3, 5, 6}) {
@@ -181,7 +181,7 @@ TEST_CASE("fp16 finds its loss scale and then trains as fp32 does") {
     CHECK(std::isfinite(reports[step].loss));
   }
   CHECK(reports.back().loss < reports[0].loss - 0.3);
-  // The same from a scale that fits: the same numbers as fp32, up to rounding.
+  // Training from a scale that fits gives the numbers of fp32, up to rounding.
   run.set_options = half + Options{"precision.loss_scale=1024"};
   run.steps = 10;
   const auto fitting = train_sample(run);

@@ -11,7 +11,7 @@
 
 #include "catch.h"
 #include "config/read/read.h"
-#include "data/token_writer.h"
+#include "data/token_file.h"
 #include "plan/prepare/make_plan.h"
 #include "run/models/generate.h"
 #include "sample_run.h"
@@ -157,8 +157,8 @@ TEST_CASE("every way of exchanging messages is verified against one rank") {
 }
 
 TEST_CASE("overlapped messages travel while the stage computes") {
-  // The collectives inside the layers take their time on the emulated wire too: that is the
-  // computation beside which messages can travel without a core of their own.
+  // The collectives inside the layers take their time on the emulated wire too. That time is the
+  // computation during which messages can travel without a core of their own.
   const Options options = two_stages({"parallel.tensor_parallel=2"});
   const double wire = 4e-3;
   const double batched = waited(options, 4, ActionKind::receive_forward, wire);

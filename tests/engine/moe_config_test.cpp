@@ -61,7 +61,7 @@ WholeTensors whole(const SafetensorsFile& file, const std::string& prefix) {
   return tensors;
 }
 
-/// What a rank holds of each tensor is what it should be.
+/// Each part of a tensor that a rank holds is the right one.
 void check_parts(const ParamStore& store, const Mesh& mesh, std::int64_t rank,
                  const WholeTensors& expected) {
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "comm/forwarding_world.h"
+#include "comm/world.h"
 #include "config/read/read.h"
 #include "plan/prepare/make_plan.h"
 #include "sample_run.h"

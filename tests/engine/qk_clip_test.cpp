@@ -7,7 +7,7 @@
 #include <set>
 
 #include "catch.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 #include "equal_gradients.h"
 
 namespace qk_clip_test {
@@ -26,7 +26,7 @@ const Options gqa{"model.family=llama", "model.num_query_groups=2"};
 const std::string averaged = "optimizer.ema_decay=0.75";
 const std::string average = ".weight state 1";
 
-/// What one step of the sample says and leaves.
+/// The report and the result of one step of the sample.
 struct Step {
   double logit = 0;
   std::vector<float> scores;  // [layers, heads]; empty without a threshold
@@ -87,7 +87,7 @@ double factor_of(const Step& step, const std::string& name, std::size_t element,
   return std::pow(std::min(1.0, threshold / most), query ? alpha : 1 - alpha);
 }
 
-/// What clipping makes of an unclipped value. An average follows its parameter by a quarter.
+/// The clipped value of an unclipped one. An average follows its parameter by a quarter.
 double clipped_value(const Step& found, const Step& unclipped, const std::string& name,
                      std::size_t element, double threshold, double alpha) {
   const double value = double{unclipped.values.at(name)[element]};
@@ -264,7 +264,7 @@ TEST_CASE("queries and keys are clipped by the largest score of their heads in e
     const double threshold = double{sorted[sorted.size() / 2]} * 0.9;
     for (const double alpha : {0.5, 0.2}) {
       const Step found = step_of(setup.ranks, clipped(options, threshold, alpha));
-      // Of two roundings to neighbours, the second is not that of the unclipped value.
+      // The second of two roundings to neighbours is not that of the unclipped value.
       CHECK(farthest(found, plain, threshold, alpha) < (narrow ? 0x1p-7 : 1e-6));
       CHECK(different_bits(found.values, plain.values).size() >= 2);
     }

@@ -1,5 +1,5 @@
 // Copies that drift apart are found in every group of ranks that should hold the same values.
-#include "engine/parameters/replicas.h"
+#include "engine/parameters/param_store.h"
 
 #include <mutex>
 
@@ -22,7 +22,7 @@ struct Drift {
   std::string found;      // in the message
 };
 
-/// What the check says after one element of one rank's copy was changed.
+/// The message of the check after one element of one rank's copy was changed.
 std::string found_after(const Drift& drift) {
   SampleRun run{.set_options = drift.layout, .ranks = drift.ranks, .steps = 2, .world = {}};
   run.inspect = [&](Engine& engine, const Plan&, World& world) {

@@ -5,8 +5,8 @@
 #include "base/parallel_for.h"
 #include "base/scratch.h"
 #include "catch.h"
-#include "device/own_events.h"
 #include "device/slab.h"
+#include "device/stream.h"
 #include "faulty_world.h"
 #include "nn/shared_keys.h"
 #include "ops/kernels.h"
@@ -44,8 +44,8 @@ class Watched final : public OwnEvents {
     return event(messages_.size());
   }
 
-  /// Attention to so many blocks began and ended while each message was on its way; -1: nobody
-  /// waited for it.
+  /// The number of blocks whose attention began and ended while each message was on its way; -1
+  /// where nobody waited for the message.
   std::vector<int> beside() const {
     std::vector<int> all;
     for (const Message& message : messages_) all.push_back(message.beside);
@@ -91,7 +91,7 @@ std::vector<SlabRow> ring_rows() {
   return rows;
 }
 
-/// What each message of a rank had beside it.
+/// The work that overlapped with each message of a rank.
 struct RingMessages {
   std::vector<int> forward, backward;
 };
@@ -168,7 +168,7 @@ TEST_CASE("keys and values go around a ring while the ranks attend to those that
   run_thread_world(ranks, {}, [&](World& world) {
     found[static_cast<std::size_t>(world.rank())] = beside_messages(world);
   });
-  // Of each block two messages come and two go: its keys and its values.
+  // For each block two messages come and two go: its keys and its values.
   const std::vector<int> keys(4, 1);
   const std::vector<int> last_sums(4, 0);
   const auto joined = [](const std::vector<std::vector<int>>& parts) {

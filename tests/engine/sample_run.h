@@ -8,7 +8,7 @@
 
 #include "comm/world.h"
 #include "engine/engine.h"
-#include "engine/hooks.h"
+#include "engine/engine_input.h"
 #include "engine/report.h"
 #include "engine/trace.h"
 

@@ -6,9 +6,9 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "count_blocks.h"
-#include "engine/decoder.h"
 #include "engine/engine.h"
-#include "engine/ledger.h"
+#include "engine/forward.h"
+#include "engine/trace.h"
 #include "plan/prepare/make_plan.h"
 #include "run/data/corpus.h"
 #include "run/directory/run_dir.h"
@@ -179,7 +179,7 @@ TEST_CASE("copies to the host allocate nothing either") {
   CHECK(taken.large_blocks == 0);
 }
 
-TEST_CASE("collectives beside products allocate nothing either") {
+TEST_CASE("collectives that overlap with products allocate nothing either") {
   const std::string chunks = GENERATE("false", "true");
   const BlocksTaken taken =
       blocks_of({"precision.compute=bf16", "parallel.force_fp32_communication=true",

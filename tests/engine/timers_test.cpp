@@ -1,5 +1,5 @@
-// What the timers of a step add up, and that ranks meet before its phases.
-#include "engine/timers.h"
+// The sums of a step's timers, and the meeting of ranks before its phases.
+#include "engine/trace.h"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-// What the executor's records say about the rows that ran, and the trace file made of them.
+// The executor's records of the rows that ran, and the trace file made of them.
 #include "engine/trace.h"
 
 #include <unistd.h>

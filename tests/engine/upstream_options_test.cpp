@@ -198,7 +198,7 @@ constexpr Switched in_steps[] = {
      "moe moe.router_score_function=sigmoid moe.router_num_groups=2 moe.router_topk=2", "1", "2"},
 };
 
-/// What changes neither, by design.
+/// Options that change neither, by design.
 const std::map<std::string, std::string> without_effect{
     {"train.deterministic_mode", "of attention by cuDNN: tests/plan/attention_backend_test.cpp"},
     {"offload.context", "null is its only value"},
@@ -236,7 +236,7 @@ Options with_value(const Switched& row, const char* value) {
   return settings(std::string(row.base) + " " + row.path + "=" + value);
 }
 
-/// Of a model without sizes of buckets and of the batch, on a machine with rates.
+/// A model without sizes of buckets and of the batch, on a machine with rates.
 const char* const planned_yaml = R"(
 model: {family: gpt2, num_layers: 2, hidden_size: 32, ffn_hidden_size: 64, num_attention_heads: 4,
         seq_length: 16, vocab_size: 61}

@@ -1,12 +1,12 @@
-// A layer of experts against those of transformers (tests/reference/make_experts.py): what the
-// router chooses, the order of the rows, the output, the losses beside the main one, and the
-// gradients of the input and of every parameter.
+// A layer of experts against those of transformers (tests/reference/make_experts.py): the router's
+// choice, the order of the rows, the output, the router's losses, and the gradients of the input
+// and of every parameter.
 #include <algorithm>
 #include <cmath>
 #include <tuple>
 
 #include "base/at.h"
-#include "comm/self_group.h"
+#include "comm/world.h"
 #include "device/slab.h"
 #include "nn/saved.h"
 #include "ops/kernels.h"
@@ -235,7 +235,7 @@ TEST_CASE("experts give what those of transformers give, and the same gradients"
   }
 }
 
-TEST_CASE("the losses beside the main one are those of transformers") {
+TEST_CASE("the router's losses are those of transformers") {
   for (const ExpertCase& test : cases) {
     INFO(test.name);
     LayerRun run(test);

@@ -1,5 +1,5 @@
-// What the fuzz target and its replay in the unit tests do with a blob: use it as a safetensors
-// file, as an index, as a config.json and as llm.c's model. Only an Error may come of it.
+// The fuzz target and its replay in the unit tests use a blob as a safetensors file, as an index,
+// as a config.json and as llm.c's model. Only an Error may come of it.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include "../data/scratch_folder.h"
 #include "config/read/read.h"
 #include "config/upstream/hugging_face.h"
-#include "weights/hugging_face_files.h"
+#include "weights/hugging_face.h"
 #include "weights/llmc_model.h"
 #include "weights/safetensors.h"
 

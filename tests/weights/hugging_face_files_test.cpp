@@ -1,4 +1,4 @@
-// What is refused of a model directory: each with file, tensor and place.
+// Model directories that are refused: each message has file, tensor and place.
 #include <nlohmann/json.hpp>
 
 #include "../data/scratch_folder.h"
@@ -6,8 +6,7 @@
 #include "base/file.h"
 #include "catch.h"
 #include "reference_model.h"
-#include "weights/hugging_face_config.h"
-#include "weights/hugging_face_files.h"
+#include "weights/hugging_face.h"
 
 using namespace trainctl;
 using namespace trainctl::testing;

@@ -11,9 +11,7 @@
 #include "plan/tables/shard.h"
 #include "stored_model.h"
 #include "weights/export.h"
-#include "weights/family_fit.h"
-#include "weights/hugging_face_names.h"
-#include "weights/hugging_face_weights.h"
+#include "weights/hugging_face.h"
 
 using namespace trainctl;
 using namespace trainctl::testing;
@@ -389,7 +387,7 @@ TEST_CASE("a family of windows by a pattern is written without one as full atten
   CHECK(config.find("sliding_attention") == std::string::npos);
 }
 
-TEST_CASE("values of 8 bits are what transformers makes of them, bit for bit, in any box") {
+TEST_CASE("values of 8 bits are read as transformers reads them, bit for bit, in any box") {
   for (const std::string name : {"fp8_blocks", "fp8_powers", "fp8_tensor", "fp8_ministral3"}) {
     INFO(name);
     ReadResult read = read_start(reference_model(name));

@@ -7,7 +7,7 @@
 #include "../data/scratch_folder.h"
 #include "stored_model.h"
 #include "weights/export.h"
-#include "weights/hugging_face_weights.h"
+#include "weights/hugging_face.h"
 
 using namespace trainctl;
 using namespace trainctl::testing;

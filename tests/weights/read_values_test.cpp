@@ -1,5 +1,5 @@
 // Boxes of stored matrices, and how much is held and read for them.
-#include "weights/read_values.h"
+#include "weights/stored_weights.h"
 
 #include <algorithm>
 #include <cmath>

@@ -26,7 +26,7 @@ constexpr double loss_bound = 1e-6;   // of the loss
 constexpr double slope_bound = 1e-5;  // of the largest
 constexpr double least_slope = 1e-8;
 
-/// What a configuration with these words of the section moe makes the router do.
+/// The router of a configuration with these words of the section moe.
 RouterRule rule_of(const Json& test) {
   const std::string text =
       "model: {family: llama, num_layers: 1, hidden_size: 8, "

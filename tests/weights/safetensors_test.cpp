@@ -8,7 +8,7 @@
 #include "catch.h"
 #include "plan/tables/params.h"
 #include "weights/export.h"
-#include "weights/hugging_face_weights.h"
+#include "weights/hugging_face.h"
 
 using namespace trainctl;
 

@@ -9,12 +9,12 @@
 
 #include "catch.h"
 #include "config/read/read.h"
-#include "engine/decoder.h"
+#include "engine/forward.h"
 #include "engine/parameters/param_store.h"
 #include "plan/prepare/make_plan.h"
 #include "reference_model.h"
-#include "weights/load_weights.h"
 #include "weights/safetensors.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl::testing {
 

@@ -28,10 +28,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "comm/host/process_state.h"
 #include "comm/rank_words.h"
-#include "comm/self_group.h"
-#include "device/patience.h"
+#include "comm/this_host.h"
+#include "comm/world.h"
+#include "device/wait.h"
 #include "output.h"
 #include "run/directory/signals.h"
 

@@ -21,8 +21,8 @@ struct CollectiveSpeed {
   std::int64_t wrong = 0;     // elements of all ranks that were not right after the first call
 };
 
-/// What a rank's link carries of each byte, at least: 2 (n - 1) / n for all_reduce, (n - 1) / n
-/// for reduce_scatter, all_gather and all_to_all, else 1.
+/// The least part of each byte that a rank's link carries: 2 (n - 1) / n for all_reduce, (n - 1) /
+/// n for reduce_scatter, all_gather and all_to_all, else 1.
 double bus_factor(const std::string& operation, int ranks);
 
 /// The sizes between the limits, each a multiple of a float for each rank.

@@ -1,28 +1,101 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "bench/bench_setup.h"
-#include "bench/device/device_cases.h"
 #include "bench/device/links.h"
 #include "bench/figures.h"
-#include "bench/machine_limits.h"
-#include "bench/planned_step.h"
-#include "bench/work_clock.h"
+#include "bench/ops/op_bench.h"
 #include "config/devices/figures.h"
 #include "device/cuda_device.h"
 #include "formats/print/rows.h"
 #include "ops/kernels.h"
+#include "ops/matmul.h"
+#include "plan/prices/price_list.h"
 #include "run/calibration/calibrate.h"
 #include "run/records/step_records.h"
 
 namespace trainctl {
 
+// The cases of `trainctl bench device`: products and attention of many shapes.
+
+struct ProductCase {
+  PricedProduct shape;
+  std::function<void()> run;
+};
+struct AttentionCase {
+  PricedAttention shape;
+  bool backward = false;
+  std::function<void()> run;
+};
+
 namespace {
+
+struct Extents {
+  std::int64_t rows, from, to;
+};
+
+/// Layers of models from a few million to some billion parameters.
+constexpr Extents layers[] = {
+    {128, 256, 256},     {256, 768, 768},     {512, 512, 2048},    {1024, 768, 768},
+    {1024, 768, 2304},   {1024, 768, 3072},   {1024, 3072, 768},   {1024, 1024, 8192},
+    {2048, 1024, 1024},  {2048, 1024, 4096},  {2048, 4096, 1024},  {4096, 768, 768},
+    {4096, 768, 3072},   {4096, 1024, 50304}, {4096, 2048, 2048},  {4096, 4096, 4096},
+    {8192, 2048, 8192},  {8192, 4096, 4096},  {8192, 4096, 14336}, {8192, 14336, 4096},
+    {16384, 8192, 8192}, {16384, 8192, 28672}};
+
+std::string sides(std::int64_t rows, std::int64_t columns) {
+  return formatted("{} x {}", rows, columns);
+}
+
+/// A layer's forward product and both gradients, the second accumulated in fp32, of the shapes that
+/// take at most `longest` seconds at `rate` FLOP/s. Operands lie in `bench`.
+std::vector<ProductCase> product_cases(const OpBench& bench, double rate, double longest) {
+  std::vector<ProductCase> cases;
+  const OpContext* ops = &bench.ops();
+  const auto add = [&](const PricedProduct& shape, const Matmul& args) {
+    cases.push_back({shape, [ops, args] { matmul(*ops, args); }});
+  };
+  for (const auto& [rows, from, to] : layers) {
+    const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(from * to);
+    if (flops / rate > longest) continue;
+    const Tensor x = bench.values("x " + sides(rows, from), {rows, from});
+    const Tensor y = bench.values("y " + sides(rows, to), {rows, to});
+    const Tensor w = bench.values("w " + sides(to, from), {to, from});
+    const Tensor dw = bench.zeros("dw " + sides(to, from), {to, from}, DType::f32);
+    add({rows, to, from}, {.a = x, .b = w, .c = y, .transpose_b = true});
+    add({rows, from, to}, {.a = y, .b = w, .c = x});
+    add({to, from, rows, 1, true},
+        {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true});
+  }
+  return cases;
+}
+
+/// Forward and backward of our kernels, of sequences of several lengths with heads of 64 and 128.
+std::vector<AttentionCase> attention_cases(const OpBench& bench, double rate, double longest) {
+  std::vector<AttentionCase> cases;
+  for (const std::int64_t length : {256, 512, 1024, 2048, 4096, 8192}) {
+    for (const std::int64_t dim : {64, 128}) {
+      constexpr std::int64_t heads = 8;
+      const double met = static_cast<double>(length + 1) / 2;
+      const PricedAttention priced{length, heads, dim, length, length, met};
+      if (5 * priced.flops() / rate > longest) continue;
+      const AttentionCalls calls = attention_calls(
+          bench, causal_shape(1, length, heads, heads, dim), " " + sides(length, heads * dim));
+      cases.push_back({priced, false, calls.forward});
+      cases.push_back({priced, true, calls.backward});
+    }
+  }
+  return cases;
+}
 
 using Numbers = std::vector<double>;
 
@@ -184,7 +257,7 @@ class DeviceMeter {
          << " %\n";
   }
 
-  /// Of each product of `table`, by the formula and the others.
+  /// Errors for each product of `table`, by the formula and the others.
   Numbers errors_without_own(const std::vector<ProductTime>& table) const {
     Numbers errors;
     for (std::size_t i = 0; i < table.size(); ++i) {
@@ -248,7 +321,7 @@ class DeviceMeter {
          << printed("%.1f", 100 * mean_error(attention_errors_without_own())) << " %\n";
   }
 
-  /// Of each pass of the table, by the formula and the others.
+  /// Errors for each pass of the table, by the formula and the others.
   Numbers attention_errors_without_own() const {
     const std::vector<AttentionTime>& table = device_.attention.at("own").table;
     Numbers errors;
@@ -267,7 +340,7 @@ class DeviceMeter {
     return errors;
   }
 
-  /// Products back to back, in their last half beside those of the first half second.
+  /// Products back to back: their last half, compared with the first half second.
   void measure_sustained() {
     part("products back to back");
     const double longest = options_.seconds / 100;
@@ -310,7 +383,7 @@ void tell_own_step(World& world, BenchRequest request, const DeviceBench& option
   try {
     step = measure_planned_step(world, request);
   } catch (const Error& error) {
-    // The same on every rank, before the first exchange: another device, or a layout of more ranks.
+    // Every rank throws this before the first exchange: another device, or a layout of more ranks.
     if (error.code() != ExitCode::config) throw;
     if (world.rank() == 0) out << "a step             not measured: " << error.what() << '\n';
     return;
@@ -351,10 +424,10 @@ void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
         << format_seconds(device.network.latency) << '\n';
   }
   out << "contention         " << printed("%.3f", device.contention)
-      << ", of products beside sums over all ranks\n";
+      << ", of products during sums over all ranks\n";
 }
 
-/// What a rank of a world does; rank 0 tells and writes.
+/// The work of a rank of a world; rank 0 tells and writes.
 void measure_on(World& world, const BenchRequest& request, const DeviceBench& given,
                 std::ostream& out) {
   set_log_rank(world.rank(), world.size());

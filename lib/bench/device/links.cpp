@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "bench/figures.h"
-#include "bench/machine_limits.h"
 #include "comm/nccl/device_world.h"
 #include "ops/kernels.h"
 
@@ -34,16 +34,17 @@ Places places_of(World& world, Group& everyone) {
   places.inside = by_host[hosts[static_cast<std::size_t>(world.rank())]];
   const auto place = std::ranges::find(places.inside, world.rank()) - places.inside.begin();
   for (const auto& [host, ranks] : by_host) {
-    require(ranks.size() == places.inside.size(), ExitCode::usage,
-            "levels are measured on as many ranks of each host: one has " +
-                std::to_string(ranks.size()) + ", another " + std::to_string(places.inside.size()));
+    require(
+        ranks.size() == places.inside.size(), ExitCode::usage,
+        formatted("levels are measured on equally many ranks of each host: one has {}, another {}",
+                  ranks.size(), places.inside.size()));
     places.between.push_back(ranks[static_cast<std::size_t>(place)]);
   }
   std::ranges::sort(places.between);
   return places;
 }
 
-/// Products of this rank alone and beside sums over all ranks, which go on for longer.
+/// Products of this rank alone and during sums over all ranks, which last longer.
 class Contention {
  public:
   Contention(World& world, const CommBench& options, const Plan& plan)
@@ -134,7 +135,7 @@ std::optional<GroupOperation> operation_of_name(const std::string& name) {
   return std::nullopt;
 }
 
-/// Of messages around the ring: the time of the smallest, and what the largest carries.
+/// Messages around the ring: the time of the smallest, and the rate of the largest.
 struct MessageFigures {
   double latency = 0, bandwidth = 0;
 };

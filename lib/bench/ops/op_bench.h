@@ -1,5 +1,5 @@
-// What the cases of `trainctl bench ops` are made of: tensors of a configuration's sizes, on the
-// CPU or a device, and the list of cases over them.
+// The parts of the cases of `trainctl bench ops`: tensors of a configuration's sizes, on the CPU or
+// a device, and the list of cases over them.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "bench/bench_setup.h"
-#include "bench/op_cost.h"
+#include "bench/op_times.h"
 #include "device/slab.h"
 #include "device/tensor.h"
+#include "ops/attention.h"
 #include "ops/context.h"
 #include "plan/model/form.h"
 
@@ -95,5 +96,21 @@ void add_product_cases(OpBench& bench, double rate);
 void add_rate_cases(OpBench& bench);
 void add_expert_cases(OpBench& bench);  // router, rows; products where the model has experts
 void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, what ends a step
+
+// Causal attention over whole sequences, as benchmarks call it.
+
+/// Every token sees itself and those before it in its sequence of `length` tokens.
+AttentionShape causal_shape(std::int64_t sequences, std::int64_t length, std::int64_t heads,
+                            std::int64_t kv_heads, std::int64_t head_dim);
+
+struct AttentionCalls {
+  std::function<void()> forward, backward;
+  Tensor out;        // [tokens, heads * head_dim], of both
+  double bytes = 0;  // of q, k, v and out
+  Shape by_query;    // [sequences, heads, length], of values by query and head
+};
+/// On operands of the bench whose names end with `name`. The bench must outlive the calls.
+AttentionCalls attention_calls(const OpBench& bench, const AttentionShape& shape,
+                               const std::string& name);
 
 }  // namespace trainctl

@@ -2,12 +2,171 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/time_spent.h"
+#include "device/wait.h"
 
 namespace trainctl {
+
+std::string to_string(const CollectiveCall& call) {
+  std::string text = name_of(call.operation);
+  if (call.operation != GroupOperation::barrier && call.operation != GroupOperation::all_to_all) {
+    text += formatted(" of {} bytes", call.bytes);
+  }
+  if (call.operation != GroupOperation::barrier) text += " of " + std::string(name_of(call.dtype));
+  if (call.root >= 0) text += formatted(" from rank {} of the group", call.root);
+  return formatted("{} as call {}", text, call.number);
+}
+
+namespace {
+constexpr std::size_t capacity = 256;
+
+/// Notes that somebody waits for `peer`, unless another wait is noted.
+class PeerNote {
+ public:
+  PeerNote(WaitNote& note, const char* operation, int peer) : note_(note) {
+    mine_ = note.begin(operation, 0);
+    if (mine_) note.waits_for({&peer, 1});
+  }
+  ~PeerNote() {
+    if (mine_) note_.end();
+  }
+  PeerNote(const PeerNote&) = delete;
+  PeerNote& operator=(const PeerNote&) = delete;
+
+ private:
+  WaitNote& note_;
+  bool mine_ = false;
+};
+}  // namespace
+
+Posted::Posted(MessageWaits waits, double deadline)
+    : OwnEvents("messages of '" + waits.group + "'"),
+      waits_(std::move(waits)),
+      deadline_(deadline),
+      messages_(capacity) {}
+
+std::uint64_t Posted::open(bool sends, int peer) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t ticket = ++opened_;
+  const std::uint64_t before = slot(ticket).ticket;
+  if (before != 0 && !done(before)) {
+    lock.unlock();
+    wait(before, std::numeric_limits<double>::infinity());
+    lock.lock();
+  }
+  Message message;
+  message.ticket = ticket;
+  message.peer = peer;
+  message.sends = sends;
+  slot(ticket) = message;
+  return ticket;
+}
+
+void Posted::follow(std::uint64_t ticket, const Event& posting) {
+  const std::lock_guard lock(mutex_);
+  if (slot(ticket).ticket == ticket) slot(ticket).posting = posting;
+}
+
+void Posted::begin(std::uint64_t ticket, int parts) {
+  const std::lock_guard lock(mutex_);
+  slot(ticket).begun = true;
+  slot(ticket).parts_left = parts;
+}
+
+void Posted::finish(std::uint64_t ticket, Clock::time_point ready, const Event& on_device) {
+  {
+    const std::lock_guard lock(mutex_);
+    slot(ticket).parts_left -= 1;
+    slot(ticket).ready = ready;
+    slot(ticket).on_device = on_device;
+  }
+  changed_.notify_all();
+}
+
+void Posted::fail(const std::exception_ptr& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = failure;
+  }
+  changed_.notify_all();
+}
+
+/// Nothing is missing from a peer. A slot that holds a later message means that this one is over.
+bool Posted::transferred(std::uint64_t ticket) {
+  const Message& message = slot(ticket);
+  return message.ticket != ticket || (message.begun && message.parts_left == 0);
+}
+
+bool Posted::done(std::uint64_t ticket) {
+  if (!transferred(ticket)) return false;
+  const Message& message = slot(ticket);
+  return message.ticket != ticket ||
+         (Clock::now() >= message.ready && Stream::reached(message.on_device));
+}
+
+/// Waits until nothing is missing from the peer; false: not within `seconds`, of which it leaves
+/// what it did not wait for the peer.
+bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double& seconds) {
+  if (transferred(ticket)) return true;
+  const Message message = slot(ticket);
+  lock.unlock();
+  if (!Stream::wait_host(message.posting, seconds)) return false;
+  lock.lock();
+  const PeerNote note(waits_.note, message.sends ? "send" : "receive", message.peer);
+  Patience patience(std::min(seconds, deadline_));
+  while (!transferred(ticket)) {
+    if (failure_) std::rethrow_exception(failure_);
+    waits_.check_world();
+    if (patience.over()) {
+      if (seconds < deadline_) return false;
+      const char* operation = message.sends ? "send" : "receive";
+      throw Error(ExitCode::peer, waits_.late(operation, patience.waited(), message.peer));
+    }
+    changed_.wait_for(lock, patience.until_next_look());
+  }
+  seconds = std::max(0.0, seconds - patience.waited());
+  return true;
+}
+
+bool Posted::wait(std::uint64_t ticket, double seconds) {
+  std::unique_lock lock(mutex_);
+  if (!meet(lock, ticket, seconds)) return false;
+  const Message message = slot(ticket);
+  if (message.ticket != ticket) return true;
+  lock.unlock();
+  std::this_thread::sleep_until(message.ready);
+  return Stream::wait_host(message.on_device, seconds);
+}
+
+Event Posted::behind(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  double no_deadline = std::numeric_limits<double>::infinity();
+  meet(lock, ticket, no_deadline);
+  const Message message = slot(ticket);
+  if (message.ticket != ticket) return {};
+  lock.unlock();
+  std::this_thread::sleep_until(message.ready);
+  return message.on_device;
+}
+
+bool Posted::reached(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  if (done(ticket) || failure_) return true;
+  if (slot(ticket).begun) return false;
+  const Event posting = slot(ticket).posting;
+  if (posting.stream == nullptr) return false;
+  lock.unlock();
+  if (!Stream::reached(posting)) return false;
+  lock.lock();
+  // The stream has passed the place but never posted it: it failed before, and waiting tells why.
+  return !slot(ticket).begun || done(ticket);
+}
 
 /// The operations of a group have one order; two at once, from two streams, have none.
 class HostGroup::InUse {
@@ -66,10 +225,10 @@ std::string HostGroup::late_text(const char* operation, double waited,
 }
 
 void HostGroup::calls_differ(int other, const CollectiveCall& others) const {
-  throw Error(ExitCode::peer, "the ranks of group '" + name_ + "' differ: " + describe(other) +
-                                  " calls " + to_string(others) + ", rank " +
-                                  std::to_string(ranks_[static_cast<std::size_t>(rank_)]) +
-                                  " calls " + to_string(call_));
+  throw Error(ExitCode::peer,
+              formatted("the ranks of group '{}' differ: {} calls {}, rank {} calls {}", name_,
+                        describe(other), to_string(others), ranks_[static_cast<std::size_t>(rank_)],
+                        to_string(call_)));
 }
 
 void HostGroup::refuse(const char* operation, const std::string& rule) const {
@@ -97,10 +256,9 @@ void HostGroup::require_whole(const char* operation, const Tensor& data, const T
   require_place(operation, data, stream);
   require_place(operation, shard, stream);
   if (data.numel() == shard.numel() * size() && data.dtype == shard.dtype) return;
-  refuse(operation, "the whole is " + data.shape.to_string() + " of " +
-                        std::string(name_of(data.dtype)) + ", not " + std::to_string(size()) +
-                        " shards " + shard.shape.to_string() + " of " +
-                        std::string(name_of(shard.dtype)));
+  refuse(operation,
+         formatted("the whole is {} of {}, not {} shards {} of {}", data.shape.to_string(),
+                   name_of(data.dtype), size(), shard.shape.to_string(), name_of(shard.dtype)));
 }
 
 void HostGroup::require_counts(const char* side, std::span<const std::int64_t> counts,
@@ -109,9 +267,8 @@ void HostGroup::require_counts(const char* side, std::span<const std::int64_t> c
   const bool negative = std::ranges::any_of(counts, [](std::int64_t count) { return count < 0; });
   const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (!negative && std::ssize(counts) == size() && sum == data.numel()) return;
-  refuse("all_to_all", std::to_string(counts.size()) + " " + side + " counts with the sum " +
-                           std::to_string(sum) + " for a tensor " + data.shape.to_string() +
-                           " among " + std::to_string(size()) + " ranks");
+  refuse("all_to_all", formatted("{} {} counts with the sum {} for a tensor {} among {} ranks",
+                                 counts.size(), side, sum, data.shape.to_string(), size()));
 }
 
 /// A device's stream has no thread of the host: its calls run in the caller and enqueue.
@@ -160,7 +317,7 @@ void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stre
 void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   require_place("broadcast", data, stream);
   if (root < 0 || root >= size()) {
-    refuse("broadcast", "the group has no rank " + std::to_string(root));
+    refuse("broadcast", formatted("the group has no rank {}", root));
   }
   count(GroupOperation::broadcast, data.bytes());
   run(stream, Task([this, data, root] {
@@ -224,8 +381,7 @@ Event HostGroup::post_from(const Message& message, Stream& stream) {
   const char* operation = message.sends ? "send" : "receive";
   require_place(operation, message.data, stream);
   if (message.peer < 0 || message.peer >= size() || message.peer == rank_) {
-    refuse(operation, "rank " + std::to_string(message.peer) + " is not another of its " +
-                          std::to_string(size()) + " ranks");
+    refuse(operation, formatted("rank {} is not another of its {} ranks", message.peer, size()));
   }
   if (message.tag < 0) refuse(operation, "the tag is negative");
   count(message.sends ? GroupOperation::send : GroupOperation::receive, message.data.bytes());

@@ -1,19 +1,108 @@
-// Code shared by all groups of host memory: checks of arguments, queueing, recording of the current
-// operation, and the text of a wait that took too long. A wire (threads, MPI) implements the
-// blocking operations below, and may also carry tensors of devices.
+// The common part of groups of host memory: agreement on calls, messages in flight, queueing and
+// sums.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <mutex>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "base/dtype.h"
+#include "base/group_operation.h"
 #include "comm/group.h"
-#include "comm/host/activity.h"
-#include "comm/host/collective_call.h"
-#include "comm/host/posted.h"
-#include "comm/traffic.h"
+#include "comm/host/watch.h"
+#include "comm/world.h"
+#include "device/stream.h"
+#include "device/tensor.h"
 
 namespace trainctl {
+
+/// Properties of a call that all members of a group must agree on before a collective runs.
+struct CollectiveCall {
+  GroupOperation operation = GroupOperation::barrier;
+  DType dtype = DType::u8;
+  int root = -1;             // broadcast
+  std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where it may differ
+  std::uint64_t number = 0;  // 1 for the first collective of the group
+  friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
+};
+
+/// "all_reduce of 4096 bytes of fp32 as call 12", "broadcast of 8 bytes of i64 from rank 1 as call
+/// 2".
+std::string to_string(const CollectiveCall& call);
+
+// The sends and receives in flight in one group. Each has its own event and they complete in any
+// order, so that a message for which no one waits does not block another. Thread safe.
+
+/// Functions of the group that a wait for one of its messages needs.
+struct MessageWaits {
+  std::string group;
+  WaitNote& note;  // of the one message that is being awaited
+  /// Throws Error{peer} if the world has already failed.
+  std::function<void()> check_world;
+  /// Reports the hang and describes what is missing: operation, seconds waited, the peer.
+  std::function<std::string(const char*, double, int)> late;
+};
+
+class Posted final : public OwnEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Waits last at most `deadline` seconds: then waiting for a message throws Error{peer}.
+  Posted(MessageWaits waits, double deadline);
+
+  /// Opens a new message; waits while 256 are in flight.
+  std::uint64_t open(bool sends, int peer);
+  /// The caller's stream posts the message before `posting`; if posting fails, so does the message.
+  void follow(std::uint64_t ticket, const Event& posting);
+  /// The message is posted; it is done after finish() was called `parts` times.
+  void begin(std::uint64_t ticket, int parts);
+  /// One part is complete, or will be at `ready` (the emulated wire) and, of a message between
+  /// tensors of a device, after `on_device`.
+  void finish(std::uint64_t ticket, Clock::time_point ready = {}, const Event& on_device = {});
+  /// All waits from now on rethrow `failure`.
+  void fail(const std::exception_ptr& failure);
+
+ private:
+  struct Message {
+    std::uint64_t ticket = 0;
+    Event posting, on_device;
+    Clock::time_point ready;
+    int peer = 0;
+    int parts_left = 0;
+    bool sends = false;
+    bool begun = false;
+  };
+
+  bool wait(std::uint64_t ticket, double seconds) override;
+  bool reached(std::uint64_t ticket) override;
+  Event behind(std::uint64_t ticket) override;
+  bool meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double& seconds);
+  Message& slot(std::uint64_t ticket) { return messages_[ticket % messages_.size()]; }
+  bool transferred(std::uint64_t ticket);
+  bool done(std::uint64_t ticket);
+
+  const MessageWaits waits_;
+  const double deadline_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Message> messages_;  // a ring; a slot is reused once its message is done
+  std::uint64_t opened_ = 0;
+  std::exception_ptr failure_;
+};
+
+// Code shared by all groups of host memory: checks of arguments, queueing, recording of the current
+// operation, and the text of a wait that took too long. A wire (threads, MPI) implements the
+// blocking operations below, and may also carry tensors of devices.
 
 class HostGroup : public Group {
  public:
@@ -21,7 +110,7 @@ class HostGroup : public Group {
     std::vector<int> ranks;  // of the world
     int rank;                // this member's place among them
   };
-  /// Of the world: records its groups' waits, and counts their traffic.
+  /// Members of the world that record its groups' waits and count their traffic.
   struct Records {
     Activity& activity;
     Traffic& traffic;
@@ -133,5 +222,25 @@ class HostGroup : public Group {
   std::vector<Counts*> free_counts_;
   Posted posted_;
 };
+
+// The one summation of all host groups: element by element in fp32, in group-rank order. Because
+// every wire calls it, threads and MPI give bit-identical sums, however the data are split.
+
+/// out[i] = (parts[0][i] + parts[1][i]) + ... for `count` elements of f32, bf16 or f16; the 16-bit
+/// types are rounded once, at the end. `out` may be one of the parts.
+void sum_in_rank_order(void* out, std::span<const void* const> parts, std::int64_t count,
+                       DType dtype);
+
+// The bytes of tensors in host memory, as the wires of the host (threads, MPI) cut and copy them.
+
+/// Elements: the parts of an all_reduce start at whole cache lines.
+inline constexpr std::int64_t part_unit = 16;
+
+inline std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }
+
+/// `to` and `from` are the same or do not overlap.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-#include "comm/host/sum.h"
+#include "comm/host/host_group.h"
 
 #include <algorithm>
 #include <cassert>

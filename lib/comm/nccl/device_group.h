@@ -1,16 +1,113 @@
-// A group whose collectives and messages run between CUDA devices; internal to comm/.
+// Groups of tensors on CUDA devices, and the communicators of NCCL that they use; internal to
+// comm/.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "comm/nccl/group_over_host.h"
-#include "comm/nccl/nccl_wires.h"
-#include "comm/traffic.h"
+#include "comm/group.h"
+#include "comm/nccl/nccl_module.h"
+#include "comm/world.h"
+#include "device/cuda_device.h"
 
 namespace trainctl {
+
+/// A communicator that ranks want. All ranks of a world make the same ones in the same order. A
+/// communicator that its ranks want. Equal lanes and ranks are one.
+struct WireSpec {
+  std::string lane;        // calls of one lane never overlap on a rank
+  std::vector<int> ranks;  // of the world, in the group's order
+  bool line = false;       // messages from the first of two ranks to the second
+  bool exchanges = false;  // also all_to_all, which connects every two ranks
+
+  bool same_as(const WireSpec& other) const { return lane == other.lane && ranks == other.ranks; }
+  /// "layers among ranks 0, 1"
+  std::string text() const;
+};
+
+/// The words of rank `rank` for the others: the wires of which it is the first rank.
+std::string wires_to_tell(std::span<const WireSpec> wanted, int rank);
+/// The wires in the words of all ranks, in rank order, each rank's in the order in which it wants
+/// them.
+std::vector<WireSpec> wires_told(std::span<const std::string> told);
+/// Throws Error{internal} unless the wires of `rank` in `all` are those that it wants.
+void require_wanted(std::span<const WireSpec> all, std::span<const WireSpec> wanted, int rank);
+
+/// For each wire the number of the split that makes it, from 0 on: in one split no rank has two.
+std::vector<int> split_rounds(std::span<const WireSpec> all, int world_size);
+
+// The communicators of one rank: that of the world, and those split from it, all made before the
+// first step. They fail together: NCCL leaves the others waiting when one of them does.
+
+/// The CUDA module's part. Throws Error{unavailable} where the module or a device is missing.
+const NcclModule& nccl_module();
+
+class NcclWires final : public DeviceHealth {
+ public:
+  /// `world` must outlive it. Deadline: of each call until it is under way.
+  NcclWires(World& world, double deadline_seconds);
+  /// Leaves the others together with them; alone while an exception propagates or when they do not
+  /// come.
+  ~NcclWires() override;
+
+  /// The place of a wire, of this rank among others, that the next open() makes unless it exists.
+  Wire& want(const WireSpec& spec);
+  /// Makes the communicators that ranks want, and connects them. Collective over the world. Throws
+  /// Error{peer} if a rank does not come, and Error{internal} if they want different ones.
+  void open();
+
+  void check() override;
+  void abandon() noexcept override;
+  std::string open_work() override;
+
+ private:
+  class Place;
+
+  void join_world();
+  void split(const std::vector<WireSpec>& all);
+  void connect(const std::vector<WireSpec>& all);
+  Place* place_of(const WireSpec& spec);
+  /// Waits until what a communicator was asked for is under way: only then may events be recorded.
+  void settle(void* communicator, std::string_view what);
+  [[noreturn]] void fail(std::string_view what, const std::string& why);
+  void leave();
+
+  World& world_;
+  const double deadline_;
+  std::unique_ptr<Group> everyone_;  // of host memory
+  const NcclModule& nccl_;
+  std::deque<Place> places_;
+  std::vector<void*> communicators_;  // in the order in which they were made
+  void* of_world_ = nullptr;
+  std::string failure_;  // once abandoned
+  bool abandoned_ = false;
+};
+
+// The common part of the groups of tensors on devices: each is over a group of host memory with the
+// same ranks, and has its name. Internal to comm/.
+
+class GroupOverHost : public Group {
+ public:
+  explicit GroupOverHost(std::unique_ptr<Group> host) : host_(std::move(host)) {}
+
+  int rank() const final { return host_->rank(); }
+  int size() const final { return host_->size(); }
+  const std::string& name() const final { return host_->name(); }
+  double deadline_seconds() const final { return host_->deadline_seconds(); }
+  Group& on_host() final { return *host_; }
+
+ private:
+  std::unique_ptr<Group> host_;
+};
+
+// A group whose collectives and messages run between CUDA devices; internal to comm/.
 
 /// Messages are matched by their order alone on a communicator, and one that waits blocks its
 /// stream. So each line of messages has a communicator of two ranks, and a stream at both ends.
@@ -23,6 +120,7 @@ class DeviceGroup final : public GroupOverHost {
   /// messages are possible.
   DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec, bool collectives,
               Traffic& traffic);
+  ~DeviceGroup() override;
 
   void all_reduce(const Tensor& data, Stream& stream) override;
   void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override;
@@ -37,12 +135,7 @@ class DeviceGroup final : public GroupOverHost {
   Event receive(const Tensor& data, int from, int tag, Stream& stream) override;
 
  private:
-  struct Line {
-    explicit Line(const std::string& name, Wire& on)
-        : stream(DeviceKind::cuda, name, Stream::Mode::queued), wire(on) {}
-    Stream stream;
-    Wire& wire;
-  };
+  struct Line;
   using Lines = std::map<std::pair<int, int>, std::unique_ptr<Line>>;  // by peer and tag
 
   /// Counts the call and enqueues it.
@@ -51,7 +144,7 @@ class DeviceGroup final : public GroupOverHost {
 
   NcclWires& wires_;
   const std::vector<int> ranks_;
-  Wire* const wire_;  // null: no collectives
+  Wire* const wire_;  // null without collectives
   Traffic& traffic_;
   Traffic::Row& row_;
   Lines sends_, receives_;

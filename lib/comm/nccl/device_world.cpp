@@ -1,18 +1,237 @@
 #include "comm/nccl/device_world.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <deque>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "comm/group.h"
 #include "comm/nccl/device_group.h"
-#include "comm/nccl/nccl_wires.h"
-#include "comm/nccl/shared_device.h"
-#include "comm/nccl/staged_group.h"
 #include "device/cuda_device.h"
+#include "device/slab.h"
+#include "device/stream.h"
 
 namespace trainctl {
+
+std::vector<EnvironmentEntry> environment_to_share(int version, const std::string& host, int rank) {
+  constexpr int first_that_shares = 23003;
+  const EnvironmentEntry permission =
+      version >= first_that_shares
+          ? EnvironmentEntry{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}
+          : EnvironmentEntry{"NCCL_HOSTID", formatted("{}-{}", host, rank)};
+  return {permission, {"NCCL_MAX_NCHANNELS", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}};
+}
+
+// Messages between tensors of a device and a group of host memory: their places in page-locked
+// memory, and events at which what has come lies on the device. Of one thread; internal to comm/.
+
+class Arrivals final : public OwnEvents {
+ public:
+  explicit Arrivals(const std::string& name);
+
+  /// Sends `data` once the device has made it: that is waited for here, the message is not.
+  void send(Group& host, const Tensor& data, int to, int tag, Stream& stream);
+  /// Done when `data` has come; copied to the device when somebody waits for the event, after
+  /// what was enqueued on `stream` so far.
+  Event receive(Group& host, const Tensor& data, int from, int tag, Stream& stream);
+
+ private:
+  struct Message {
+    Slab room;
+    Tensor host;  // the part of the room in use
+    Event done;   // on the host
+    Tensor to;    // on the device; empty for a send
+    Event before;
+    std::uint64_t ticket = 0;  // 0: a send, or nothing
+  };
+
+  Message& free_message(const Tensor& data);
+  Message* find(std::uint64_t ticket);
+  bool wait(std::uint64_t ticket, double seconds) override;
+  bool reached(std::uint64_t ticket) override { return wait(ticket, 0); }
+
+  std::deque<Message> messages_;
+  std::uint64_t last_ = 0;
+  Stream calls_;  // of the host's group: runs in the caller
+};
+
+Arrivals::Arrivals(const std::string& name)
+    : OwnEvents(name), calls_(DeviceKind::cpu, name, Stream::Mode::run_inline) {}
+
+/// One that is no longer under way and has the room, or a new one: as many as are under way at
+/// once in the first steps.
+Arrivals::Message& Arrivals::free_message(const Tensor& data) {
+  const auto is_free = [&](const Message& one) {
+    return one.ticket == 0 && one.room.bytes().numel() >= data.bytes() && Stream::reached(one.done);
+  };
+  auto found = std::ranges::find_if(messages_, is_free);
+  if (found == messages_.end()) {
+    found = messages_.insert(messages_.end(), Message{});
+    found->room = Slab::on_host_for(DeviceKind::cuda, {{"message", {data.bytes()}, DType::u8}});
+  }
+  found->host = Tensor{found->room.at("message").data, data.shape, data.dtype, DeviceKind::cpu};
+  return *found;
+}
+
+void Arrivals::send(Group& host, const Tensor& data, int to, int tag, Stream& stream) {
+  Message& message = free_message(data);
+  stream.copy(message.host, data);
+  stream.synchronize();
+  message.done = host.send(message.host, to, tag, calls_);
+}
+
+Event Arrivals::receive(Group& host, const Tensor& data, int from, int tag, Stream& stream) {
+  Message& message = free_message(data);
+  message.to = data;
+  message.before = stream.record();
+  message.ticket = ++last_;
+  message.done = host.receive(message.host, from, tag, calls_);
+  return event(message.ticket);
+}
+
+Arrivals::Message* Arrivals::find(std::uint64_t ticket) {
+  const auto found = std::ranges::find(messages_, ticket, &Message::ticket);
+  return found == messages_.end() ? nullptr : &*found;
+}
+
+bool Arrivals::wait(std::uint64_t ticket, double seconds) {
+  Message* message = find(ticket);
+  if (message == nullptr) return true;
+  if (!Stream::wait_host(message->done, seconds)) return false;
+  if (!Stream::wait_host(message->before, seconds)) return false;
+  cuda_copy(message->to.data, message->host.data, message->to.bytes());
+  message->ticket = 0;
+  return true;
+}
+
+// A group whose tensors lie on a device and travel through the host's memory: for machines without
+// NCCL, and for ranks that share a device. Internal to comm/.
+
+/// Every call waits on the host for the device, and a collective for the other ranks, so that
+/// collectives come one after another in the order of the calls. Sums are those of the host's
+/// group, in group-rank order. What has been sent is on its way to the host when send() returns;
+/// what is received is copied to the device when somebody waits for it.
+class StagedGroup final : public GroupOverHost {
+ public:
+  StagedGroup(std::unique_ptr<Group> host, double deadline_seconds);
+
+  void all_reduce(const Tensor& data, Stream& stream) override;
+  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override;
+  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) override;
+  void broadcast(const Tensor& data, int root, Stream& stream) override;
+  void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                  const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                  Stream& stream) override;
+  void barrier(Stream& stream) override;
+  Event send(const Tensor& data, int to, int tag, Stream& stream) override;
+  Event receive(const Tensor& data, int from, int tag, Stream& stream) override;
+
+ private:
+  /// Page-locked memory, which grows to the largest tensor of a first step.
+  class Room {
+   public:
+    Tensor like(const Tensor& data);
+
+   private:
+    Slab slab_;
+  };
+
+  /// `data` on the host, once the device has made it.
+  Tensor fetch(const Tensor& data, Stream& stream);
+  /// To the device, and waits for it: then the rooms are free again.
+  void put(const Tensor& from, const Tensor& to, Stream& stream);
+  void wait(const Event& event) const;
+
+  const double deadline_;
+  Stream calls_;  // of the host's group: runs in the caller
+  Room from_, to_;
+  Arrivals arrivals_;
+};
+
+StagedGroup::StagedGroup(std::unique_ptr<Group> host, double deadline_seconds)
+    : GroupOverHost(std::move(host)),
+      deadline_(deadline_seconds),
+      calls_(DeviceKind::cpu, name(), Stream::Mode::run_inline),
+      arrivals_(name()) {}
+
+Tensor StagedGroup::Room::like(const Tensor& data) {
+  if (slab_.bytes().numel() < data.bytes()) {
+    slab_ = Slab::on_host_for(DeviceKind::cuda, {{"room", {data.bytes()}, DType::u8}});
+  }
+  return {slab_.bytes().data, data.shape, data.dtype, DeviceKind::cpu};
+}
+
+void StagedGroup::wait(const Event& event) const {
+  await(event, deadline_, [this] { return "the device's part of a call of '" + name() + "'"; });
+}
+
+Tensor StagedGroup::fetch(const Tensor& data, Stream& stream) {
+  const Tensor staged = from_.like(data);
+  stream.copy(staged, data);
+  wait(stream.record());
+  return staged;
+}
+
+void StagedGroup::put(const Tensor& from, const Tensor& to, Stream& stream) {
+  stream.copy(to, from);
+  wait(stream.record());
+}
+
+void StagedGroup::all_reduce(const Tensor& data, Stream& stream) {
+  const Tensor staged = fetch(data, stream);
+  on_host().all_reduce(staged, calls_);
+  put(staged, data, stream);
+}
+
+void StagedGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
+  const Tensor staged = fetch(data, stream);
+  const Tensor sum = to_.like(shard);
+  on_host().reduce_scatter(staged, sum, calls_);
+  put(sum, shard, stream);
+}
+
+void StagedGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
+  const Tensor staged = fetch(shard, stream);
+  const Tensor all = to_.like(data);
+  on_host().all_gather(staged, all, calls_);
+  put(all, data, stream);
+}
+
+void StagedGroup::broadcast(const Tensor& data, int root, Stream& stream) {
+  const Tensor staged = rank() == root ? fetch(data, stream) : from_.like(data);
+  on_host().broadcast(staged, root, calls_);
+  if (rank() != root) put(staged, data, stream);
+}
+
+void StagedGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                             const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                             Stream& stream) {
+  const Tensor staged = fetch(send, stream);
+  const Tensor come = to_.like(receive);
+  on_host().all_to_all(staged, send_counts, come, receive_counts, calls_);
+  put(come, receive, stream);
+}
+
+void StagedGroup::barrier(Stream& stream) {
+  wait(stream.record());
+  on_host().barrier(calls_);
+}
+
+Event StagedGroup::send(const Tensor& data, int to, int tag, Stream& stream) {
+  arrivals_.send(on_host(), data, to, tag, stream);
+  return {};
+}
+
+Event StagedGroup::receive(const Tensor& data, int from, int tag, Stream& stream) {
+  return arrivals_.receive(on_host(), data, from, tag, stream);
+}
 
 namespace {
 
@@ -32,7 +251,7 @@ std::string why_no_nccl(World& world) {
   std::string why;
   for (std::size_t rank = 0; rank < missing.size() && why.empty(); ++rank) {
     if (missing[rank].empty()) continue;
-    why = "rank " + std::to_string(rank) + " has no NCCL (" + missing[rank] + ")";
+    why = formatted("rank {} has no NCCL ({})", rank, missing[rank]);
   }
   broadcast_bytes(*everyone, why, 0);
   return why;

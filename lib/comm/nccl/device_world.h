@@ -1,26 +1,44 @@
-// The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
-// groups of NCCL, formed over them. Threads that share one device have those of the world, too.
-// Other ranks that share devices, and those of which one has no NCCL, send tensors through the
-// host's memory; but processes may be told to share a device over NCCL (shared_device.h).
+// The groups of a world in which tensors of a device travel, and settings of NCCL for a shared
+// device.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/device_sharing.h"
 #include "comm/world.h"
 
 namespace trainctl {
 
+/// A setting with which NCCL lets several ranks of one machine use one device, which it refuses
+/// otherwise. It is for trying NCCL where there is one device; it is slow.
+struct EnvironmentEntry {
+  std::string name, value;
+  bool operator==(const EnvironmentEntry&) const = default;
+};
+
+/// Entries that NCCL reads at its first communicator, for a rank that is a process of its own;
+/// `version` as ncclGetVersion gives it (23003 is 2.30.3). From 2.30.3 on NCCL has an entry for it.
+/// Before, each rank takes the name of a host of its own (NCCL, src/misc/utils.cc, getHostHash), so
+/// that they meet over sockets. One channel, because kernels of NCCL that wait for each other must
+/// be on the device together.
+std::vector<EnvironmentEntry> environment_to_share(int version, const std::string& host, int rank);
+
+// The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
+// groups of NCCL, formed over them. Threads that share one device have those of the world, too.
+// Other ranks that share devices, and those of which one has no NCCL, send tensors through the
+// host's memory; but processes may be told to share a device over NCCL (shared_device.h).
+
 class NcclWires;
 
-/// What runs one after another on every rank: groups of the same ranks in one lane share a
-/// communicator.
+/// Calls in one lane run one after another on every rank: groups of the same ranks in one lane
+/// share a communicator.
 enum class Lane : std::uint8_t { layers, experts, gradients };
 
-/// What a group carries: only messages, collectives except all_to_all, or all.
+/// The calls that a group carries: only messages, collectives except all_to_all, or all.
 enum class Carries : std::uint8_t { messages, collectives, all };
 
 struct WireUse {

@@ -1,7 +1,8 @@
-// NCCL_CHECK(call): throws Error with the call, its place and NCCL's message unless the call
-// returned ncclSuccess or, on a non-blocking communicator, ncclInProgress. For sources of the CUDA
-// module; needs no NCCL header.
+// NCCL for sources of the CUDA module: NCCL_CHECK and the library, which is opened when it is first
+// needed. Needs no NCCL header.
 #pragma once
+
+#include <string>
 
 #define NCCL_CHECK(call) ::trainctl::check_nccl(static_cast<int>(call), #call, __FILE__, __LINE__)
 
@@ -11,5 +12,8 @@ namespace trainctl {
 /// wrong arguments, otherwise Error{unavailable}; a pending CUDA error is
 /// cleared.
 void check_nccl(int status, const char* call, const char* file, int line);
+
+/// Why NCCL cannot be used in this process; "" if it can.
+std::string nccl_missing();
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
 // The functions of NCCL that the module calls, as nccl.h declares them: each passes its arguments
 // on to the library.
-#include "comm/nccl/nccl_library.h"
+#include "comm/nccl/nccl_check.h"
 
 #include <dlfcn.h>
 #include <nccl.h>

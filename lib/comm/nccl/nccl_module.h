@@ -1,13 +1,33 @@
-// The CUDA module's part for comm/, used by nccl_wires.cpp: communicators of NCCL, which do not
-// block. A call is under way once settled() says so, and only then may the next be made.
+// The path of a group's calls whose tensors lie on devices: a communicator of NCCL, or another way
+// between the same ranks.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
-#include "comm/nccl/wire.h"
+#include "base/group_operation.h"
+#include "device/stream.h"
 
 namespace trainctl {
+
+/// One call of a group on tensors of a device. What an operation does not need is empty.
+struct WireCall {
+  GroupOperation operation;
+  Tensor from{}, to{};  // of all_reduce and broadcast the same
+  int peer = 0;         // root of a broadcast, other end of a message
+  std::span<const std::int64_t> send_counts{}, receive_counts{};  // elements
+};
+
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  /// Enqueues the call. Throws Error{peer} if another rank is missing or has failed.
+  virtual void run(const WireCall& call, Stream& stream) = 0;
+};
+
+// The CUDA module's part for comm/, used by device_group.cpp: communicators of NCCL, which do not
+// block. A call is under way once settled() says so, and only then may the next be made.
 
 /// This rank's place in a communicator that is being formed.
 struct NcclMember {
@@ -20,15 +40,16 @@ struct NcclMember {
 struct NcclModule {
   /// Why NCCL cannot be used; "" if it can. Nothing else may be called then.
   std::string (*missing)();
-  /// Of the library: 22807 is 2.28.7.
+  /// The library's version: 22807 is 2.28.7.
   int (*version)();
-  /// What all members of a new communicator must receive, as bytes; made by one of them.
+  /// Bytes that all members of a new communicator must receive; one of them makes these bytes.
   std::string (*new_unique_id)();
   std::int64_t unique_id_bytes;
   /// Begins to join, on the device of the calling thread. Collective over the members.
   void* (*join)(const NcclMember& member, const std::string& unique_id);
-  /// Begins to split: the ranks of `parent` with one colour are members of a new communicator. Of
-  /// all of them, in one order; a rank with colour -1 is in none and gets null.
+  /// Begins to split: the ranks of `parent` with one colour are members of a new communicator. All
+  /// ranks of `parent` call it, in one order; a rank with colour -1 is in no communicator and gets
+  /// null.
   void* (*split)(void* parent, const NcclMember& member, int colour);
   /// Whether what was begun is under way. Throws if the communicator has failed.
   bool (*settled)(void* communicator);

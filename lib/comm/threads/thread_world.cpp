@@ -1,18 +1,475 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <condition_variable>
+#include <deque>
 #include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/group_costs.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "comm/host/host_group.h"
 #include "comm/host/watch.h"
-#include "comm/self_group.h"
-#include "comm/threads/thread_group.h"
+#include "comm/world.h"
+#include "device/cuda_device.h"
+#include "device/wait.h"
 
 namespace trainctl {
+
+// Ranks that are threads of one process; internal to comm/. They read each other's buffers, so a
+// collective is: publish the buffer, meet, work, meet. Of tensors on a device that they share, work
+// is what their streams are given, and a meeting is one of the streams, too.
+
+/// State that the members of one group share. Guarded by `mutex`, except `parts`, which meetings
+/// order.
+struct ThreadMeeting {
+  explicit ThreadMeeting(int size);
+
+  struct Part {
+    CollectiveCall call;
+    const std::byte* data = nullptr;
+    const std::int64_t* counts = nullptr;  // all_to_all: elements for each rank
+    Stream* stream = nullptr;              // of a device, with what comes before the meeting;
+    Event before;                          // guarded by `mutex`
+  };
+  struct Letter {
+    Tensor data;
+    int from;
+    int to;
+    int tag;
+    bool sends;
+    std::uint64_t ticket;
+    Posted* owner;
+    Stream* line;  // of its owner, on a device
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string failure;  // set when a member leaves: all later meetings fail
+  int readers = 0;  // members that read the others' buffers; no member may leave before they finish
+  std::vector<std::uint64_t> arrivals;  // meetings that each rank has reached
+  std::vector<Part> parts;              // what each rank publishes
+  std::vector<Letter> letters;          // posted, not yet matched, in order
+  std::vector<std::chrono::steady_clock::time_point> wire_free;  // per sender
+};
+
+/// State that all ranks of a thread world share.
+class ThreadShared {
+ public:
+  ThreadShared(int size, const WorldOptions& options);
+
+  /// The `occurrence`-th group with that name and ranks; the first member to ask creates it.
+  ThreadMeeting& meeting(const std::string& name, std::span<const int> ranks, int occurrence);
+  /// Keeps the first failure; all waits of all ranks then end with Error{peer}.
+  void fail(int rank, const std::exception_ptr& failure) noexcept;
+  bool failed() const { return failed_; }
+  std::string failure_text() const;
+  void check() const;
+  std::exception_ptr first_failure() const;
+
+  const int size;
+  const WorldOptions options;
+  const std::string host;
+  std::deque<Activity> activities;  // by rank
+
+ private:
+  using Key = std::pair<std::pair<std::string, int>, std::vector<int>>;
+
+  mutable std::mutex mutex_;
+  std::map<Key, std::unique_ptr<ThreadMeeting>> meetings_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+  std::string failure_text_;
+};
+
+/// Carries tensors of host memory, and of one device if it is that of all members. Nothing of a
+/// device waits for what is not enqueued yet: the hosts meet first. A message between tensors of a
+/// device is a copy that the second of its two ranks enqueues; who waits for it, on the host or on
+/// a stream, first waits on the host for that rank. Who has 256 messages under way waits for the
+/// oldest, also on a device.
+class ThreadGroup : public HostGroup {
+ public:
+  ThreadGroup(std::string name, Members members, const Records& records, ThreadShared& shared,
+              ThreadMeeting& meeting);
+  ~ThreadGroup() override;
+
+  void check_world() const override { shared_.check(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool carries_devices() const override { return true; }
+
+  void do_all_reduce(const Tensor& data) override;
+  void do_reduce_scatter(const Tensor& data, const Tensor& shard) override;
+  void do_all_gather(const Tensor& shard, const Tensor& data) override;
+  void do_broadcast(const Tensor& data, int root) override;
+  void do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) override;
+  void do_barrier() override;
+  void post(const Message& message) override;
+  std::string describe(int rank) const override;
+
+  /// Also compares the calls, at no cost.
+  Clock::time_point show_and_meet(const std::byte* data, const std::int64_t* counts = nullptr);
+  /// `reads`: between this meeting and the next, this rank reads the others' buffers.
+  void meet(bool reads);
+  void stop_reading();
+  void meet_streams();
+  void leave(std::unique_lock<std::mutex>& lock);
+  template <class Work>
+  void enqueue(const Work& work);
+  void copy(std::byte* to, const std::byte* from, std::int64_t bytes);
+  std::span<const int> missing_from(std::uint64_t meeting);
+  void sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype);
+  void spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const;
+  Stream* line_of(const Message& message);
+  void deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match);
+  void deliver_on_device(const ThreadMeeting::Letter& sent,
+                         const ThreadMeeting::Letter& received) const;
+
+  ThreadShared& shared_;
+  ThreadMeeting& meeting_;
+  std::vector<const void*> sources_;
+  std::vector<int> missing_;
+  std::map<std::tuple<int, int, bool>, std::unique_ptr<Stream>> lines_;  // peer, tag, sends
+  bool reading_ = false;  // under the meeting's mutex
+};
+
+ThreadMeeting::ThreadMeeting(int size)
+    : arrivals(static_cast<std::size_t>(size)),
+      parts(static_cast<std::size_t>(size)),
+      wire_free(static_cast<std::size_t>(size)) {
+  letters.reserve(256);
+}
+
+ThreadGroup::ThreadGroup(std::string name, Members members, const Records& records,
+                         ThreadShared& shared, ThreadMeeting& meeting)
+    : HostGroup(std::move(name), std::move(members), shared.options.deadline_seconds, records),
+      shared_(shared),
+      meeting_(meeting),
+      sources_(static_cast<std::size_t>(size())) {
+  missing_.reserve(static_cast<std::size_t>(size()));
+}
+
+ThreadGroup::~ThreadGroup() {
+  const std::lock_guard lock(meeting_.mutex);
+  std::erase_if(meeting_.letters,
+                [this](const ThreadMeeting::Letter& letter) { return letter.owner == &posted(); });
+}
+
+std::string ThreadGroup::describe(int rank) const {
+  return formatted("rank {} (host {}, a thread)", ranks()[static_cast<std::size_t>(rank)],
+                   shared_.host);
+}
+
+/// Returns when all members have come to this meeting. A rank that fails here stays until nobody
+/// reads its buffers, which it may free next.
+void ThreadGroup::meet(bool reads) {
+  std::unique_lock lock(meeting_.mutex);
+  const std::uint64_t mine = ++meeting_.arrivals[static_cast<std::size_t>(rank())];
+  const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
+  stop_reading();
+  try {
+    ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(rank())];
+    part.stream = on_device();
+    if (part.stream != nullptr) part.before = part.stream->record();
+    if (all_came() && meeting_.failure.empty()) meet_streams();
+  } catch (const std::exception& error) {
+    meeting_.failure = error.what();
+    leave(lock);
+    throw;
+  }
+  const bool last = all_came();
+  Patience patience(deadline_seconds());
+  while (meeting_.failure.empty() && !all_came()) {
+    if (shared_.failed()) {
+      meeting_.failure = shared_.failure_text();
+    } else if (patience.over()) {
+      tell_hang();
+      meeting_.failure =
+          late_text(name_of(call().operation), patience.waited(), missing_from(mine));
+    } else {
+      meeting_.changed.wait_for(lock, patience.until_next_look());
+      if (!all_came()) note().waits_for(missing_from(mine));
+    }
+  }
+  if (!meeting_.failure.empty()) {
+    leave(lock);
+    throw Error(ExitCode::peer, meeting_.failure);
+  }
+  if (reads) meeting_.readers += 1;
+  reading_ = reads;
+  note().goes_on();
+  lock.unlock();  // first, else those that are told wait again, for the mutex
+  if (last) meeting_.changed.notify_all();
+}
+
+/// After a failure: the others are told, and read to the end what they have begun to.
+void ThreadGroup::leave(std::unique_lock<std::mutex>& lock) {
+  stop_reading();
+  meeting_.changed.notify_all();
+  meeting_.changed.wait(lock, [this] { return meeting_.readers == 0; });
+}
+
+/// The last of the members lets their streams meet: what each enqueues from now on comes after what
+/// all have enqueued before. All are here, so that nobody else uses the streams.
+void ThreadGroup::meet_streams() {
+  const auto of_device = [](const ThreadMeeting::Part& part) { return part.stream != nullptr; };
+  const auto count = std::ranges::count_if(meeting_.parts, of_device);
+  if (count == 0) return;
+  require(count == size(), ExitCode::peer,
+          formatted("the ranks of group '{}' differ: {} of {} call {} on tensors of a device",
+                    name(), count, size(), name_of(call().operation)));
+  Stream& stream = *on_device();
+  for (const ThreadMeeting::Part& part : meeting_.parts) stream.wait(part.before);
+  const Event all = stream.record();
+  for (const ThreadMeeting::Part& part : meeting_.parts) part.stream->wait(all);
+}
+
+/// Gives work to the stream of a device, between two meetings. Who fails there lets the others read
+/// first, as in a meeting.
+template <class Work>
+void ThreadGroup::enqueue(const Work& work) {
+  try {
+    work(*on_device());
+  } catch (const std::exception& error) {
+    std::unique_lock lock(meeting_.mutex);
+    meeting_.failure = error.what();
+    leave(lock);
+    throw;
+  }
+}
+
+void ThreadGroup::copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (on_device() == nullptr) return copy_bytes(to, from, bytes);
+  if (to == from || bytes == 0) return;
+  const auto tensor = [bytes](const std::byte* data) {
+    return Tensor{const_cast<std::byte*>(data), Shape{bytes}, DType::u8, DeviceKind::cuda};
+  };
+  enqueue([&](Stream& stream) { stream.copy(tensor(to), tensor(from)); });
+}
+
+/// With the meeting's mutex held.
+void ThreadGroup::stop_reading() {
+  if (!reading_) return;
+  reading_ = false;
+  meeting_.readers -= 1;
+  if (meeting_.readers == 0 && !meeting_.failure.empty()) meeting_.changed.notify_all();
+}
+
+std::span<const int> ThreadGroup::missing_from(std::uint64_t meeting) {
+  missing_.clear();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (meeting_.arrivals[static_cast<std::size_t>(rank)] < meeting) missing_.push_back(rank);
+  }
+  return missing_;
+}
+
+ThreadGroup::Clock::time_point ThreadGroup::show_and_meet(const std::byte* data,
+                                                          const std::int64_t* counts) {
+  ThreadMeeting::Part& mine = meeting_.parts[static_cast<std::size_t>(rank())];
+  mine.call = call();
+  mine.data = data;
+  mine.counts = counts;
+  meet(true);
+  for (int other = 0; other < size(); ++other) {
+    const CollectiveCall& theirs = meeting_.parts[static_cast<std::size_t>(other)].call;
+    if (theirs == call()) continue;
+    const std::lock_guard lock(meeting_.mutex);
+    stop_reading();
+    calls_differ(other, theirs);
+  }
+  return Clock::now();
+}
+
+/// Sleeps until the emulated wire would have carried this rank's messages.
+void ThreadGroup::spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const {
+  const double seconds = static_cast<double>(messages) * shared_.options.wire_alpha_seconds +
+                         static_cast<double>(bytes) * shared_.options.wire_beta_seconds_per_byte;
+  if (seconds <= 0) return;
+  std::this_thread::sleep_until(
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+}
+
+/// out = the sum of elements [begin, begin + count) of what all ranks show.
+void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype) {
+  for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
+    sources_[rank] = meeting_.parts[rank].data + begin * size_of(dtype);
+  }
+  if (on_device() == nullptr) return sum_in_rank_order(out, sources_, count, dtype);
+  enqueue([&](Stream& stream) {
+    require(sources_.size() <= CudaSums::most_parts, ExitCode::unavailable,
+            formatted("group '{}' sums over {} ranks that share a device; at most {} can", name(),
+                      size(), CudaSums::most_parts));
+    cuda_sums().in_rank_order(out, sources_, count, dtype, stream);
+  });
+}
+
+void ThreadGroup::do_all_reduce(const Tensor& data) {
+  const std::int64_t count = data.numel();
+  const std::int64_t element = size_of(data.dtype);
+  const std::int64_t units = (count + part_unit - 1) / part_unit;
+  const auto begin_of = [&](int rank) {
+    return std::min(count, units * rank / size() * part_unit);
+  };
+  const auto start = show_and_meet(bytes_of(data));
+  // Others read this rank's elements outside its own shard only, so the sum may be in place.
+  const std::int64_t mine = begin_of(rank());
+  sum_shard(bytes_of(data) + mine * element, mine, begin_of(rank() + 1) - mine, data.dtype);
+  meet(true);
+  for (int other = 0; other < size(); ++other) {
+    const std::int64_t place = begin_of(other) * element;
+    copy(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
+         begin_of(other + 1) * element - place);
+  }
+  spend(start, 2 * (size() - 1), 2 * (data.bytes() - data.bytes() / size()));
+  meet(false);
+}
+
+void ThreadGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
+  const auto start = show_and_meet(bytes_of(data));
+  sum_shard(shard.data, rank() * shard.numel(), shard.numel(), shard.dtype);
+  spend(start, size() - 1, (size() - 1) * shard.bytes());
+  meet(false);
+}
+
+void ThreadGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
+  const auto start = show_and_meet(bytes_of(shard));
+  for (int other = 0; other < size(); ++other) {
+    copy(bytes_of(data) + other * shard.bytes(),
+         meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
+  }
+  spend(start, gather_rounds(size(), data.bytes()), (size() - 1) * shard.bytes());
+  meet(false);
+}
+
+void ThreadGroup::do_broadcast(const Tensor& data, int root) {
+  const auto start = show_and_meet(bytes_of(data));
+  copy(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
+  spend(start, 1, data.bytes());
+  meet(false);
+}
+
+void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const Counts& counts) {
+  const std::int64_t element = size_of(send.dtype);
+  const auto start = show_and_meet(bytes_of(send), counts.send.data());
+  std::byte* place = bytes_of(receive);
+  std::string mismatch;
+  for (int other = 0; other < size(); ++other) {
+    const ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(other)];
+    const std::int64_t expected = counts.receive[static_cast<std::size_t>(other)];
+    const std::int64_t sent = part.counts[rank()];
+    if (sent != expected && mismatch.empty()) {
+      mismatch = formatted("all_to_all '{}': {} sends {} elements where {} are expected", name(),
+                           describe(other), sent, expected);
+    }
+    const std::int64_t before = std::accumulate(part.counts, part.counts + rank(), std::int64_t{0});
+    copy(place, part.data + before * element, std::min(sent, expected) * element);
+    place += expected * element;
+  }
+  // A rank's part for itself needs no wire.
+  const auto self = static_cast<std::size_t>(rank());
+  spend(start, size() - 1,
+        std::max(send.bytes() - counts.send[self] * element,
+                 receive.bytes() - counts.receive[self] * element));
+  meet(false);
+  // Only now, when nobody reads this rank's buffers any more.
+  if (!mismatch.empty()) throw Error(ExitCode::peer, mismatch);
+}
+
+void ThreadGroup::do_barrier() {
+  const auto start = show_and_meet(nullptr);
+  spend(start, 1, 0);
+  meet(false);
+}
+
+/// On a device, the stream of a message's line, after what the caller has enqueued; else null.
+Stream* ThreadGroup::line_of(const Message& message) {
+  if (on_device() == nullptr) return nullptr;
+  auto& line = lines_[{message.peer, message.tag, message.sends}];
+  if (line == nullptr) {
+    line = std::make_unique<Stream>(DeviceKind::cuda, formatted("{} {}", name(), message.tag),
+                                    Stream::Mode::queued);
+  }
+  line->wait(on_device()->record());
+  return line.get();
+}
+
+void ThreadGroup::post(const Message& message) {
+  const int from = message.sends ? rank() : message.peer;
+  const int to = message.sends ? message.peer : rank();
+  const ThreadMeeting::Letter letter{.data = message.data,
+                                     .from = from,
+                                     .to = to,
+                                     .tag = message.tag,
+                                     .sends = message.sends,
+                                     .ticket = message.ticket,
+                                     .owner = &posted(),
+                                     .line = line_of(message)};
+  // Under the lock until the bytes are across: a member that leaves withdraws its letters first.
+  const std::lock_guard lock(meeting_.mutex);
+  posted().begin(message.ticket, 1);
+  auto& letters = meeting_.letters;
+  const auto match = std::ranges::find_if(letters, [&](const ThreadMeeting::Letter& other) {
+    return other.sends != letter.sends && other.from == from && other.to == to &&
+           other.tag == letter.tag;
+  });
+  if (match == letters.end()) {
+    letters.push_back(letter);
+    return;
+  }
+  const ThreadMeeting::Letter other = *match;
+  letters.erase(match);
+  deliver(letter, other);
+}
+
+void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match) {
+  const ThreadMeeting::Letter& sent = letter.sends ? letter : match;
+  const ThreadMeeting::Letter& received = letter.sends ? match : letter;
+  if (sent.data.bytes() != received.data.bytes()) {
+    throw Error(ExitCode::peer,
+                formatted("receive '{}': {} sends {} bytes where {} are expected", name(),
+                          describe(sent.from), sent.data.bytes(), received.data.bytes()));
+  }
+  if (sent.line != nullptr || received.line != nullptr) return deliver_on_device(sent, received);
+  copy_bytes(bytes_of(received.data), bytes_of(sent.data), sent.data.bytes());
+  auto& wire_free = meeting_.wire_free[static_cast<std::size_t>(sent.from)];
+  const double seconds =
+      shared_.options.wire_alpha_seconds +
+      static_cast<double>(sent.data.bytes()) * shared_.options.wire_beta_seconds_per_byte;
+  wire_free = std::max(wire_free, Clock::now()) +
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  sent.owner->finish(sent.ticket, wire_free);
+  received.owner->finish(received.ticket, wire_free);
+}
+
+/// Who receives copies, after what either has enqueued before; who sends comes after the copy.
+void ThreadGroup::deliver_on_device(const ThreadMeeting::Letter& sent,
+                                    const ThreadMeeting::Letter& received) const {
+  require(sent.line != nullptr && received.line != nullptr, ExitCode::peer,
+          "receive '" + name() + "': one of " + describe(sent.from) + " and " +
+              describe(received.to) + " has a tensor of a device, the other of the host");
+  received.line->wait(sent.line->record());
+  received.line->copy(received.data, sent.data);
+  const Event copied = received.line->record();
+  sent.line->wait(copied);
+  sent.owner->finish(sent.ticket, {}, sent.line->record());
+  received.owner->finish(received.ticket, {}, copied);
+}
 
 ThreadShared::ThreadShared(int world_size, const WorldOptions& world_options)
     : size(world_size),
@@ -44,7 +501,7 @@ void ThreadShared::fail(int rank, const std::exception_ptr& failure) noexcept {
   const std::lock_guard lock(mutex_);
   if (failed_) return;
   failure_ = failure;
-  failure_text_ = "rank " + std::to_string(rank) + " failed: " + text_of(failure);
+  failure_text_ = formatted("rank {} failed: {}", rank, text_of(failure));
   failed_ = true;
 }
 
@@ -79,7 +536,7 @@ class ThreadWorld : public World {
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
     const int place = place_among(ranks, rank_);
     require(place >= 0, ExitCode::internal,
-            "group '" + name + "' does not hold rank " + std::to_string(rank_));
+            formatted("group '{}' does not hold rank {}", name, rank_));
     if (ranks.size() == 1) return self_group(name);
     std::vector<int> members(ranks.begin(), ranks.end());
     const int occurrence = made_[{name, members}]++;
@@ -92,7 +549,7 @@ class ThreadWorld : public World {
 
   void check() const override { shared_.check(); }
   void abort(int exit_code) noexcept override {
-    const std::string text = "ended the job with exit code " + std::to_string(exit_code);
+    const std::string text = formatted("ended the job with exit code {}", exit_code);
     shared_.fail(rank_, std::make_exception_ptr(Error(static_cast<ExitCode>(exit_code), text)));
   }
 
@@ -103,14 +560,14 @@ class ThreadWorld : public World {
   std::map<std::pair<std::string, std::vector<int>>, int> made_;
 };
 
-/// Of all ranks of this process; those that a failure does not wake, as they are stuck in something
-/// else than a wait, end with the process.
+/// Watches all ranks of this process. A rank that a failure does not wake, because it is stuck in
+/// something else than a wait, ends with the process.
 WatchOptions watch_options(ThreadShared& shared) {
   WatchOptions options{.deadline_seconds = shared.options.deadline_seconds,
                        .world_size = shared.size,
                        .host = shared.host,
                        .ranks = {},
-                       .describe_rank = [](int rank) { return "rank " + std::to_string(rank); },
+                       .describe_rank = [](int rank) { return formatted("rank {}", rank); },
                        .end =
                            [] {
                              log_error("some ranks do not end by themselves: the process ends");
@@ -144,7 +601,7 @@ void run_thread_world(int size, const WorldOptions& options,
     for (int rank = 0; rank < size; ++rank) threads.emplace_back(run_rank, rank);
   } catch (const std::system_error& error) {
     const Error failure(ExitCode::unavailable,
-                        "cannot start " + std::to_string(size) + " threads: " + error.what());
+                        formatted("cannot start {} threads: {}", size, error.what()));
     shared.fail(static_cast<int>(threads.size()), std::make_exception_ptr(failure));
   }
   for (std::thread& thread : threads) thread.join();

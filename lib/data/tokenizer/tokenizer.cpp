@@ -1,17 +1,124 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <sentencepiece_processor.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "data/tokenizer/hf/hf_tokenizer.h"
-#include "data/tokenizer/hf/utf8.h"
-#include "data/tokenizer/sentencepiece_model.h"
+#include "data/tokenizer/hf/unicode.h"
 
 namespace trainctl {
+
+// A SentencePiece model behind plain types; the library's headers stay in one source file.
+
+class SentencePieceModel {
+ public:
+  /// Throws Error{missing_input | bad_data}.
+  explicit SentencePieceModel(const std::filesystem::path& model);
+  ~SentencePieceModel();
+
+  /// Appends; thread-safe.
+  void encode(std::string_view text, std::vector<std::int32_t>& out) const;
+  /// Tokens outside the vocabulary become the unknown token.
+  std::string decode(const std::vector<std::int32_t>& tokens) const;
+  /// The bytes of text that a token stands for: a space for each mark of one, also where the
+  /// decoder leaves out the first; one byte for a byte; none for a control token.
+  std::int64_t bytes_of(std::int32_t token) const;
+  std::int64_t vocab_size() const;
+  /// Nothing where the model has none.
+  std::optional<std::int32_t> begin_token() const;
+  std::optional<std::int32_t> end_token() const;
+  std::optional<std::int32_t> padding_token() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace {
+
+std::optional<std::int32_t> known(int id) { return id >= 0 ? std::optional(id) : std::nullopt; }
+
+}  // namespace
+
+struct SentencePieceModel::Impl {
+  std::filesystem::path path;
+  sentencepiece::SentencePieceProcessor processor;
+};
+
+SentencePieceModel::SentencePieceModel(const std::filesystem::path& model)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->path = model;
+  const File file = File::open_to_read(model);
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read_at(0, bytes);
+  const auto status = impl_->processor.LoadFromSerializedProto(bytes);
+  require(!bytes.empty() && status.ok(), ExitCode::bad_data,
+          model.string() + ": not a SentencePiece model" +
+              (status.ok() ? "" : " (" + status.ToString() + ")"));
+}
+
+SentencePieceModel::~SentencePieceModel() = default;
+
+void SentencePieceModel::encode(std::string_view text, std::vector<std::int32_t>& out) const {
+  std::vector<int> ids;
+  const auto status = impl_->processor.Encode(text, &ids);
+  require(status.ok(), ExitCode::bad_data,
+          impl_->path.string() + ": cannot encode text: " + status.ToString());
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+std::string SentencePieceModel::decode(const std::vector<std::int32_t>& tokens) const {
+  std::vector<int> ids(tokens.begin(), tokens.end());
+  for (int& id : ids) {
+    if (id < 0 || id >= impl_->processor.GetPieceSize()) id = impl_->processor.unk_id();
+  }
+  std::string text;
+  const auto status = impl_->processor.Decode(ids, &text);
+  require(status.ok(), ExitCode::bad_data,
+          impl_->path.string() + ": cannot decode tokens: " + status.ToString());
+  return text;
+}
+
+std::int64_t SentencePieceModel::bytes_of(std::int32_t token) const {
+  const sentencepiece::SentencePieceProcessor& processor = impl_->processor;
+  if (token < 0 || token >= processor.GetPieceSize()) token = processor.unk_id();
+  if (processor.IsByte(token)) return 1;
+  if (processor.IsControl(token) || processor.IsUnknown(token)) return std::ssize(decode({token}));
+  constexpr std::string_view space = "\u2581";
+  const std::string& piece = processor.IdToPiece(token);
+  auto bytes = std::ssize(piece);
+  for (std::size_t at = piece.find(space); at != std::string::npos;
+       at = piece.find(space, at + space.size())) {
+    bytes -= std::ssize(space) - 1;
+  }
+  return bytes;
+}
+
+std::int64_t SentencePieceModel::vocab_size() const { return impl_->processor.GetPieceSize(); }
+
+std::optional<std::int32_t> SentencePieceModel::begin_token() const {
+  return known(impl_->processor.bos_id());
+}
+
+std::optional<std::int32_t> SentencePieceModel::end_token() const {
+  return known(impl_->processor.eos_id());
+}
+
+std::optional<std::int32_t> SentencePieceModel::padding_token() const {
+  return known(impl_->processor.pad_id());
+}
 
 namespace {
 
@@ -43,7 +150,7 @@ std::string decode_bytes(const std::vector<std::int32_t>& tokens) {
   return text;
 }
 
-/// What follows the prefix of a specification.
+/// The path behind the prefix of a specification.
 std::string path_in(const std::string& specification, std::string_view prefix,
                     const std::string& form) {
   require(specification.size() > prefix.size(), ExitCode::usage,
@@ -51,7 +158,7 @@ std::string path_in(const std::string& specification, std::string_view prefix,
   return specification.substr(prefix.size());
 }
 
-/// Of "hf:DIR". A name of a hub would look like a folder that is not there.
+/// The folder that "hf:DIR" names. A name of a hub would look like a folder that is not there.
 std::string folder_of_model(const std::string& path) {
   if (kind_of_file(path) != FileKind::none) return path;
   const bool may_be_hub = path[0] != '/' && path[0] != '.' && std::ranges::count(path, '/') <= 1;

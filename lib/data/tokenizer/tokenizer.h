@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// A text, or a part of one that goes on from what was encoded before.
+/// A text, or a continuation of the text that was encoded before.
 enum class TextKind { whole, continued };
 
 class Tokenizer {
@@ -33,7 +33,7 @@ class Tokenizer {
   /// One more than the largest token.
   std::int64_t vocab_size() const;
 
-  /// What the tokenizer puts before and after each document; `encode` does not.
+  /// The tokens that the tokenizer puts before and after each document; `encode` does not.
   std::vector<std::int32_t> before_document() const;
   std::vector<std::int32_t> after_document() const;
   /// Begin, end and padding tokens, where the tokenizer has them.
@@ -62,7 +62,7 @@ class TextStream {
   /// The tokens go on from `last`. The tokenizer must outlive the stream.
   TextStream(const Tokenizer& tokenizer, std::int32_t last) : tokenizer_(tokenizer), last_(last) {}
 
-  /// What can be shown of the text after one more token, and was not.
+  /// The text that can be shown after one more token and was not shown before.
   std::string add(std::int32_t token);
   /// The rest: U+FFFD if a character is not finished.
   std::string finish();

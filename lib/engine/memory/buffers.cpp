@@ -1,11 +1,18 @@
 #include "engine/memory/buffers.h"
 
+#include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstddef>
+#include <cstring>
+#include <new>
 #include <string>
+#include <vector>
 
 #include "base/at.h"
-#include "device/host_values.h"
+#include "base/text.h"
+#include "comm/group.h"
+#include "device/slab.h"
 #include "ops/kernels.h"
 #include "ops/rope.h"
 #include "plan/cost/forms.h"
@@ -16,9 +23,9 @@ namespace {
 
 constexpr const char* activations = "activations";
 
-std::string table_name(std::size_t rope) { return "rope" + std::to_string(rope); }
+std::string table_name(std::size_t rope) { return formatted("rope{}", rope); }
 
-std::string temperature_name(std::size_t number) { return "temperature" + std::to_string(number); }
+std::string temperature_name(std::size_t number) { return formatted("temperature{}", number); }
 
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
@@ -130,6 +137,258 @@ std::vector<Tensor> Buffers::temperature_tables() const {
     tables.push_back(slab_.at(temperature_name(one)));
   }
   return tables;
+}
+
+namespace {
+
+const std::byte* end_of(const Tensor& x) { return static_cast<std::byte*>(x.data) + x.bytes(); }
+
+}  // namespace
+
+struct HostCopies::Copy {
+  Tensor to, from;  // [bytes] u8
+};
+
+struct HostCopies::Moved {  // one unit of one view
+  std::vector<Copy> out, back;
+  Event left, came;
+};
+
+HostCopies::HostCopies(const StagePlan& stage, const Buffers& buffers)
+    : stage_(stage), buffers_(buffers) {
+  for (const UnitRange& range : stage.units) units_ = std::max(units_, range.end);
+  const int views = stage.activation_slots.views();
+  moved_.resize(static_cast<std::size_t>(units_ * views));
+  for (int view = 0; view < views; ++view) place(view);
+  const bool copies =
+      std::ranges::any_of(moved_, [](const Moved& moved) { return !moved.out.empty(); });
+  if (copies) {
+    queue_ = std::make_unique<Stream>(buffers.device(), "host copies", Stream::Mode::queued);
+  }
+}
+
+HostCopies::~HostCopies() = default;
+
+void HostCopies::place(int view) {
+  for (int unit = 0; unit < units_; ++unit) {
+    Moved& moved = at(moved_, view * units_ + unit);
+    moved.out.clear();
+    moved.back.clear();
+  }
+  for (const RowCopies& row : stage_.declared.host_rows) {
+    if (!stage_.activation_slots.has(static_cast<std::size_t>(row.host), view)) continue;
+    ActivationSpec spec = at(stage_.activations, row.host);
+    Moved& moved = at(moved_, view * units_ + spec.unit);
+    const Tensor host = buffers_.at(view, row.host);
+    spec.shape = host.shape;
+    add_copy(moved.out, host, buffers_.at(view, row.first), padded_bytes(spec));
+    add_copy(moved.back, buffers_.at(view, row.later), host, padded_bytes(spec));
+  }
+}
+
+/// Rows that lie side by side in both places are copied at once. `bytes`: with what pads them.
+void HostCopies::add_copy(std::vector<Copy>& copies, const Tensor& to, const Tensor& from,
+                          std::int64_t bytes) {
+  const bool joins = !copies.empty() && end_of(copies.back().to) == to.data &&
+                     end_of(copies.back().from) == from.data;
+  if (joins) {
+    copies.back().to.shape[0] += bytes;
+    copies.back().from.shape[0] += bytes;
+    return;
+  }
+  const auto whole = [bytes](const Tensor& x) {
+    return Tensor{x.data, Shape{bytes}, DType::u8, x.device};
+  };
+  copies.push_back({whole(to), whole(from)});
+}
+
+HostCopies::Moved& HostCopies::moved(const Action& row) {
+  return at(moved_, at(stage_.activation_slots.view_of, row.microbatch) * units_ + row.begin);
+}
+
+void HostCopies::start(const Action& row, const Stream& compute) {
+  Moved& unit = moved(row);
+  const bool out = row.kind == ActionKind::offload;
+  queue_->wait(compute.record());
+  for (const Copy& copy : out ? unit.out : unit.back) queue_->copy(copy.to, copy.from);
+  (out ? unit.left : unit.came) = queue_->record();
+}
+
+void HostCopies::wait(const Action& row, Stream& compute) {
+  const Moved& unit = moved(row);
+  compute.wait(row.kind == ActionKind::wait_offload ? unit.left : unit.came);
+}
+
+SharedState::SharedState(DeviceKind device) {
+  const std::vector<SlabRow> rows{{"state", {sizeof(StepState)}, DType::u8}};
+  on_host_ = Slab::on_host_for(device, rows);
+  host_ = new (bytes_of(on_host_).data) StepState();
+  kernels_ = host_;
+  if (device == DeviceKind::cpu) return;
+  on_device_ = Slab(device, rows);
+  kernels_ = static_cast<StepState*>(bytes_of(on_device_).data);
+}
+
+void SharedState::send(Stream& stream) const {
+  if (kernels_ != host_) stream.copy(bytes_of(on_device_), bytes_of(on_host_));
+}
+
+void SharedState::fetch(Stream& stream, double deadline_seconds) const {
+  if (kernels_ != host_) stream.copy(bytes_of(on_host_), bytes_of(on_device_));
+  await(stream.record(), deadline_seconds, [] { return "the work of a step on the device"; });
+}
+
+namespace {
+
+/// Consecutive tokens of the batch, and where they go in a tensor of this rank.
+struct Piece {
+  std::int64_t from, to, length;
+};
+
+/// Calls body(piece) for the tokens of `count` context-parallel ranks from rank `first` on; in the
+/// tensor, those of one rank come after those of another.
+template <class Body>
+void for_pieces(const Share& share, const Batch& batch, std::int64_t first, std::int64_t count,
+                const Body& body) {
+  TokenLayout tokens = share.tokens;
+  tokens.seq_length = batch.length;
+  const bool fed_all = std::ssize(batch.tokens) > share.sequences * batch.length;
+  const std::int64_t length = tokens.piece_length();
+  const std::int64_t begin = fed_all ? share.replica * share.sequences : 0;
+  std::int64_t to = 0;
+  for (std::int64_t rank = first; rank < first + count; ++rank) {
+    for (std::int64_t sequence = begin; sequence < begin + share.sequences; ++sequence) {
+      for (std::int64_t piece = 0; piece < tokens.pieces(); ++piece, to += length) {
+        body(Piece{sequence * tokens.seq_length + tokens.position(rank, piece), to, length});
+      }
+    }
+  }
+}
+
+template <class T>
+void copy(const std::vector<T>& from, const Tensor& to, const Piece& piece) {
+  if (to.empty()) return;  // this stage has no use for it
+  assert(piece.to + piece.length <= to.numel());
+  assert(piece.from + piece.length <= std::ssize(from));
+  std::memcpy(to.as<T>() + piece.to, from.data() + piece.from,
+              static_cast<std::size_t>(piece.length) * sizeof(T));
+}
+
+/// For each token the position where its document begins.
+void find_first_positions(const std::vector<std::int32_t>& document, std::int64_t length,
+                          const Tensor& to, const Piece& piece) {
+  if (to.empty()) return;
+  assert(piece.to + piece.length <= to.numel());
+  const std::int64_t position = piece.from % length;
+  const std::int32_t* const sequence = document.data() + (piece.from - position);
+  std::int64_t first = position;
+  while (first > 0 && sequence[first - 1] == sequence[position]) --first;
+  for (std::int64_t i = 0; i < piece.length; ++i) {
+    const std::int64_t at = position + i;
+    if (i > 0 && sequence[at] != sequence[at - 1]) first = at;
+    to.as<std::int32_t>()[piece.to + i] = static_cast<std::int32_t>(first);
+  }
+}
+
+/// A row of the batch begins with its real positions.
+void mark_real_queries(const Batch& batch, const Tensor& to, const Piece& piece) {
+  if (to.empty()) return;
+  assert(piece.to + piece.length <= to.numel());
+  const std::int64_t real = at(batch.real, piece.from / batch.length);
+  const std::int64_t count =
+      std::clamp<std::int64_t>(real - piece.from % batch.length, 0, piece.length);
+  std::uint8_t* const marks = to.as<std::uint8_t>() + piece.to;
+  std::fill_n(marks, count, std::uint8_t{1});
+  std::fill_n(marks + count, piece.length - count, std::uint8_t{0});
+}
+
+/// Marks the real tokens of the replica's whole sequences, on each context-parallel rank.
+void mark_real(const Batch& batch, const Share& share, const Tensor& to) {
+  if (to.empty()) return;
+  assert(to.numel() == share.sequences * batch.length);
+  const bool fed_all = std::ssize(batch.real) > share.sequences;
+  const std::int64_t first = fed_all ? share.replica * share.sequences : 0;
+  for (std::int64_t row = 0; row < share.sequences; ++row) {
+    std::uint8_t* const marks = to.as<std::uint8_t>() + row * batch.length;
+    const std::int64_t real = std::min(batch.length, at(batch.real, first + row));
+    std::fill_n(marks, real, std::uint8_t{1});
+    std::fill_n(marks + real, batch.length - real, std::uint8_t{0});
+  }
+}
+
+void fill(const Batch& batch, const Share& share, const BatchTensors& to) {
+  for_pieces(share, batch, share.rank, 1, [&](const Piece& piece) {
+    copy(batch.tokens, to.tokens, piece);
+    copy(batch.labels, to.labels, piece);
+    copy(batch.position, to.position, piece);
+    copy(batch.global_token, to.global_token, piece);
+    copy(batch.loss_weight, to.loss_weight, piece);
+  });
+  const std::int64_t first = share.rank / share.heads_ranks * share.heads_ranks;
+  for_pieces(share, batch, first, share.heads_ranks, [&](const Piece& piece) {
+    copy(batch.global_token, to.query_token, piece);
+    find_first_positions(batch.document, batch.length, to.first_position, piece);
+    mark_real_queries(batch, to.real_query, piece);
+  });
+  mark_real(batch, share, to.real);
+}
+
+constexpr std::array each{
+    &BatchTensors::tokens,       &BatchTensors::labels,      &BatchTensors::position,
+    &BatchTensors::global_token, &BatchTensors::loss_weight, &BatchTensors::first_position,
+    &BatchTensors::query_token,  &BatchTensors::real,        &BatchTensors::real_query};
+
+}  // namespace
+
+Feed::Feed(const BatchTensors& to, double deadline_seconds, int places)
+    : to_(to), on_host_(static_cast<std::size_t>(places), to), deadline_(deadline_seconds) {
+  const bool on_device = std::ranges::any_of(
+      each, [&](Tensor BatchTensors::*x) { return (to.*x).device == DeviceKind::cuda; });
+  if (!on_device) return;
+  std::vector<SlabRow> rows;
+  for (int place = 0; place < places; ++place) {
+    for (Tensor BatchTensors::*x : each) {
+      rows.push_back(
+          {std::to_string(rows.size()), (to.*x).empty() ? Shape{0} : (to.*x).shape, (to.*x).dtype});
+    }
+  }
+  copy_ = Slab::on_host_for(DeviceKind::cuda, rows);
+  aim(to);
+}
+
+void Feed::aim(const BatchTensors& to) {
+  to_ = to;
+  std::ranges::fill(on_host_, to);
+  if (copy_.bytes().empty()) return;
+  std::size_t row = 0;
+  for (BatchTensors& place : on_host_) {
+    for (Tensor BatchTensors::*x : each) {
+      Tensor& host = place.*x;
+      const std::string name = std::to_string(row++);
+      if (host.empty()) continue;
+      const Tensor room = copy_.at(name);
+      host = room.view({room.numel()}).slice(0, host.numel()).view(host.shape);
+    }
+  }
+}
+
+void Feed::run(const Batch& batch, const Share& share, Stream& stream) {
+  // The device may still copy the micro-batch before.
+  if (copied_.stream != nullptr) await(copied_, deadline_, [] { return "the copy of a batch"; });
+  fill(0, batch, share);
+  send(0, stream);
+  if (!copy_.bytes().empty()) copied_ = stream.record();
+}
+
+void Feed::fill(int place, const Batch& batch, const Share& share) {
+  trainctl::fill(batch, share, at(on_host_, place));
+}
+
+void Feed::send(int place, Stream& stream) {
+  if (copy_.bytes().empty()) return;
+  for (Tensor BatchTensors::*x : each) {
+    if (!(to_.*x).empty()) stream.copy(to_.*x, at(on_host_, place).*x);
+  }
 }
 
 }  // namespace trainctl

@@ -1,12 +1,23 @@
-// One optimizer step for the part of each parameter that this rank owns.
+// The update of a step: the norm of gradients and the verdict, the optimizer, updates of whole
+// matrices, QK-Clip and the biases of experts.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "comm/group.h"
+#include "comm/nccl/device_world.h"
 #include "config/schema/config.h"
+#include "device/slab.h"
 #include "engine/parameters/param_store.h"
+#include "ops/context.h"
 #include "ops/optimizer.h"
+#include "plan/ownership/matrix_exchange.h"
+#include "plan/plan.h"
+#include "plan/rules/resolve.h"
+#include "plan/tables/model.h"
 
 namespace trainctl {
 
@@ -14,8 +25,8 @@ namespace trainctl {
 RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
                            std::int64_t rank);
 
-/// Of the parameters that are updated element by element. The arguments of the op are built once; a
-/// step only runs them.
+/// Updates the parameters that are updated element by element. The arguments of the op are built
+/// once; a step only runs them.
 class Optimizer {
  public:
   /// `store` has the parameters of `rank`. What a device needs is enqueued on `stream`.
@@ -24,7 +35,7 @@ class Optimizer {
   /// Reads learning rate, decay, bias corrections and clip coefficient from the step state.
   void step(const OpContext& context) const;
   /// Takes the parameters of this step, also those that others update, into the average of weights.
-  /// Not the biases by which experts are chosen, which move later (expert_bias.h).
+  /// Not the biases by which experts are chosen, which move later (move_expert_biases).
   void average(const OpContext& context) const;
 
  private:
@@ -34,6 +45,140 @@ class Optimizer {
   std::vector<Calls<Update>>
       updates_;  // by rule; those that no parameter of this rank has are not there
   std::optional<Calls<Update>> averages_;
+};
+
+// The updates that need whole matrices (StagePlan::matrices): each rank makes the direction of what
+// it owns, workers make matrices of directions orthogonal, owners take the step. The order of every
+// sum depends on the shape of a matrix only: the layout changes no bit of it.
+
+class MatrixUpdate {
+ public:
+  /// Collective: forms a group of the stage's ranks, used on the compute stream. `store` has the
+  /// parameters of the rank. Without such parameters nothing is allocated.
+  MatrixUpdate(const MuonConfig& muon, const Plan& plan, const ParamStore& store,
+               const StepState* state, const DeviceWorld& world, Stream& stream);
+  ~MatrixUpdate();
+
+  /// Reads what updates read. Collective.
+  void step(const OpContext& context) const;
+  std::int64_t bytes() const { return memory_.bytes().numel(); }
+
+ private:
+  struct Matrix;
+  struct Round;
+  struct Places;
+  void add_updates(Round& round, const Places& places) const;
+  void add_matrices(Round& round, const MatrixWork& work, Stream& stream) const;
+  /// Values that are sent to workers, and results.
+  Tensor wire() const;
+  void fill_stack(const Round& round, const OpContext& context) const;
+  void send_results(const Round& round, const OpContext& context) const;
+  void make_orthogonal(const Matrix& matrix, const Round& round, const OpContext& context) const;
+  void iterate(const Tensor& x, const OpContext& context) const;
+
+  MuonConfig muon_;
+  std::vector<MuonTriple> triples_;
+  Slab memory_;
+  std::unique_ptr<Group> ranks_;  // null for one rank
+  std::vector<Round> rounds_;
+};
+
+// Clipping of queries and keys by their scores (Kimi Team 2025, "Kimi K2", section 2.1, QK-Clip).
+// After the update, where the largest score M of a head in the step exceeds the threshold,
+//   eta = threshold / M;  rows that make its queries *= eta^alpha, its keys *= eta^(1 - alpha)
+// with their biases. Heads that share keys have the largest M of them all. M is after the scale and
+// before a cap, over all micro-batches and ranks. Parameters with a rate of 0 stay as they are.
+
+class QkClip {
+ public:
+  /// Objects that it refers to must outlive it. Without a threshold nothing is allocated.
+  struct Input {
+    const OptimizerConfig& optimizer;
+    const Plan& plan;
+    const ParamStore& store;
+    const StepState* state;
+    Group& everyone;  // of host memory
+    std::int64_t rank;
+    Stream& compute;
+  };
+  explicit QkClip(const Input& input);
+
+  bool on() const { return keys_.contains("scores"); }
+  /// Pass::largest_scores; empty without a threshold.
+  Tensor scores() const { return on() ? keys_.at("scores") : Tensor{}; }
+  /// As a step begins.
+  void begin(Stream& stream) const {
+    if (on()) stream.zero(scores());
+  }
+  /// After the passes: brings the scores to the host. The caller waits for the stream.
+  void fetch(Stream& stream) const {
+    if (on()) stream.copy(on_host_.at("scores"), scores());
+  }
+  /// After the update and the wait. `host`: an inline stream of host memory. Collective.
+  void step(const OpContext& context, Stream& host);
+  /// [layers of the model, heads] the largest scores of the last step, of all ranks.
+  std::span<const float> largest() const { return largest_; }
+
+ private:
+  /// The factors of one head of keys: of its queries and of itself.
+  struct Factors {
+    float query = 1, key = 1;
+  };
+  std::vector<Update> updates(const Input& input) const;
+  void share_scores(Stream& host);
+  Factors factors_of(std::int64_t layer, std::int64_t kv_head) const;
+
+  const OptimizerConfig* optimizer_;
+  const Plan* plan_;
+  Group* everyone_;
+  std::int64_t rank_;
+  Slab keys_;     // "scores" [layers, heads] i32
+  Slab factors_;  // "factors" [layers, heads of keys, 2] fp32, of the kernels
+  Slab on_host_;  // the same of both
+  std::vector<std::vector<std::int64_t>> layers_;  // of each stage
+  std::vector<std::int32_t> sent_, received_;      // keys, received by rank
+  std::vector<float> largest_;
+  std::optional<Calls<Update>> scales_;
+};
+
+// The biases that routers add to the scores of experts in the choice. No gradient reaches them.
+
+/// At the end of a step: each bias that this rank updates rises by model.bias_rate if its expert
+/// was chosen less often than the mean of its layer, and falls by it if more often (Wang et al.
+/// 2024, algorithm 1). `sums` are Pass::router_sums, added up over all ranks. Numbers of choices
+/// are whole, so the result is the same on every layout.
+void move_expert_biases(const ModelShape& model, const Tensor& sums, const ParamStore& store);
+
+// The norm of all gradients of the whole model after they are summed, and the verdict of the step:
+// whether the optimizer updates and by which factor it multiplies gradients (ops/optimizer.h).
+// Every element counts once: one of the ranks that hold it adds it to the norm. All elements that
+// any optimizer reads are checked, so that all ranks skip a step if one of them must.
+
+class GradNorm {
+ public:
+  struct Rule {
+    double limit = 0;  // of the norm; 0: none
+    LossScaling scaling{};
+  };
+  /// `everyone`, the memory of `store` and `state`, which is on its device, must outlive this
+  /// object.
+  /// What a device needs is enqueued on `stream`.
+  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state,
+           Stream& stream);
+  GradNorm(const GradNorm&) = delete;
+  GradNorm& operator=(const GradNorm&) = delete;
+
+  /// Collective. Writes the verdict to the step state.
+  void run(const OpContext& context);
+
+ private:
+  std::vector<SquareSum> parts(const ParamStore& store) const;
+
+  Group& everyone_;
+  Slab sums_;   // [ranks, 2] f64: of all ranks
+  Tensor own_;  // [2] StepState::square_sums
+  Calls<SquareSum> parts_;
+  StepVerdict verdict_;
 };
 
 }  // namespace trainctl

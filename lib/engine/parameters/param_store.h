@@ -4,16 +4,23 @@
 // checkpoints and export iterate over the parameter table.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "comm/group.h"
+#include "comm/world.h"
 #include "device/slab.h"
 #include "nn/layer.h"
 #include "ops/context.h"
 #include "plan/ownership/parameter_places.h"
+#include "plan/plan.h"
 
 namespace trainctl {
 
@@ -42,10 +49,11 @@ class ParamStore {
   int index_of(const std::string& name) const { return index_.at(name); }
   const OwnershipTable& ownership() const { return contents_.ownership; }
 
-  /// What a layer gets. Its gradient is the memory that products are added to. Valid while the
+  /// The weight for a layer. Its gradient is the memory that products are added to. Valid while the
   /// store lives.
   Weight weight(const std::string& name);
-  /// What the layer reads, whole; of a block that is freed only while it is gathered.
+  /// The weight that the layer reads, whole. The weight of a block that is freed exists only while
+  /// the block is gathered.
   Tensor resident(int parameter) const;
   /// Whether the weight stays on the rank, rather than in a block that is freed.
   bool stays(int parameter) const { return !place(parameter).freed; }
@@ -79,11 +87,11 @@ class ParamStore {
   /// The part of a gradient that is complete after its bucket's sums (Ownership::summed): flat, but
   /// in the parameter's shape if it is whole.
   Tensor gradient(int parameter) const;
-  /// Of the owned part, flat.
+  /// The gradient of the owned part, flat.
   Tensor owned_gradient(int parameter) const;
   /// The gradient that the layers of this rank make, flat and whole.
   Tensor made_gradient(int parameter) const;
-  /// Those of a bucket, including the gaps between them.
+  /// The gradients of a bucket, including the gaps between them.
   Tensor made_bucket(int bucket) const;
   /// Whether a bucket is summed repeatedly: what is made then moves to where the sum is.
   bool repeats(int parameter) const { return place(parameter).repeated; }
@@ -128,5 +136,92 @@ class ParamStore {
 inline Tensor part_in(const Tensor& whole, const Slice& part) {
   return whole.view({whole.numel()}).slice(part.begin, part.end);
 }
+
+// Checks that the ranks that hold the same part of a parameter have the same values: data-parallel
+// replicas, tensor-parallel ranks that hold a whole parameter or share key and value heads, and the
+// two copies of a tied embedding. Compared are the weights, as far as they stay on the ranks, and
+// the masters of what each of these ranks updates.
+
+class ReplicaCheck {
+ public:
+  /// Collective over all ranks: forms its own groups. `plan` and `store` must outlive this object.
+  ReplicaCheck(const Plan& plan, const ParamStore& store, World& world);
+  ~ReplicaCheck();
+
+  /// Compares hashes. Throws Error{peer} naming the first parameter that differs and the ranks that
+  /// disagree with the first that holds it. Collective; no other communication may be in flight.
+  void run(std::int64_t completed_steps) const;
+
+ private:
+  struct Shared;
+  std::uint64_t hash_of(std::span<const int> parameters) const;
+
+  const ParamStore& store_;
+  const std::vector<OptimizerShard>& shards_;
+  std::vector<Shared> shared_;
+};
+
+/// All ranks, ascending, that hold the same elements of `parameter` as `rank`.
+std::vector<int> holders_of(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
+
+// The whole model on rank 0, parameter by parameter, from the masters that all ranks own; for
+// export.
+
+/// Rank 0 asks for one parameter after the other; meanwhile all others give their parts. So no rank
+/// holds more than its own parameters and one whole one. Uses only messages. The work of rank 0 on
+/// a parameter may last longer than the others may wait: a thread of rank 0 tells them several
+/// times per second that it still works. If a disk or a server does not answer rank 0
+/// (while_others_wait), its process ends with ExitCode::io.
+class WholeParams {
+ public:
+  /// `everyone`: the group of all ranks, of host memory, which nobody else uses meanwhile. `work`:
+  /// host memory to use; what is missing there is allocated. All arguments must outlive this
+  /// object, which rank 0 makes and uses on one thread.
+  WholeParams(const Plan& plan, const ParamStore& store, Group& everyone, double deadline_seconds,
+              std::span<std::byte> work = {});
+  ~WholeParams();
+  WholeParams(const WholeParams&) = delete;
+  WholeParams& operator=(const WholeParams&) = delete;
+
+  /// On rank 0: a whole parameter by its name, with the vocabulary's padding, in fp32 host memory;
+  /// valid until the next call. Throws Error{peer} if a part does not come within the deadline.
+  Tensor get(const std::string& name);
+  /// On rank 0: lets the others go on. The last call.
+  void end();
+  /// On the other ranks: gives parts until rank 0 ends. Throws Error{peer} if it says nothing
+  /// within the deadline.
+  void give();
+
+  /// The unused part of `work`.
+  std::span<std::byte> rest() const { return rest_; }
+
+ private:
+  struct Part {  // of a parameter
+    int rank = 0;
+    int index = 0;  // in the tables of its stage
+    Slice owned;
+  };
+  struct Whole {
+    Shape shape;
+    std::vector<Part> parts;
+  };
+  class Signs;
+  void find_parts();
+  void take_memory(std::span<std::byte> work);
+  void place(const Part& part, const Tensor& values, const Tensor& whole) const;
+  void finish(const Event& event, const char* what, const std::string& name) const;
+
+  const Plan& plan_;
+  const ParamStore& store_;
+  Group& everyone_;
+  double deadline_;
+  std::map<std::string, Whole> parameters_;  // rank 0
+  Stream stream_{DeviceKind::cpu, "gather", Stream::Mode::run_inline};
+  Slab own_;         // where `work` is too small
+  Tensor whole_;     // [elements of the largest parameter]
+  Tensor received_;  // [elements of the largest part of another rank]
+  std::span<std::byte> rest_;
+  std::unique_ptr<Signs> signs_;  // of rank 0, where there are others
+};
 
 }  // namespace trainctl

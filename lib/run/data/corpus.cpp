@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/hash_bytes.h"
-#include "comm/others_wait.h"
+#include "comm/group.h"
 #include "comm/values.h"
 #include "config/schema/words.h"
 #include "data/build.h"

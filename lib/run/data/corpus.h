@@ -14,13 +14,12 @@
 #include "config/read/read.h"
 #include "config/schema/config.h"
 #include "data/batch.h"
-#include "data/data_position.h"
 #include "data/dataset.h"
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "plan/tables/model.h"
 #include "plan/tables/site.h"
-#include "weights/hugging_face_config.h"
+#include "weights/hugging_face.h"
 
 namespace trainctl {
 

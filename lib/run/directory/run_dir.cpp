@@ -14,12 +14,12 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/whole_file.h"
-#include "checkpoint/config_changes.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/inspect.h"
 #include "checkpoint/manifest.h"
 #include "config/read/read.h"
 #include "formats/print/text.h"
-#include "weights/hugging_face_config.h"
+#include "weights/hugging_face.h"
 
 namespace trainctl {
 

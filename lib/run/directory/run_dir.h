@@ -16,7 +16,7 @@
 #include "base/whole_file.h"
 #include "config/schema/config.h"
 #include "engine/report.h"
-#include "engine/timers.h"
+#include "engine/trace.h"
 #include "plan/cost/ledger.h"
 
 namespace trainctl {
@@ -26,7 +26,7 @@ struct StepNotes {
   double time = 0;                       // seconds since 1970, UTC
   double mfu = 0;                        // 0 to 1: see records/product_peak.h
   std::int64_t memory = 0;               // resident bytes of the process
-  Ledger ledger;                         // own_ledger of engine/ledger.h
+  Ledger ledger;                         // own_ledger of engine/trace.h
   std::span<const TimerRange> timers{};  // of all ranks, over the steps since the last report
   /// The rate of which `mfu` is a share, in FLOP/s of all ranks, and where it is from. An empty
   /// source: both are those of the line before.

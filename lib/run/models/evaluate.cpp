@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/round_up.h"
-#include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
-#include "comm/others_wait.h"
+#include "checkpoint/load.h"
+#include "comm/group.h"
 #include "comm/world.h"
 #include "config/read/read.h"
 #include "engine/engine.h"
@@ -20,7 +20,7 @@
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
 #include "run/steps.h"
-#include "weights/load_weights.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 

@@ -9,18 +9,18 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
-#include "checkpoint/checkpoint_weights.h"
+#include "checkpoint/load.h"
+#include "comm/group.h"
 #include "comm/nccl/device_world.h"
-#include "comm/others_wait.h"
 #include "comm/world.h"
 #include "config/read/read.h"
-#include "engine/decoder.h"
+#include "engine/forward.h"
 #include "engine/parameters/param_store.h"
 #include "run/agreement.h"
 #include "run/data/corpus.h"
 #include "run/models/model_directory.h"
 #include "run/prepare.h"
-#include "weights/load_weights.h"
+#include "weights/stored_weights.h"
 
 namespace trainctl {
 

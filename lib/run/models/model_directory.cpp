@@ -7,13 +7,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "checkpoint/checkpoint_weights.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/load.h"
 #include "config/schema/values.h"
 #include "plan/tables/params.h"
 #include "run/prepare.h"
 #include "weights/export.h"
-#include "weights/hugging_face_names.h"
+#include "weights/hugging_face.h"
 #include "weights/llmc_model.h"
 
 namespace trainctl {

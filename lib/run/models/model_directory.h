@@ -10,7 +10,7 @@
 #include "base/dtype.h"
 #include "config/read/read.h"
 #include "plan/plan.h"
-#include "weights/hugging_face_config.h"
+#include "weights/hugging_face.h"
 
 namespace trainctl {
 

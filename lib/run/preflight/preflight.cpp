@@ -11,7 +11,6 @@
 #include "base/units.h"
 #include "config/report/diagnostics.h"
 #include "data/build.h"
-#include "data/text_reader.h"
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/cuda_device.h"

@@ -14,7 +14,7 @@
 #include "checkpoint/manifest.h"
 #include "comm/values.h"
 #include "device/cuda_device.h"
-#include "device/host_values.h"
+#include "device/slab.h"
 
 namespace trainctl {
 

@@ -10,9 +10,8 @@
 
 #include "base/json_text.h"
 #include "config/schema/config.h"
-#include "engine/ledger.h"
 #include "engine/report.h"
-#include "engine/timers.h"
+#include "engine/trace.h"
 #include "run/directory/run_dir.h"
 
 namespace trainctl {

@@ -1,5 +1,5 @@
-// What the fuzz target and its replay in the unit tests do with the text of a tokenizer.json: use
-// it. Only an Error may come of it.
+// The fuzz target and its replay in the unit tests use a text as a tokenizer.json. Only an Error
+// may come of it.
 #pragma once
 
 #include <cstdlib>

@@ -38,7 +38,7 @@ Json sample() {
   })json");
 }
 
-/// What opening the sample says when the value at `pointer` is another one.
+/// The message of opening the sample when the value at `pointer` is another one.
 std::string error_with(const ScratchFolder& folder, const std::string& pointer, const Json& value) {
   Json changed = sample();
   changed[Json::json_pointer(pointer)] = value;
@@ -182,7 +182,7 @@ TEST_CASE("a tokenizer.json that cannot be read says where") {
   CHECK(missing_in(empty, {"66 ", "empty/tokenizer.json"}) == "");
 }
 
-TEST_CASE("files beside tokenizer.json that contradict it are refused") {
+TEST_CASE("files in the folder of tokenizer.json that contradict it are refused") {
   const ScratchFolder folder;
   const auto file = folder.write("tokenizer.json", sample().dump());
   const auto error_beside = [&](const std::string& name, const std::string& content) {

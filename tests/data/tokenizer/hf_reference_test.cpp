@@ -96,7 +96,7 @@ TEST_CASE("tokens are those of the reference for every step that a tokenizer.jso
   }
 }
 
-TEST_CASE("special tokens come from the files beside tokenizer.json") {
+TEST_CASE("special tokens come from the other files of the folder of tokenizer.json") {
   const auto open = [](const char* name) {
     return Tokenizer::open("hf:" + (folder / name).string());
   };
@@ -139,7 +139,7 @@ TEST_CASE("a folder, its tokenizer.json and a text in two parts are the same") {
   CHECK(parts == encoded(other, "The quick brown\n\nfox"));
 }
 
-TEST_CASE("a space is put before a text, but not where it goes on") {
+TEST_CASE("a space is put before a text, but not before a continuation") {
   const ScratchFolder scratch;
   Json changed = Json::parse(bytes_of(folder / "gpt2" / "tokenizer.json"));
   changed["pre_tokenizer"]["add_prefix_space"] = true;

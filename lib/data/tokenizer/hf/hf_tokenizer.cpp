@@ -2,22 +2,268 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "data/tokenizer/hf/byte_alphabet.h"
-#include "data/tokenizer/hf/splitter.h"
-#include "data/tokenizer/hf/utf8.h"
-#include "data/tokenizer/hf/word_cache.h"
+#include "data/tokenizer/hf/json_value.h"
+#include "data/tokenizer/hf/pattern.h"
+#include "data/tokenizer/hf/unicode.h"
 
 namespace trainctl::hf {
 
+// Text to words, which are encoded one by one: the "pre_tokenizer" of a tokenizer.json.
+
+class Splitter {
+ public:
+  /// ByteLevel, alone or last in a Sequence; before it Split and Digits. Throws Error{bad_data} for
+  /// others.
+  explicit Splitter(const JsonValue& pre_tokenizer);
+
+  using Take = std::function<void(std::string_view word)>;
+  /// Calls take(word) for each word of valid UTF-8 text, in order; words are not empty. With
+  /// `continues`, the text continues an earlier one, and no space is put before it.
+  void split(std::string_view text, bool continues, Matcher& matcher, const Take& take) const;
+
+ private:
+  enum class Behaviour { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+  struct Step {
+    std::optional<Pattern> pattern;  // nothing: all of the text is one piece
+    Behaviour behaviour = Behaviour::isolated;
+    bool inverted = false;        // the pattern matches what is between the separators
+    bool prefixes_space = false;  // puts a space before a piece that has none
+  };
+  struct Walk {
+    Matcher& matcher;
+    const Take& take;
+    const char* continued;  // start of a piece that gets no space; null if there is none
+  };
+
+  void read(const JsonValue& value, int depth);
+  static Step read_split(const JsonValue& value);
+  static Step read_digits(const JsonValue& value);
+  static Step read_byte_level(const JsonValue& value);
+  void run(std::size_t step, std::string_view piece, const Walk& walk) const;
+  void separate(std::size_t step, std::string_view piece, const Walk& walk) const;
+
+  std::vector<Step> steps_;
+  bool is_complete_ = false;  // ByteLevel has been read
+};
+
 namespace {
 
-/// What one thread needs to encode.
+constexpr std::string_view gpt2_words =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+Pattern read_pattern(const JsonValue& value) {
+  value.allow_only({"String", "Regex"});
+  const JsonValue regex = value["Regex"];
+  if (regex.is_null() == value["String"].is_null()) value.refuse("expected a Regex or a String");
+  if (regex.is_null()) return Pattern::literal(value["String"].text());
+  const std::string text = regex.text();
+  try {
+    return Pattern(text);
+  } catch (const Error& error) {
+    regex.refuse(error.what());
+  }
+}
+
+/// Calls piece(begin, end, is_match) for all of `text`: the matches and what is between them. An
+/// empty match is one, except right after a match.
+template <class Piece>
+void each_piece(const Pattern& pattern, std::string_view text, Matcher& matcher, Piece piece) {
+  std::size_t from = 0;
+  std::size_t before = 0;  // the end of the last match
+  bool has_match = false;
+  Match match;
+  while (from <= text.size() && matcher.find(pattern, text, from, match)) {
+    if (match.begin == match.end && has_match && match.end == before) {
+      from += from < text.size() ? first_character_bytes(text.substr(from)) : 1;
+      continue;
+    }
+    if (before != match.begin) piece(before, match.begin, false);
+    piece(match.begin, match.end, true);
+    from = before = match.end;
+    has_match = true;
+  }
+  if (before != text.size()) piece(before, text.size(), false);
+}
+
+}  // namespace
+
+Splitter::Splitter(const JsonValue& pre_tokenizer) {
+  read(pre_tokenizer, 0);
+  if (!is_complete_) {
+    pre_tokenizer.refuse("has no ByteLevel step: only byte-level tokenizers are built");
+  }
+}
+
+void Splitter::read(const JsonValue& value, int depth) {
+  if (value.is_null()) value.refuse("has no ByteLevel step: only byte-level tokenizers are built");
+  if (depth == deepest_sequence) value.refuse("sequences nest more than 16 deep");
+  const std::string type = value["type"].text();
+  if (type == "Sequence") {
+    value.allow_only({"type", "pretokenizers"});
+    value["pretokenizers"].each_item([&](const JsonValue& item) { read(item, depth + 1); });
+    return;
+  }
+  if (is_complete_) value.refuse("follows ByteLevel, which must be last");
+  if (type == "Split") {
+    steps_.push_back(read_split(value));
+  } else if (type == "Digits") {
+    steps_.push_back(read_digits(value));
+  } else if (type == "ByteLevel") {
+    steps_.push_back(read_byte_level(value));
+    is_complete_ = true;
+  } else {
+    value["type"].refuse("pre-tokenizer " + in_quotes(type) +
+                         " is not built: ByteLevel, Split, Digits or Sequence");
+  }
+}
+
+Splitter::Step Splitter::read_split(const JsonValue& value) {
+  static constexpr std::pair<std::string_view, Behaviour> behaviours[] = {
+      {"Isolated", Behaviour::isolated},
+      {"Removed", Behaviour::removed},
+      {"MergedWithPrevious", Behaviour::merged_with_previous},
+      {"MergedWithNext", Behaviour::merged_with_next},
+      {"Contiguous", Behaviour::contiguous}};
+  value.allow_only({"type", "pattern", "behavior", "invert"});
+  Step step;
+  step.pattern = read_pattern(value["pattern"]);
+  step.inverted = value["invert"].flag();
+  const std::string name = value["behavior"].text();
+  const auto found = std::find_if(std::begin(behaviours), std::end(behaviours),
+                                  [&](const auto& known) { return known.first == name; });
+  if (found == std::end(behaviours)) {
+    value["behavior"].refuse(in_quotes(name) +
+                             ": expected Isolated, Removed, MergedWithPrevious, MergedWithNext "
+                             "or Contiguous");
+  }
+  step.behaviour = found->second;
+  return step;
+}
+
+Splitter::Step Splitter::read_digits(const JsonValue& value) {
+  value.allow_only({"type", "individual_digits"});
+  Step step;
+  step.pattern.emplace("\\p{N}");
+  const bool alone = value["individual_digits"].flag();
+  step.behaviour = alone ? Behaviour::isolated : Behaviour::contiguous;
+  return step;
+}
+
+Splitter::Step Splitter::read_byte_level(const JsonValue& value) {
+  // trim_offsets only moves the offsets of tokens, which nothing here uses.
+  value.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  Step step;
+  step.prefixes_space = value["add_prefix_space"].flag();
+  const JsonValue use_regex = value["use_regex"];
+  if (use_regex.is_null() || use_regex.flag()) step.pattern.emplace(gpt2_words);
+  return step;
+}
+
+void Splitter::split(std::string_view text, bool continues, Matcher& matcher,
+                     const Take& take) const {
+  run(0, text, {matcher, take, continues ? text.data() : nullptr});
+}
+
+void Splitter::run(std::size_t step, std::string_view piece, const Walk& walk) const {
+  if (piece.empty()) return;
+  if (step == steps_.size()) return walk.take(piece);
+  if (!steps_[step].prefixes_space || piece.starts_with(' ') || piece.data() == walk.continued) {
+    return separate(step, piece, walk);
+  }
+  separate(step, " " + std::string(piece), walk);
+}
+
+void Splitter::separate(std::size_t step, std::string_view piece, const Walk& walk) const {
+  const Step& rule = steps_[step];
+  if (!rule.pattern) return run(step + 1, piece, walk);
+  // The piece that the next one may join.
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool was_match = false;
+  const auto joins = [&](bool is_match) {
+    switch (rule.behaviour) {
+      case Behaviour::merged_with_previous: return is_match && !was_match;
+      case Behaviour::merged_with_next: return was_match && !is_match;
+      case Behaviour::contiguous: return was_match == is_match;
+      default: return false;
+    }
+  };
+  const auto give = [&] { run(step + 1, piece.substr(begin, end - begin), walk); };
+  each_piece(*rule.pattern, piece, walk.matcher,
+             [&](std::size_t from, std::size_t to, bool is_found) {
+               const bool is_match = is_found != rule.inverted;
+               if (!joins(is_match)) {
+                 give();
+                 begin = from;
+               }
+               const bool is_removed = is_match && rule.behaviour == Behaviour::removed;
+               end = is_removed ? begin : to;
+               was_match = is_match;
+             });
+  give();
+}
+
+// The tokens of words that were met lately, for one thread: a table of fixed size in which a word
+// takes the place of another.
+
+class WordCache {
+ public:
+  WordCache() : entries_(places) {}
+
+  /// The tokens of `word`; empty if it is not known.
+  std::span<const std::int32_t> find(std::string_view word) const {
+    const Entry& entry = entries_[place_of(word)];
+    const bool is_it = word.size() == entry.bytes && word.size() <= most_bytes &&
+                       std::memcmp(word.data(), entry.word, word.size()) == 0;
+    return {entry.tokens, is_it ? entry.count : std::size_t{0}};
+  }
+
+  /// Longer words, and words of more tokens, are not kept.
+  void keep(std::string_view word, std::span<const std::int32_t> tokens) {
+    if (word.size() > most_bytes || tokens.size() > most_tokens) return;
+    Entry& entry = entries_[place_of(word)];
+    entry.bytes = static_cast<std::uint8_t>(word.size());
+    entry.count = static_cast<std::uint8_t>(tokens.size());
+    std::memcpy(entry.word, word.data(), word.size());
+    std::copy(tokens.begin(), tokens.end(), entry.tokens);
+  }
+
+ private:
+  static constexpr std::size_t places = std::size_t{1} << 16;
+  static constexpr std::size_t most_bytes = 30;
+  static constexpr std::size_t most_tokens = 8;
+
+  struct alignas(64) Entry {
+    std::uint8_t bytes = 0;
+    std::uint8_t count = 0;
+    char word[most_bytes] = {};
+    std::int32_t tokens[most_tokens] = {};
+  };
+
+  static std::size_t place_of(std::string_view word) {
+    return std::hash<std::string_view>()(word) % places;
+  }
+
+  std::vector<Entry> entries_;  // 4 MiB
+};
+
+namespace {
+
+/// Buffers that one thread needs to encode.
 struct Workspace {
   Matcher matcher;
   BytePairs::Workspace pairs;

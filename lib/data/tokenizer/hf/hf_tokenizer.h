@@ -1,28 +1,188 @@
-// A byte-level BPE tokenizer as Hugging Face's tokenizer.json describes it: GPT-2, Llama 3, Qwen
-// and others of their kind. Gives the tokens that the `tokenizers` library gives.
+// Hugging Face's tokenizer.json: byte pairs, added and special tokens, and the tokenizer itself.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "data/tokenizer/hf/special_tokens.h"
+#include "data/tokenizer/hf/json_value.h"
+#include "data/tokenizer/hf/pattern.h"
+#include "data/tokenizer/hf/unicode.h"
 
 namespace trainctl::hf {
 
+/// Ids above this are refused: a table has a place for each.
+inline constexpr std::int64_t most_token_id = (std::int64_t{1} << 22) - 1;
+
+/// Byte-pair encoding of words: the "model" of a tokenizer.json. A word's bytes are tokens at
+/// first; then the pair of neighbours that comes first in the list of merges becomes one token,
+/// until no neighbours are in the list.
+class BytePairs {
+ public:
+  /// Throws Error{bad_data} with the file and the path of what is wrong or not built.
+  explicit BytePairs(const JsonValue& model);
+
+  /// Working memory of `encode`, for one thread.
+  struct Workspace {
+    struct Symbol {
+      std::int32_t token;  // -1: merged into the one before
+      std::int32_t before;
+      std::int32_t after;
+    };
+    struct Candidate {
+      std::uint64_t order;  // (rank, place): the least is merged first
+      std::int32_t token;   // what it makes
+    };
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> queue;
+  };
+
+  /// Appends the tokens of a word. Takes O(n log n) time for n bytes.
+  void encode(std::string_view word, Workspace& workspace, std::vector<std::int32_t>& out) const;
+
+  /// Tokens by id; empty where no token has the id.
+  const std::vector<std::string>& tokens() const { return tokens_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
+  std::optional<std::int32_t> id_of(const std::string& token) const;
+
+ private:
+  struct Merge {
+    std::uint32_t rank;
+    std::int32_t token;
+  };
+  static constexpr std::int32_t dropped = -1;  // a byte without a token
+  static constexpr std::int32_t unknown = -2;  // a byte that the unknown token stands for
+
+  void read_options(const JsonValue& model);
+  void read_vocabulary(const JsonValue& vocabulary);
+  void read_merges(const JsonValue& merges);
+  void add_merge(const JsonValue& merge, const std::string& left, const std::string& right);
+  void read_bytes(const JsonValue& model);
+  void start(std::string_view word, Workspace& workspace) const;
+  void propose(std::int32_t place, Workspace& workspace) const;
+  const Merge* merge_at(std::int32_t place, const Workspace& workspace) const;
+
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+  std::unordered_map<std::uint64_t, Merge> merges_;  // by the two tokens
+  std::uint32_t ranks_ = 0;
+  std::array<std::int32_t, 256> bytes_{};  // the token of each byte, dropped or unknown
+  std::int32_t unknown_token_ = -1;
+  bool fuses_unknown_ = false;
+  bool ignores_merges_ = false;
+  std::unordered_map<std::string, std::int32_t> words_;  // by their bytes; if merges are ignored
+};
+
+// Tokens that are found in text as they are, before it is split into words: the "added_tokens" of a
+// tokenizer.json.
+
+struct AddedToken {
+  std::string content;
+  std::int32_t id = 0;
+  bool special = false;
+  bool single_word = false;  // only where no word character adjoins it
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = false;   // looked for in normalised text
+};
+
+/// A part of a text: a token, or text without one (-1).
+struct TextPart {
+  std::string_view text;
+  std::int32_t token = -1;
+};
+
+class AddedTokens {
+ public:
+  /// Throws Error{bad_data}, also where the reference library would give a token another id than
+  /// the file does.
+  AddedTokens(const JsonValue& list, const BytePairs& model, const Normalizer& normalizer);
+
+  /// Appends the parts of `text`: first of raw text, then of each part's normalised text.
+  void cut_raw(std::string_view text, Matcher& matcher, std::vector<TextPart>& out) const {
+    cut(raw_, text, matcher, out);
+  }
+  void cut_normalized(std::string_view text, Matcher& matcher, std::vector<TextPart>& out) const {
+    cut(normalized_, text, matcher, out);
+  }
+  const std::vector<AddedToken>& all() const { return all_; }
+
+ private:
+  /// The texts to search for, sorted, with the index in all_.
+  struct Set {
+    std::vector<std::pair<std::string, std::size_t>> contents;
+    std::array<bool, 256> begins{};  // the first bytes of the contents
+  };
+  static AddedToken read(const JsonValue& value);
+  void read_all(const JsonValue& list, const BytePairs& model);
+  void build(Set& set, bool normalized, const Normalizer& normalizer) const;
+  static const std::pair<std::string, std::size_t>* longest(const Set& set, std::string_view text);
+  void cut(const Set& set, std::string_view text, Matcher& matcher,
+           std::vector<TextPart>& out) const;
+  bool is_single_word(std::string_view before, std::string_view after, Matcher& matcher) const;
+
+  std::vector<AddedToken> all_;
+  Set raw_;
+  Set normalized_;
+  Pattern word_character_;
+};
+
+// Which tokens begin, end and pad texts: the "post_processor" of a tokenizer.json, and the other
+// files of its folder.
+
+/// The tokens that the reference library puts around one text when it adds special tokens.
+struct TextFrame {
+  std::vector<std::int32_t> before;
+  std::vector<std::int32_t> after;
+};
+
+/// null, ByteLevel, TemplateProcessing or a Sequence of those; tokens below `vocab_size`. Throws
+/// Error{bad_data}.
+TextFrame read_post_processor(const JsonValue& post_processor, std::int64_t vocab_size);
+
+struct SpecialTokens {
+  std::optional<std::int32_t> bos;
+  std::optional<std::int32_t> eos;
+  std::optional<std::int32_t> pad;
+  std::vector<std::int32_t> stops;               // each of them ends what a model writes
+  std::vector<std::filesystem::path> read_from;  // the files that were there
+};
+
+/// Special tokens by tokenizer.json, for comparison with the other files of its folder.
+struct KnownTokenizer {
+  const std::vector<AddedToken>& added;
+  const TextFrame& frame;
+  std::function<std::optional<std::int32_t>(const std::string& token)> id_of;
+  std::int64_t vocab_size;
+  std::optional<bool> prefix_space;  // of a pre-tokenizer that is ByteLevel alone
+};
+
+/// bos, eos and pad are the first that is found in tokenizer_config.json, special_tokens_map.json,
+/// generation_config.json and config.json of the folder. The end tokens of the last two stop
+/// generation too. Throws Error{bad_data}, also where tokenizer_config.json contradicts
+/// tokenizer.json.
+SpecialTokens read_special_tokens(const std::filesystem::path& folder, const KnownTokenizer& known);
+
+// A byte-level BPE tokenizer as Hugging Face's tokenizer.json describes it: GPT-2, Llama 3, Qwen
+// and others of their kind. Gives the tokens that the `tokenizers` library gives.
+
 class HfTokenizer {
  public:
-  /// A tokenizer.json, or its folder; the files of special_tokens.h beside it are read too. Throws
-  /// Error{missing_input | bad_data}: what the file asks for and is not built is refused with its
-  /// path in the file.
+  /// Reads a tokenizer.json, or that of a folder, and the files of its folder that name special
+  /// tokens. Throws Error{missing_input | bad_data}: a step that the file asks for and that is not
+  /// built is refused with its path in the file.
   explicit HfTokenizer(const std::filesystem::path& path);
   ~HfTokenizer();
 
   /// Appends the tokens of `text`, without special tokens around them; thread-safe. With
-  /// `continues`, the text goes on from an earlier one, so no space is put before it. Invalid UTF-8
+  /// `continues`, the text continues an earlier one, so no space is put before it. Invalid UTF-8
   /// becomes U+FFFD, with one warning.
   void encode(std::string_view text, bool continues, std::vector<std::int32_t>& out) const;
   /// Special tokens appear as they are written; ids without a token give nothing; bytes that make

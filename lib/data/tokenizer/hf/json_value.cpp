@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace trainctl::hf {
 
@@ -31,7 +32,7 @@ std::string place_in(std::string_view text, std::size_t place) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');
   const std::size_t column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1);
-  return std::to_string(line) + ":" + std::to_string(column + 1);
+  return formatted("{}:{}", line, column + 1);
 }
 
 /// The path of a member.
@@ -109,7 +110,7 @@ void JsonValue::each_item(const std::function<void(const JsonValue&)>& visit) co
   if (!is_list()) expected("a list");
   std::size_t index = 0;
   for (const Json& item : json_of(value_)) {
-    visit({*file_, &item, path_ + "[" + std::to_string(index++) + "]"});
+    visit({*file_, &item, formatted("{}[{}]", path_, index++)});
   }
 }
 
