@@ -1,7 +1,7 @@
 // A folder for the files of a test.
 #pragma once
 
-#include "base/temporary_folder.h"
+#include "base/file.h"
 
 namespace trainctl {
 

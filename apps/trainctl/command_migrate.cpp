@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "commands.h"
 #include "config/migrate/migrate.h"
 #include "config/read/read.h"

@@ -11,11 +11,11 @@
 
 #include "arguments.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "bench/bench.h"
 #include "commands.h"
 #include "config/devices/figures.h"

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/sudden_end.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "comm/rank_words.h"

@@ -17,10 +17,10 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "comm/world.h"
 #include "config/report/diagnostics.h"
 #include "formats/print/text.h"

@@ -1,5 +1,5 @@
-// Kinds that a configuration names and kernels know: each is one row of a table, or one formula, in
-// every directory that has a say in it.
+// Kinds that a configuration names, and that plan and kernels know: each is one row of a table, or
+// one formula, in every directory that has a say in it.
 #pragma once
 
 #include <cstdint>
@@ -35,5 +35,27 @@ enum class NormKind : std::uint8_t {
   layer_norm,  // subtracts the mean; has a bias
   rms_norm,
 };
+
+// Where norms are in a block, and what they are over.
+
+/// Before each branch, on what the branch adds to the residual stream, or both.
+enum class NormPlacement : std::uint8_t { pre, post, both };
+constexpr bool norms_before(NormPlacement placement) { return placement != NormPlacement::post; }
+constexpr bool norms_after(NormPlacement placement) { return placement != NormPlacement::pre; }
+
+/// The features over which queries and keys are normalized: those of a head, or of all heads; l2 is
+/// over a head, without weights.
+enum class QkNormForm : std::uint8_t { head, whole, l2 };
+
+// Where tensors are and kernels run.
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// Whether ranks of one machine share its devices.
+
+/// Whether ranks take the devices of their machine in turns, and whether NCCL carries what those
+/// that share one exchange: it does between processes, one for each rank.
+enum class DeviceSharing : std::uint8_t { none, without_nccl, nccl };
+constexpr bool shares(DeviceSharing how) { return how != DeviceSharing::none; }
 
 }  // namespace trainctl

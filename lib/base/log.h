@@ -1,10 +1,18 @@
 // Messages for people, on stderr and, once a run directory exists, in one file per rank. Data never
-// goes here.
+// goes here. Also the last words of a process that must end at once.
 #pragma once
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
+
+#include "base/error.h"
 
 namespace trainctl {
 
@@ -38,5 +46,40 @@ inline void log_debug(std::string_view message) { log(LogLevel::debug, message);
 inline void log_info(std::string_view message) { log(LogLevel::info, message); }
 inline void log_warning(std::string_view message) { log(LogLevel::warning, message); }
 inline void log_error(std::string_view message) { log(LogLevel::error, message); }
+
+// The end of a process that cannot end in order: a thread of it waits for a disk that does not
+// answer, or the run is not its own any more.
+
+/// Whom end_suddenly tells first. It may be called in a signal handler, so it neither allocates nor
+/// locks. Set it once, before there are threads.
+void tell_sudden_end_to(void (*tell)(int code));
+/// Ends the process at once: no destructor runs, and nothing that is buffered is written.
+[[noreturn]] void end_suddenly(ExitCode code);
+
+// One line of text for a signal handler: made and written without memory from the heap.
+
+/// Text beyond its space is left out.
+class SignalLine {
+ public:
+  SignalLine& operator<<(std::string_view text) {
+    const std::size_t count = std::min(text.size(), bytes_.size() - size_);
+    std::copy_n(text.data(), count, bytes_.data() + size_);
+    size_ += count;
+    return *this;
+  }
+  SignalLine& operator<<(std::int64_t number) {
+    std::array<char, 24> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    return *this << std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data()));
+  }
+  /// In one piece; an error is nobody's to tell.
+  void write_to(int file) const {
+    [[maybe_unused]] const ssize_t told = ::write(file, bytes_.data(), size_);
+  }
+
+ private:
+  std::array<char, 320> bytes_;
+  std::size_t size_ = 0;
+};
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// Which tokens of every sequence each rank of a context-parallel group holds.
+// How tokens are divided: over the ranks of a context-parallel group, and over experts.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,18 @@ struct TokenLayout {
 constexpr std::int64_t group_at_length(std::int64_t group, std::int64_t longest,
                                        std::int64_t length) {
   return longest > 0 && group % longest == 0 ? group / longest * length : group;
+}
+
+// How many choices of a group of tokens an expert takes.
+
+/// ceil(topk x tokens x factor / experts), but no more than there are choices. `factor` is above 0.
+constexpr std::int64_t expert_places(double factor, std::int64_t topk, std::int64_t experts,
+                                     std::int64_t tokens) {
+  const auto choices = static_cast<double>(topk) * static_cast<double>(tokens);
+  const double places = choices * factor / static_cast<double>(experts);
+  if (places >= choices) return topk * tokens;
+  const auto whole = static_cast<std::int64_t>(places);
+  return whole + (static_cast<double>(whole) < places ? 1 : 0);
 }
 
 }  // namespace trainctl

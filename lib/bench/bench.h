@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/device_kind.h"
+#include "base/kinds.h"
 
 namespace trainctl {
 

@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel_for.h"
-#include "base/temporary_folder.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "bench/bench_setup.h"

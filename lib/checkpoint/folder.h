@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 
 namespace trainctl {
 

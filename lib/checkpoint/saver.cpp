@@ -12,11 +12,10 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
-#include "base/sudden_end.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "checkpoint/hash_bytes.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rank_file.h"

@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/sudden_end.h"
 #include "base/units.h"
 #include "device/wait.h"
 

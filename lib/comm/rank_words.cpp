@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "base/signal_line.h"
+#include "base/log.h"
 #include "comm/world.h"
 
 namespace trainctl {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/group_operation.h"
+#include "base/collectives.h"
 #include "comm/group.h"
 
 namespace trainctl {

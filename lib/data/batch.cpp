@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/text.h"
 
 namespace trainctl {

@@ -29,9 +29,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/log.h"
-#include "base/temporary_folder.h"
 #include "base/text.h"
 #include "data/token_file.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 
 namespace trainctl {
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/device_kind.h"
 #include "base/dtype.h"
+#include "base/kinds.h"
 #include "base/shape.h"
 
 namespace trainctl {

@@ -11,8 +11,8 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/integers.h"
 #include "base/log.h"
-#include "base/ordered_key.h"
 #include "base/parallel_for.h"
 #include "comm/group.h"
 #include "config/schema/optimizers.h"

@@ -5,8 +5,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "base/fp16.h"
 #include "base/text.h"
 #include "device/slab.h"
 #include "engine/engine.h"

@@ -8,10 +8,10 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/file.h"
+#include "base/integers.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "comm/group.h"
 #include "device/cuda_device.h"
 

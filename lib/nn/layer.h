@@ -71,7 +71,7 @@ struct Pass {
   // [layers of the model, router_sums + experts] fp32: what routers add up (ops/router.h); empty:
   // on ranks whose tokens others count
   Tensor router_sums{};
-  // [1] i32, the key (base/ordered_key.h) of the largest logsumexp of attention; empty: not asked
+  // [1] i32, the key (base/integers.h) of the largest logsumexp of attention; empty: not asked
   // for
   Tensor largest_logit{};
   // [layers of the model, heads] i32, the keys of each head's largest score; empty: the same

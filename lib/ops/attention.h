@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/key_limits.h"
+#include "base/attention_part.h"
 #include "device/tensor.h"
 #include "ops/context.h"
 #include "ops/elementwise.h"
@@ -84,7 +84,7 @@ struct AttentionForward {
   // [sequences, heads, query_length] fp32, overwritten; the queries of a sequence in the order of
   // their runs. -infinity for a query that sees no key.
   Tensor logsumexp;
-  // Optional [heads] i32, raised: the keys (base/ordered_key.h) of the largest score of each head,
+  // Optional [heads] i32, raised: the keys (base/integers.h) of the largest score of each head,
   // after the scale and before the cap, among the keys that queries see; what is not a number may
   // be passed over. Not with a cap on CUDA.
   Tensor largest{};
@@ -145,7 +145,7 @@ void attention_sink_forward(const OpContext& context, const AttentionSinkForward
 void attention_sink_backward(const OpContext& context, const AttentionSinkBackward& args);
 
 /// The largest of many numbers, over several calls: key = max(key, ordered_key(x) of each x)
-/// (base/ordered_key.h). A key of 0 is the beginning; one number of x that is not a number is the
+/// (base/integers.h). A key of 0 is the beginning; one number of x that is not a number is the
 /// largest.
 struct Largest {
   Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp

@@ -11,7 +11,7 @@
 
 #include "base/attention_part.h"
 #include "base/dtype.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "ops/context.h"
 
 namespace trainctl {

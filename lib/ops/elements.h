@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 #include "base/parallel_for.h"
 #include "device/tensor.h"
 #include "ops/random_rounding.h"

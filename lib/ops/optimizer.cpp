@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "ops/check.h"
 #include "ops/update_rules.h"
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "base/expert_places.h"
 #include "base/token_layout.h"
 #include "device/tensor.h"
 #include "ops/context.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/group_operation.h"
+#include "base/collectives.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/stage_map.h"
 

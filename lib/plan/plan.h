@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "base/attention_part.h"
-#include "base/device_kind.h"
-#include "base/device_sharing.h"
+#include "base/kinds.h"
 #include "config/schema/config.h"
 #include "config/support/batch_ramp.h"
 #include "plan/costs.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "base/device_kind.h"
+#include "base/kinds.h"
 #include "comm/group.h"
 #include "comm/world.h"
 #include "config/schema/choices.h"

@@ -8,9 +8,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "base/sudden_end.h"
-#include "base/whole_file.h"
 #include "comm/group.h"
 #include "comm/values.h"
 #include "run/search/layout_choice.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "comm/nccl/device_world.h"
 #include "comm/world.h"
 #include "config/schema/config.h"

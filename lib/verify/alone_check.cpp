@@ -9,9 +9,8 @@
 #include <span>
 
 #include "base/at.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/philox.h"
-#include "base/round_up.h"
 #include "comm/world.h"
 #include "engine/engine.h"
 #include "verify/alone.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/temporary_folder.h"
+#include "base/file.h"
 #include "comm/group.h"
 #include "config/schema/config.h"
 #include "data/batch.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/at.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "comm/world.h"
 #include "engine/engine.h"
 #include "run/steps.h"

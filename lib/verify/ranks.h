@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "base/temporary_folder.h"
+#include "base/file.h"
 #include "comm/world.h"
 #include "verify/findings.h"
 #include "verify/verify.h"

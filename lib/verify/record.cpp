@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "device/slab.h"
 #include "ops/elementwise.h"
 #include "ops/kernels.h"

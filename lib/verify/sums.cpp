@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/at.h"
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "plan/gradients/buckets.h"
 #include "plan/ownership/ownership.h"
 #include "verify/record.h"

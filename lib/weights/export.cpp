@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "weights/hugging_face.h"
 #include "weights/safetensors.h"
 #include "weights/stored_weights.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "device/tensor.h"
 #include "plan/tables/model.h"
 #include "weights/hugging_face.h"

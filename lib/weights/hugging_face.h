@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/file.h"
 #include "base/shape.h"
-#include "base/whole_file.h"
 #include "config/upstream/hugging_face.h"
 #include "plan/tables/model.h"
 #include "weights/safetensors.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/round_up.h"
+#include "base/file.h"
+#include "base/integers.h"
 #include "base/text.h"
-#include "base/whole_file.h"
 #include "weights/hugging_face.h"
 #include "weights/stored_weights.h"
 

@@ -14,7 +14,6 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/shape.h"
-#include "base/whole_file.h"
 #include "device/tensor.h"
 
 namespace trainctl {

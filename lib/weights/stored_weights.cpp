@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "base/fp16.h"
 #include "device/slab.h"
 #include "plan/tables/shard.h"
 #include "weights/hugging_face.h"

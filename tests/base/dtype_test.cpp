@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/fp16.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/shape.h"
 #include "catch.h"
 

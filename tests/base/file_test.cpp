@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/whole_file.h"
 #include "catch.h"
 #include "temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "base/whole_file.h"
+#include "base/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/signal_line.h"
-#include "base/temporary_folder.h"
+#include "base/log.h"
 #include "catch.h"
 
 using namespace trainctl;

@@ -6,9 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "base/fp16.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "comm/device_copies.h"
 
 namespace trainctl {

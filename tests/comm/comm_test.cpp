@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "base/fp16.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "catch.h"
 #include "comm/collectives_body.h"
 #include "comm/host/host_group.h"

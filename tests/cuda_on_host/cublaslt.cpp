@@ -15,8 +15,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "machine.h"
 #include "planted.h"
 #include "product_times.h"

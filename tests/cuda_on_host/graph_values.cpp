@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 
 namespace cuda_on_host {
 namespace {

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 #include "planted.h"
 
 namespace cuda_on_host {

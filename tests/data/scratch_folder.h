@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/temporary_folder.h"
+#include "base/file.h"
 
 namespace trainctl::testing {
 

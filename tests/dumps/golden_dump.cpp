@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "config/read/read.h"
 #include "formats/print/print.h"
 #include "run/prepare.h"

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/philox.h"
 #include "device/slab.h"
 #include "plan/tables/shard.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/group_operation.h"
+#include "base/collectives.h"
 #include "comm/world.h"
 
 namespace trainctl {

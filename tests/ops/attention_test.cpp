@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "catch.h"
 #include "op_values.h"
 #include "thorough.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "base/philox.h"
 #include "base/scratch.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "catch.h"
 #include "op_values.h"
 

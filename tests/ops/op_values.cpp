@@ -7,7 +7,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/philox.h"
 
 namespace op_test {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "base/fp16.h"
 #include "base/parallel_for.h"
 #include "base/scratch.h"
 #include "ops/kernels.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/group_costs.h"
+#include "base/collectives.h"
 #include "catch.h"
 #include "plan/gradients/optimizer_shard.h"
 #include "sample.h"

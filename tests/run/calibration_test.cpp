@@ -3,7 +3,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "catch.h"
 #include "run/calibration/calibrate.h"
 #include "run/calibration/published_steps.h"

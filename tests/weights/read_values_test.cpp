@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "../data/scratch_folder.h"
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "catch.h"
 #include "plan/tables/params.h"
 #include "weights/export.h"

@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "base/whole_file.h"
 #include "commands.h"
 #include "run/records/step_records.h"
 #include "run/views/event_file.h"

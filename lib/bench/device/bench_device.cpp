@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "bench/bench_setup.h"
 #include "bench/device/links.h"
 #include "bench/figures.h"

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/text.h"
 #include "bench/figures.h"
 #include "comm/nccl/device_world.h"

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "base/collectives.h"
 #include "base/dtype.h"
-#include "base/group_operation.h"
 #include "comm/group.h"
 #include "comm/host/watch.h"
 #include "comm/world.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "base/fp16.h"
+#include "base/dtype.h"
 
 namespace trainctl {
 

@@ -11,9 +11,9 @@
 #include <optional>
 #include <thread>
 
+#include "base/collectives.h"
 #include "base/error.h"
-#include "base/group_costs.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"

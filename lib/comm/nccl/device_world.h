@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/device_sharing.h"
+#include "base/kinds.h"
 #include "comm/world.h"
 
 namespace trainctl {

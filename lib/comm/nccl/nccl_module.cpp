@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/collectives.h"
 #include "base/error.h"
-#include "base/group_operation.h"
 #include "comm/nccl/nccl_check.h"
 #include "device/cuda_check.h"
 #include "device/cuda_device.h"

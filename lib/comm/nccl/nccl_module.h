@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/group_operation.h"
+#include "base/collectives.h"
 #include "device/stream.h"
 
 namespace trainctl {

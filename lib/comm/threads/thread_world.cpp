@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/collectives.h"
 #include "base/error.h"
-#include "base/group_costs.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/host/host_group.h"

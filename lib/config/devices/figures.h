@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/group_operation.h"
+#include "base/collectives.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 #include "config/yaml/tree.h"

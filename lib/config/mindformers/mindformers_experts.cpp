@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "base/expert_places.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/text.h"
+#include "base/token_layout.h"
 #include "config/mindformers/mindformers_file.h"
 #include "config/schema/values.h"
 #include "config/yaml/numbers.h"

@@ -6,9 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/device_sharing.h"
 #include "base/kinds.h"
-#include "base/norm_form.h"
 
 namespace trainctl {
 

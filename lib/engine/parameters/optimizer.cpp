@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "base/at.h"
-#include "base/hash.h"
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "config/schema/optimizers.h"
 #include "device/slab.h"
 #include "engine/parameters/sync.h"

@@ -11,7 +11,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/group.h"

@@ -8,7 +8,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "base/units.h"
 #include "config/schema/optimizers.h"
 #include "config/schema/values.h"

@@ -10,7 +10,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
 #include "formats/strategy/file.h"

@@ -1,4 +1,4 @@
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "ops/cpu/attention/pack.h"
 #include "ops/cpu/attention/rows.h"
 #include "ops/cpu/kernels.h"

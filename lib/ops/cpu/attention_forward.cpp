@@ -1,8 +1,8 @@
 #include <atomic>
 #include <cmath>
 
-#include "base/fp16.h"
-#include "base/ordered_key.h"
+#include "base/dtype.h"
+#include "base/integers.h"
 #include "ops/cpu/attention/pack.h"
 #include "ops/cpu/attention/rows.h"
 #include "ops/cpu/kernels.h"

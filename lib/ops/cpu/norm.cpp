@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/scratch.h"
 #include "ops/context.h"

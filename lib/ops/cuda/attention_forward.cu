@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "ops/cuda/attention_problem.cuh"
 #include "ops/cuda/attention_tiles.cuh"
 #include "ops/cuda/enqueue.cuh"

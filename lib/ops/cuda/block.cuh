@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 #include "device/cuda_check.h"
 
 namespace trainctl::cuda {

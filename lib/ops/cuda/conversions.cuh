@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 
 namespace trainctl::cuda {
 

@@ -5,7 +5,6 @@
 #include <initializer_list>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 #include "ops/cuda/block.cuh"
 #include "ops/cuda/conversions.cuh"
 

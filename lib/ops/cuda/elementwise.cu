@@ -1,6 +1,6 @@
 // Kernels that treat each element by itself.
 
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "base/philox.h"
 #include "ops/activation.h"
 #include "ops/cuda/attention_runs.cuh"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas/product.h"

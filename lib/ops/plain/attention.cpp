@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "base/philox.h"
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"

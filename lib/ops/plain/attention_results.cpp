@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "base/ordered_key.h"
+#include "base/integers.h"
 #include "ops/attention.h"
 #include "ops/elements.h"
 #include "ops/plain/kernels.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "plan/cost/real.h"
 
 namespace trainctl {

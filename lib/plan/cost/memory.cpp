@@ -4,12 +4,12 @@
 #include <set>
 
 #include "base/at.h"
-#include "base/group_costs.h"
-#include "base/round_up.h"
+#include "base/collectives.h"
+#include "base/integers.h"
 #include "plan/cost/estimate.h"
 #include "plan/ownership/matrix_exchange.h"
-#include "plan/ownership/parameter_places.h"
 #include "plan/ownership/ownership.h"
+#include "plan/ownership/parameter_places.h"
 
 namespace trainctl {
 

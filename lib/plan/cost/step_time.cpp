@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/at.h"
-#include "base/group_costs.h"
+#include "base/collectives.h"
 #include "plan/cost/communication.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/expert_overlap.h"

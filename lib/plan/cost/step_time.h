@@ -27,7 +27,7 @@ std::optional<Rates> given_rates(const ClusterConfig& cluster);
 
 /// Seconds that the calls take one rank: latency for each round of a ring (one for a message), and
 /// bandwidth for its bytes, with the bus factors of nccl-tests (doc/PERFORMANCE.md). Small gathers
-/// of many ranks take fewer rounds (base/group_costs.h).
+/// of many ranks take fewer rounds (base/collectives.h).
 double wire_seconds(const CollectiveUse& use, const Rates& rates);
 
 /// Whether calls are collectives inside layers, which wait for them to end.

@@ -1,6 +1,6 @@
 #include "plan/gradients/buckets.h"
 
-#include "base/round_up.h"
+#include "base/integers.h"
 
 #include <algorithm>
 #include <functional>

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/at.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "plan/gradients/buckets.h"
 
 namespace trainctl {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/attention_part.h"
+#include "base/collectives.h"
 #include "base/dtype.h"
-#include "base/group_operation.h"
-#include "base/key_limits.h"
 #include "base/shape.h"
 #include "plan/model/form.h"
 #include "plan/tables/mesh.h"

@@ -1,6 +1,6 @@
 #include "plan/model/ends.h"
 
-#include "base/round_up.h"
+#include "base/integers.h"
 
 namespace trainctl {
 

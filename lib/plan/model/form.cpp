@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "base/expert_places.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/token_layout.h"
 
 namespace trainctl {

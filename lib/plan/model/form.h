@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <variant>
 
-#include "base/device_kind.h"
 #include "base/dtype.h"
+#include "base/kinds.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 #include "plan/tables/model.h"
@@ -136,7 +136,7 @@ EndShape end_shape(const ModelShape& model, const MeshShare& share, SplitBy head
 LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit split = {},
                        const ExchangeRule& exchange = {});
 
-/// Most choices of a group of capacity_group tokens that one expert takes (base/expert_places.h); 0
+/// Most choices of a group of capacity_group tokens that one expert takes (base/token_layout.h); 0
 /// without a limit, or without experts.
 std::int64_t moe_capacity(const LayerForm& form);
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/at.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "plan/tables/shard.h"
 
 namespace trainctl {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/at.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "plan/gradients/gathers.h"
 #include "plan/ownership/ownership.h"
 #include "plan/rules/resolve.h"

@@ -1,4 +1,4 @@
-#include "base/hash.h"
+#include "base/integers.h"
 
 #include <array>
 #include <bit>

@@ -1,5 +1,5 @@
 // Mixture of experts: how experts are divided among ranks, and the limits of the router.
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/model/form.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"

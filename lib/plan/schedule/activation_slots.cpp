@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/at.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 
 namespace trainctl {
 

@@ -1,6 +1,6 @@
 #include "plan/tables/model.h"
 
-#include "base/round_up.h"
+#include "base/integers.h"
 
 #include <algorithm>
 #include <cmath>

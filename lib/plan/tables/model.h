@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/key_limits.h"
+#include "base/attention_part.h"
 #include "base/kinds.h"
-#include "base/norm_form.h"
 #include "config/schema/config.h"
 
 namespace trainctl {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/device_kind.h"
+#include "base/kinds.h"
 
 namespace trainctl {
 

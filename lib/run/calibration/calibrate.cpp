@@ -12,11 +12,11 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/file.h"
+#include "base/integers.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "config/devices/figures.h"
 #include "formats/print/text.h"
 #include "plan/cost/device_prices.h"

@@ -26,7 +26,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "checkpoint/folder.h"
 
 namespace trainctl {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 
 namespace trainctl {
 

@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/whole_file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/manifest.h"

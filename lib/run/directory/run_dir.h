@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/whole_file.h"
 #include "config/schema/config.h"
 #include "engine/report.h"
 #include "engine/trace.h"

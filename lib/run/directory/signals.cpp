@@ -8,7 +8,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "base/signal_line.h"
+#include "base/log.h"
 
 namespace trainctl {
 

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/integers.h"
 #include "base/log.h"
-#include "base/round_up.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
 #include "comm/group.h"

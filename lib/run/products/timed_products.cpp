@@ -9,7 +9,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "base/whole_file.h"
 #include "checkpoint/hash_bytes.h"
 #include "checkpoint/manifest.h"
 #include "comm/values.h"

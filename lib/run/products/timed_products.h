@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/whole_file.h"
+#include "base/file.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "ops/cuda_libraries.h"

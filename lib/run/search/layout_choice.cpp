@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/file.h"
-#include "base/hash.h"
+#include "base/integers.h"
 #include "config/devices/figures.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"

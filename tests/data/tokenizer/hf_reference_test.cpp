@@ -2,7 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/hash.h"
+#include "base/integers.h"
 #include "catch.h"
 #include "data/scratch_folder.h"
 #include "data/tokenizer/tokenizer.h"

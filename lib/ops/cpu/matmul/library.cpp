@@ -14,8 +14,8 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/integers.h"
 #include "base/parallel_for.h"
-#include "base/round_up.h"
 #include "ops/cpu/matmul/products.h"
 #include "ops/cpu_level.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "ops/cpu/matmul/pack.h"
 #include "ops/cpu/matmul/products.h"

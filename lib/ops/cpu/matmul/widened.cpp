@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/fp16.h"
+#include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "ops/elements.h"
 

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 
 namespace trainctl {
 

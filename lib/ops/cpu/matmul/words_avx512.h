@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 
 namespace trainctl {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/round_up.h"
+#include "base/integers.h"
 #include "base/scratch.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas/check.h"

@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include "base/dtype.h"
-#include "base/fp16.h"
 #include "block.h"
 #include "launch.h"
 

@@ -1,5 +1,4 @@
-// The messages and the memory of collectives over host memory. Here, so that the plan counts what
-// comm/ does.
+// The operations of a group, and the messages and memory of its collectives over host memory.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +6,39 @@
 #include <cstdint>
 
 namespace trainctl {
+
+enum class GroupOperation : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  send,
+  receive,
+  barrier,
+};
+inline constexpr int operation_count = 8;
+/// Between two ranks, not a collective.
+constexpr bool is_message(GroupOperation operation) {
+  return operation == GroupOperation::send || operation == GroupOperation::receive;
+}
+/// "all_reduce"; a literal.
+constexpr const char* name_of(GroupOperation operation) {
+  switch (operation) {
+    case GroupOperation::all_reduce: return "all_reduce";
+    case GroupOperation::reduce_scatter: return "reduce_scatter";
+    case GroupOperation::all_gather: return "all_gather";
+    case GroupOperation::broadcast: return "broadcast";
+    case GroupOperation::all_to_all: return "all_to_all";
+    case GroupOperation::send: return "send";
+    case GroupOperation::receive: return "receive";
+    case GroupOperation::barrier: return "barrier";
+  }
+  return "";
+}
+
+// The messages and the memory of collectives over host memory. Here, so that the plan counts what
+// comm/ does.
 
 /// True for a small whole of many ranks, where latency decides: then each round doubles the shards
 /// that a rank has (Bruck et al., "Efficient algorithms for all-to-all communications in multiport
