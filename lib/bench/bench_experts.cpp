@@ -252,7 +252,7 @@ ExpertLayerSpeed measure(const Plan& plan, int rounds) {
 
 void print_table(const ExpertLayerSpeed& speed, const Plan& plan, const std::string& where,
                  std::ostream& out) {
-  const Range ratio = range_of(speed.ratios());
+  const Spread ratio = spread_of(speed.ratios());
   out << "on " << where << ": a layer of experts, " << plan.model.topk << " of "
       << plan.model.experts << " for each of " << plan.micro_batch_size * plan.model.seq_length
       << " tokens\n"

@@ -15,16 +15,16 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-std::string Range::of_pairs(const std::function<std::string(double)>& text) const {
+std::string Spread::of_pairs(const std::function<std::string(double)>& text) const {
   return text(median) + "  (" + text(low) + " .. " + text(high) + ", " +
          grouped_count(count, "pair") + ")";
 }
 
-std::string Range::of_pairs(const char* format) const {
+std::string Spread::of_pairs(const char* format) const {
   return of_pairs([format](double value) { return printed(format, value); });
 }
 
-Range range_of(const std::vector<double>& values) {
+Spread spread_of(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return {.median = median(values), .low = *low, .high = *high, .count = std::ssize(values)};
 }

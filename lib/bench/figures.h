@@ -26,7 +26,7 @@ double seconds_of(const Body& body) {
 double median(std::vector<double> values);
 
 /// The middle of some values, and how far they reach.
-struct Range {
+struct Spread {
   double median = 0, low = 0, high = 0;
   std::int64_t count = 0;
   /// "1.14  (1.11 .. 1.32, 5 pairs)", each figure as `text` writes it.
@@ -35,7 +35,7 @@ struct Range {
   std::string of_pairs(const char* format) const;
 };
 /// `values` has at least one value.
-Range range_of(const std::vector<double>& values);
+Spread spread_of(const std::vector<double>& values);
 
 /// above[i] / below[i] of each pair of measurements.
 std::vector<double> ratios_of(const std::vector<double>& above, const std::vector<double>& below);
