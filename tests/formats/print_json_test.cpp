@@ -333,6 +333,21 @@ TEST_CASE("JSON text escapes what must be and nests its forms", "[print]") {
         "    null\n  ],\n  \"nothing\": {}\n}\n");
 }
 
+TEST_CASE("JSON text has the forms of nlohmann's writer, byte for byte", "[print]") {
+  const nlohmann::ordered_json document = {
+      {"z", {1, -2, 18446744073709551615U}},
+      {"numbers", {1.0, 0.1, 1e20, 1e-7, 100000.0, 1.0 / 0.0}},
+      {"texts", {"a\n\t\"\\/\x7f", "\u00e9\x01", "bad \xff\xe2\x82 bytes"}},
+      {"nested", {{"empty", Json::object()}, {"list", Json::array()}, {"none", nullptr}}},
+      {"flag", true}};
+  const auto dumped = [&](int indent) {
+    return document.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  CHECK(json_text(document, JsonText::Style::compact) == dumped(-1));
+  CHECK(json_text(document, JsonText::Style::indent_1) == dumped(1));
+  CHECK(json_text(document, JsonText::Style::indent_2) == dumped(2));
+}
+
 TEST_CASE("warnings are in every document about a plan", "[print]") {
   const Config config = config_with(2, 1, 2);
   const Plan plan = plan_of(config, 8);
