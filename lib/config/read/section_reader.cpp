@@ -309,6 +309,8 @@ class KeyGuess {
 /// Names a key only where that takes the kind of value that was written.
 UnknownKeyHelp help_for(const UnknownKey& unknown) { return KeyGuess(unknown).run(); }
 
+}  // namespace
+
 std::string help_for_section(const std::string& section, const YamlNode& value) {
   const bool is_word = value.kind == YamlNode::Kind::scalar;
   const std::string meant = is_word ? fitting_hint(section, value.scalar, false) : "";
@@ -318,8 +320,6 @@ std::string help_for_section(const std::string& section, const YamlNode& value) 
              ? text_of(hint)
              : "give it keys: `trainctl explain " + section + "` lists them";
 }
-
-}  // namespace
 
 std::string help_for_value(const YamlTree& tree, const std::string& path, int node,
                            std::string help) {
