@@ -134,7 +134,6 @@ constexpr auto idle = ForeignKey::Answer::idle;
 constexpr std::string_view own_kernel = "there is one kernel";
 constexpr std::string_view generates = "it is for generating: see trainctl generate";
 constexpr std::string_view in_fp32 = "sums, norms and softmax are computed in fp32";
-constexpr std::string_view the_ranks = "the ranks of a host are seen by themselves";
 constexpr std::string_view loading = "it is about loading a checkpoint";
 constexpr std::string_view profiles = "log.trace writes a timeline";
 constexpr std::string_view needs_lr_scale = "it needs lr_scale, which is not built";
