@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/integers.h"
 #include "base/parallel_for.h"
 #include "base/scratch.h"
 #include "device/tensor.h"
@@ -29,10 +30,6 @@ static_assert(fits_blocks<FloatDot> && fits_blocks<Bf16Dot>);
 #ifdef __AMX_BF16__
 static_assert(TileDot::most_transposed * TileDot::depth >= block_queries);
 #endif
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 /// Hands out pieces of a thread's scratch memory, 64-byte aligned.
 class Arena {

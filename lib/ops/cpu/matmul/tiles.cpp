@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/integers.h"
 #include "base/parallel_for.h"
 #include "ops/cpu/matmul/pack.h"
 #include "ops/cpu/matmul/products.h"
@@ -79,10 +80,6 @@ struct TileStore {
     }
   }
 };
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 /// How one product is cut. Everything but `workers` follows from the shape and the scratch size.
 struct Cut {
