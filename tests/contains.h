@@ -1,4 +1,4 @@
-// A part of a text, as many tests look for it.
+// Looks for a part of a text; many tests share this.
 #pragma once
 
 #include <string>

@@ -16,11 +16,11 @@ bool watched();
 /// Whether sweeps are cut to each kind of code: under a sanitizer, unless the run is thorough.
 inline bool brief() { return watched() && !thorough(); }
 
-/// Of many cases of one kind: 1 if all are run, else every which one.
+/// The stride through many cases of one kind: 1 if all are run.
 inline int stride(int by_default) { return thorough() ? 1 : by_default * (watched() ? 8 : 1); }
 
-/// Of values that lead through much the same code: the first and every fourth after it in a brief
-/// run, else all.
+/// Some of the values that lead through much the same code: the first and every fourth after it in
+/// a brief run, else all.
 template <class Range>
 auto some_of(const Range& all) {
   std::vector<std::ranges::range_value_t<Range>> some;

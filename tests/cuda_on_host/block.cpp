@@ -28,7 +28,7 @@ std::string place(const std::source_location& where) {
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line());
 }
 
-/// Of one file the names are usually one string.
+/// Names of one file are usually the same string.
 bool is_same(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() &&
          (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
@@ -88,7 +88,7 @@ class SharedMemory {
 
 struct PendingCopy {
   void* to;
-  const void* from;  // null: zeroes
+  const void* from;  // null for zeroes
   std::size_t bytes;
   int group;
 };
@@ -126,7 +126,7 @@ struct Block {
   std::vector<Warp> warps;
   Turn turn;
   std::size_t count = 0;    // of threads
-  std::size_t waiting = 0;  // of them, for the block
+  std::size_t waiting = 0;  // threads that wait for the block
   std::size_t ended = 0;
   std::source_location where;  // the first of those that wait waits here
   int running = -1;
@@ -163,7 +163,7 @@ Block& only_block = *new Block;
 
 Block& block() { return only_block; }
 
-/// The next lane goes on at once if it has begun.
+/// The next lane continues at once if it has begun.
 void pause() {
   Block& b = block();
   Fiber& self = b.fiber(b.running);

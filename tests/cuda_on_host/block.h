@@ -15,7 +15,7 @@
 
 namespace cuda_on_host {
 
-/// What one launch runs.
+/// The work of one launch.
 struct Launch {
   std::function<void()> thread;  // the kernel with its arguments, for the running thread
   std::string name;
@@ -33,8 +33,9 @@ std::string run(const Launch& launch, Chance& chance);
 /// Waits until all threads of the block are here.
 void meet_block(const std::source_location& where);
 
-/// What a lane brings to a meeting of its warp, and `join` makes of what all lanes in `mask` bring:
-/// called once, with null for the others. All must bring the same mask and join.
+/// A meeting of the lanes of a warp in `mask`, to which each brings a value, `mine`. `join` is
+/// called once with the values of these lanes, and null for the others. All must bring the same
+/// mask and join.
 using Join = void (*)(void* const (&lanes)[32]);
 void meet_warp(std::uint32_t mask, void* mine, Join join, const std::source_location& where);
 

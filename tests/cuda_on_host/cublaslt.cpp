@@ -35,7 +35,7 @@ struct Operation {
   const void* aux = nullptr;
   std::int64_t aux_stride = 0;
   std::int32_t multiprocessors = 0;  // 0: all
-  // Of FP8: the scales of a and b, and how they lie (cublasLtMatmulMatrixScale_t).
+  // The scales of a and b in FP8, and how they lie (cublasLtMatmulMatrixScale_t).
   const void* scales_a = nullptr;
   const void* scales_b = nullptr;
   std::int32_t mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
@@ -68,7 +68,7 @@ struct Preference {
   std::uint32_t alignments[4] = {256, 256, 256, 256};  // of a, b, c, d
 };
 
-/// What an algorithm was proposed for, as the words of cublasLtMatmulAlgo_t.
+/// The product for which an algorithm was proposed, as the words of cublasLtMatmulAlgo_t.
 using Words = std::array<std::uint64_t, 8>;
 
 Operation& of(cublasLtMatmulDesc_t operation) { return *reinterpret_cast<Operation*>(operation); }
@@ -107,7 +107,7 @@ float from_e4m3(std::uint8_t code) {
   return std::copysign((code & 0x7f) == 0x7f ? NAN : size, (code & 0x80) != 0 ? -1.0F : 1.0F);
 }
 
-/// What a product in TF32 reads of a number: 10 bits of fraction, rounded to nearest even.
+/// A number as a product in TF32 reads it: 10 bits of fraction, rounded to nearest even.
 float to_tf32(float value) {
   auto bits = std::bit_cast<std::uint32_t>(value);
   bits += 0xfffU + (bits >> 13 & 1U);
@@ -140,7 +140,8 @@ bool is_block(std::int32_t mode) {
          mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
 }
 
-/// What the library asks of FP8 on devices of compute capability 9.0.
+/// The first requirement of FP8 on devices of compute capability 9.0 that a product violates; null
+/// if it meets all.
 const char* flaw_of_fp8(const Operation& operation, const Layout& a, const Layout& b,
                         const Layout& d) {
   if (a.type != CUDA_R_8F_E4M3) {
@@ -187,7 +188,7 @@ std::uint64_t scale_count(std::int32_t mode, std::uint64_t rows, std::uint64_t k
   }
 }
 
-/// Multiplies [rows, k] values by their scales. Those of strips lie beside those of other rows;
+/// Multiplies [rows, k] values by their scales. Scales of strips lie next to those of other rows;
 /// those of blocks along the sum, and each row of blocks begins at a multiple of four.
 void apply_scales(std::vector<float>& values, std::uint64_t rows, std::int32_t mode,
                   const void* scales) {
@@ -224,7 +225,7 @@ const char* flaw_of_batch(const Operation& operation, const Layout& a, const Lay
   if (operation.has_vector() && operation.bias_stride < static_cast<std::int64_t>(length)) {
     return "vectors of a batch overlap";
   }
-  return operation.has_aux() ? "a batch with a matrix beside the result" : nullptr;
+  return operation.has_aux() ? "a batch with an auxiliary matrix" : nullptr;
 }
 
 const char* flaw_of_epilogue(const Operation& operation, const Layout& d) {
@@ -247,7 +248,7 @@ const char* flaw_of_epilogue(const Operation& operation, const Layout& d) {
   return nullptr;
 }
 
-/// The checks of a product that its description allows; null: it holds.
+/// The first flaw of a product that its description shows; null if there is none.
 const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b, const Layout& c,
                     const Layout& d) {
   const auto rows = [](const Layout& layout, bool transposed) {
@@ -282,7 +283,7 @@ const char* flaw_of(const Operation& operation, const Layout& a, const Layout& b
   return flaw_of_epilogue(operation, d);
 }
 
-/// What the library does not have, without being asked wrongly.
+/// Whether the library has this product; if not, the request is still a valid one.
 bool is_supported(const Operation& operation, const Layout& d) {
   return !operation.has_aux() || d.type != CUDA_R_32F;
 }
@@ -639,7 +640,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return refuse_with(CUBLAS_STATUS_NOT_SUPPORTED, flaw);
   }
   if (!is_supported(of(operation), of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
-  // How a vector and a matrix beside the result are aligned is read off their addresses.
+  // The alignments of the bias vector and of the auxiliary matrix are read off their addresses.
   Words words =
       words_of(of(operation), of(a), of(b), of(d), *reinterpret_cast<const Preference*>(preference),
                {alignment_of(of(operation).bias), alignment_of(of(operation).aux)});

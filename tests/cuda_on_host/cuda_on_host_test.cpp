@@ -24,7 +24,7 @@ const cuda_on_host::Faults& faults() {
 
 constexpr const char* orders[] = {"eager", "lazy", "random"};
 
-/// What a program finds with each of 20 seeds: how often something.
+/// The number of seeds among 20 with which a program finds something.
 template <class Program>
 int times_found(const char* order, const Program& program) {
   int count = 0;

@@ -71,7 +71,7 @@ struct Descriptor {
   }
 };
 
-/// What a cudnnBackendDescriptor_t points to.
+/// The object that a cudnnBackendDescriptor_t points to.
 struct Handle {
   std::shared_ptr<Descriptor> descriptor = std::make_shared<Descriptor>();
 };
@@ -229,7 +229,7 @@ std::string finalize(Descriptor& made) {
   }
 }
 
-/// What is given for an execution.
+/// The values given for an execution.
 struct Given {
   std::map<std::int64_t, void*> data;
   std::map<std::int64_t, float> numbers;
@@ -240,7 +240,7 @@ struct Given {
 std::string read_given(const Descriptor& plan, const Descriptor& pack, Given& given) {
   const auto ids = pack.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto data = pack.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-  if (ids.size() != data.size()) return "as many ids as pointers";
+  if (ids.size() != data.size()) return "the numbers of ids and pointers differ";
   const auto tensors = outer_tensors(plan.graph);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto tensor = tensors.find(ids[i]);
@@ -401,7 +401,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   machine.count(Enqueued::attention);
   machine.give(handle->stream, [plan, given, device] {
     return Work{[plan, given, device] {
-                  // What others keep in the workspace is lost.
+                  // Contents that others keep in the workspace are lost.
                   const auto bytes = static_cast<std::size_t>(plan->workspace_bytes);
                   if (bytes > 0) std::memset(given->workspace, 0xff, bytes);
                   compute(plan->graph, given->data, given->numbers);

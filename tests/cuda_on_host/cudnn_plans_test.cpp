@@ -38,7 +38,8 @@ bool has_cudnn() {
   return false;
 }
 
-/// What the ranks of a configuration give to cuDNN on CUDA devices in bf16, if they do.
+/// The extents that the ranks of a configuration give to cuDNN on CUDA devices in bf16, if they use
+/// it.
 std::optional<AttentionExtents> extents_in(const std::string& file) {
   ReadResult read = read_config(file, {"parallel.device=cuda", "precision.compute=bf16"});
   const Plan plan = prepare(read,
@@ -62,7 +63,7 @@ TEST_CASE("cuDNN has plans for the attention of every configuration that is for 
     CAPTURE(entry.path().stem().string(), extents->sequences, extents->length, extents->heads,
             extents->kv_heads, extents->head_dim);
     const std::int64_t asked = cuda_attention().check(*extents, DType::bf16, hopper);
-    // What is planned is what is asked for.
+    // The plan counts the memory that cuDNN asks for.
     const std::int64_t planned = attention_parts(*extents).bytes;
     CHECK(asked <= planned);
     CHECK(asked > planned / 10 * 9);

@@ -34,8 +34,8 @@ lr_schedule: {style: cosine, max_lr: 1.0e-2, min_lr: 1.0e-3, warmup_steps: 2}
 parallel: {device: cuda, bucket_size: 2000, deadline_seconds: 120}
 )";
 
-/// Of the Llama, one layer of two with every loss, a capacity, a bias of the choice and shared
-/// experts.
+/// Options that give the Llama one layer of experts out of two, with every loss, a capacity, a bias
+/// of the choice and shared experts.
 const std::vector<std::string> experts{"--set", "model.seq_length=8",
                                        "--set", "moe.num_experts=4",
                                        "--set", "moe.router_topk=2",
@@ -255,7 +255,7 @@ TEST_CASE("experts in 16 bits learn the same on a CUDA device as on the CPU, and
   CHECK(validated);
 }
 
-TEST_CASE("a run on a CUDA device saves, and goes on from there on the CPU and on a device") {
+TEST_CASE("a run on a CUDA device saves, and resumes from there on the CPU and on a device") {
   const TempDir dir;
   const Outcome whole = trainctl(training(dir, "whole", {}), {emulated});
   INFO(whole.err);
@@ -392,7 +392,7 @@ TEST_CASE("attention is our kernels' where cuDNN is not there or refuses") {
   CHECK(run("cudnn", {library, "CUDA_ON_HOST_CUDNN=refuses"}).exit_code == 69);
 }
 
-TEST_CASE("a device fails a rank: too few of them, too little memory, none") {
+TEST_CASE("a device fails a rank: too few devices, too little memory, none") {
   const TempDir dir;
   const Outcome few =
       trainctl({"verify", "--config", dir.write("a.yaml", gpt2), "--layouts", "dp2"},

@@ -29,7 +29,7 @@ Counts enqueued() {
           .memsets = faults.enqueued("memset")};
 }
 
-/// Of so many steps, with what comes before and after them.
+/// Counts of a run of `steps` steps, including the work before and after them.
 Counts enqueued_in(const std::vector<std::string>& options, int steps) {
   const Counts before = enqueued();
   SampleRun run{.set_options = options, .ranks = 1, .steps = steps, .world = {}};
@@ -42,7 +42,7 @@ Counts enqueued_in(const std::vector<std::string>& options, int steps) {
           .memsets = after.memsets - before.memsets};
 }
 
-/// Of one step.
+/// Counts of one step.
 Counts enqueued_by_step(const std::vector<std::string>& options) {
   const Counts few = enqueued_in(options, 2);
   const Counts more = enqueued_in(options, 3);
@@ -79,7 +79,7 @@ TEST_CASE("a step of GPT-2 with 12 layers enqueues 521 kernels, copies and memse
                    << " memsets");
   CHECK(one.all() == 521);
   CHECK(one.attention == 2 * 12);
-  // Of each layer 14 products, of the head 3.
+  // Each layer has 14 products, the head 3.
   CHECK(one.products == 14 * 12 + 3);
   // Seven more for each further chunk of the head.
   const Counts chunks = enqueued_by_step(with(gpt2, {"parallel.head_chunk=64"}));

@@ -270,7 +270,7 @@ __global__ void join_kernel(int* to) {
     if (most == static_cast<float>(round * (threads - 1))) ++right;
     if (rank == (i + round - 1) / round && total == (threads + round - 1) / round) ++right;
   }
-  // The same one twice, with nothing between.
+  // One collective is called twice, with nothing between.
   for (int round = 1; round <= 8; ++round) {
     if (trainctl::cuda::block_sum(round) == round * threads) ++right;
   }
@@ -323,7 +323,7 @@ std::string launch_with(int block_threads, int shared_kib) {
   });
 }
 
-/// Of a product of 8 x 16 and 16 x 4 bf16 numbers, column by column, with a bias and GELU.
+/// A product of 8 x 16 and 16 x 4 bf16 numbers, column by column, with a bias and GELU.
 class EpilogueProduct {
  public:
   EpilogueProduct() : setting_(1024) {

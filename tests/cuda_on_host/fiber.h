@@ -5,9 +5,9 @@
 
 namespace cuda_on_host {
 
-/// Runs one function after another on its own stack. A function may pause, and goes on from there
-/// when the fiber is resumed; one that never goes on is forgotten by reset(). One resume() runs at
-/// a time, on any thread.
+/// Runs one function after another on its own stack. A function may pause, and continues from there
+/// when the fiber is resumed; a function that is never resumed is forgotten by reset(). One
+/// resume() runs at a time, on any thread.
 class Fiber {
  public:
   Fiber();
@@ -15,12 +15,12 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Starts `body(argument)`, or goes on with the one that paused; returns when it pauses or ends,
-  /// or another one does to which it gave way.
+  /// Starts `body(argument)`, or continues the one that paused; returns when it pauses or ends, or
+  /// another one does to which it gave way.
   void resume(void (*body)(void*), void* argument);
   /// Back to the resume() that runs.
   void pause();
-  /// Pauses, and goes on with a fiber whose function has paused.
+  /// Pauses, and resumes a fiber whose function has paused.
   void give_way(Fiber& other);
   bool is_running() const { return running_; }
   /// The next resume starts from the beginning.

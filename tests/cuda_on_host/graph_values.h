@@ -37,7 +37,7 @@ struct GraphOperation {
 
 using Graph = std::vector<GraphOperation>;
 
-/// What is wrong with the graph, of what it says itself; empty: nothing.
+/// The first mistake in the graph that can be seen from the graph alone; empty if there is none.
 std::string flaw_of(const Graph& graph);
 
 /// The tensors outside of the graph, each once.

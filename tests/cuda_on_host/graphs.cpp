@@ -22,7 +22,7 @@ struct CUgraphExec_st : CUgraph_st {
 namespace cuda_on_host {
 
 namespace {
-/// That of the calling thread; one at a time.
+/// The capture of the calling thread; there is at most one at a time.
 std::shared_ptr<Capture>& capture_of_thread() {
   static thread_local std::shared_ptr<Capture> capture;
   return capture;

@@ -18,7 +18,7 @@ class Capture {
   explicit Capture(cudaStream_t origin);
 
   cudaStream_t origin() const { return chains_.front().first; }
-  /// What each launch puts into the stream.
+  /// Adds work that each launch puts into the stream.
   void add(cudaStream_t stream, Maker make);
   /// A place in a stream, by its number; `wait` makes the stream part of the capture.
   int record(cudaStream_t stream);

@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t page = 4096;
 constexpr std::size_t alignment = 256;
 constexpr std::chrono::seconds longest_wait{20};
-/// What lies after an allocation's bytes, at this address: elements of 16 or 32 bits that are NaNs,
-/// each with a payload of its own, so that what is computed from others looks different.
+/// The byte at an address after an allocation's bytes. These bytes are NaNs as elements of 16 or 32
+/// bits, each with a payload of its own, so that results computed from different ones differ.
 std::byte filling(std::uintptr_t address) {
   if (address % 2 != 0) return std::byte{0xff};
   return std::byte{
@@ -243,7 +243,7 @@ cudaError_t Machine::allocate(void** data, std::size_t bytes) {
   mprotect(begin, page, PROT_NONE);
   mprotect(begin + page + body, page, PROT_NONE);
   std::byte* start = begin + page + body - taken;
-  // Of large blocks only the ends, so that pages that are never used cost nothing.
+  // Only the ends of large blocks are filled, so that pages that are never used cost nothing.
   const std::size_t ends = std::min<std::size_t>(taken, 512 << 10);
   std::memset(start, 0xff, ends);
   std::memset(start + taken - ends, 0xff, ends);

@@ -30,10 +30,10 @@ struct Work {
   cudaStream_t needs = nullptr;
 };
 
-/// Of each device.
+/// Multiprocessors of each device.
 inline constexpr int multiprocessors_on_host = 4;
 
-/// What a program enqueues.
+/// Kinds of work that a program enqueues.
 enum class Enqueued { kernel, product, attention, copy, memset };
 inline constexpr std::size_t enqueued_kinds = 5;
 
@@ -52,8 +52,8 @@ struct Mark {
   std::uint64_t since = 0, before = 0;  // works of the stream when it was recorded, and before it
 };
 
-/// What is known of an allocation. Its end lies before a page that cannot be accessed, as far as
-/// the alignment of its start allows; the bytes between are checked after each work.
+/// An allocation of the program. Its end lies before a page that cannot be accessed, as far as the
+/// alignment of its start allows; the bytes between are checked after each work.
 struct Allocation {
   std::size_t bytes = 0;
   int device = 0;
@@ -85,7 +85,7 @@ class Machine {
   /// From now on the host cannot read or write memory of devices, except where work runs. That
   /// takes some system calls for each work and allocation.
   void close_memory(bool closed);
-  /// Of the calling thread.
+  /// The device of the calling thread.
   static int& device();
   Device& at(int number) { return devices_[static_cast<std::size_t>(number)]; }
   int devices() const { return static_cast<int>(devices_.size()); }
@@ -93,31 +93,32 @@ class Machine {
   /// The compute capability of a device, before its dot.
   int major_of(int device) const { return device < first_other_ ? 9 : 8; }
   Chance& chance() { return chance_; }
-  /// Copies to the host of so many bytes are not waited for, as by a program that forgets to; 0:
-  /// none.
+  /// Copies of this size to the host are not waited for, as by a program that forgets to; 0: none.
   std::size_t unawaited_bytes() const { return unawaited_bytes_; }
 
   void add(cudaStream_t stream);
   /// Once it has done what it still has to do.
   void remove(cudaStream_t stream);
   cudaStream_t default_stream();
-  /// A stream of a device that is not done, perhaps one that is removed; null: all are.
+  /// A stream of a device that is not done, perhaps one that is removed; null if all are done.
   cudaStream_t busy_stream(int device) const;
-  /// Those that the program has made and not destroyed.
+  /// The number of streams that the program has made and not destroyed.
   int streams_of(int device) const;
 
   /// Puts work into a stream's queue and, by the mode, runs some.
   void enqueue(cudaStream_t stream, Work work);
-  /// The same of what the program gives a stream, or into the graph that is captured from it.
+  /// Puts work that the program gives a stream into its queue, or into the graph that is captured
+  /// from it.
   void give(cudaStream_t stream, const Maker& make);
   /// Notes that the program has enqueued something, itself or into a graph that it captures.
   void count(Enqueued kind) { ++enqueued_[static_cast<std::size_t>(kind)]; }
   /// How often it has done so.
   std::int64_t enqueued(Enqueued kind) const { return enqueued_[static_cast<std::size_t>(kind)]; }
-  /// Somebody looks whether a place is reached: its stream goes on, if it can, perhaps up to there.
+  /// Somebody asks whether a place is reached: its stream continues, if it can, perhaps up to
+  /// there.
   void advance(const Mark& mark);
-  /// Runs work until `reached` holds, which `stream` is waited for, or null: any of them. Gives
-  /// other threads the lock while nothing can run.
+  /// Runs work until `reached` holds: work of `stream`, or of any stream if it is null. Gives other
+  /// threads the lock while nothing can run.
   void wait_until(std::unique_lock<std::mutex>& lock, cudaStream_t stream,
                   const std::function<bool()>& reached);
   /// A device frees memory once it has done its work. Here only collectives and messages are waited

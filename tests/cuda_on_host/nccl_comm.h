@@ -21,14 +21,15 @@ struct Message {
   std::shared_ptr<bool> done;
 };
 
-/// What the members of a communicator ask for in one call of ncclCommSplit.
+/// One call of ncclCommSplit, with the requests of all members of the communicator.
 struct Split {
   struct Part {
     int colour = NCCL_SPLIT_NOCOLOR;
     int key = 0;
     std::size_t meetings = 0;  // that the member had called before
     ncclComm_t child = nullptr;
-    ncclComm_t* slot = nullptr;  // of the caller, filled once all have called; null: it has left
+    ncclComm_t* slot =
+        nullptr;  // of the caller, filled once all have called; null once the caller has left
   };
   std::vector<Part> parts;  // by rank
   std::size_t arrived = 0;
@@ -53,7 +54,8 @@ struct Clique {
 /// Work of a communicator: true once it is done.
 using Step = std::function<bool()>;
 
-/// Of the selected device; kept for ever, as a step of a stream may still look.
+/// A new communicator of the selected device. It is kept for ever, since a step of a stream may
+/// still use it.
 ncclComm_t new_communicator();
 /// The message of the last failure of the calling thread.
 std::string& last_nccl_failure();

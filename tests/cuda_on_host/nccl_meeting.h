@@ -12,7 +12,7 @@ namespace cuda_on_host {
 
 enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast };
 
-/// What one member calls. Counts are of elements of `type`, as NCCL counts them.
+/// The call of one member. Counts are of elements of `type`, as NCCL counts them.
 struct Call {
   Kind kind;
   std::size_t count;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double deadline = 5;
 
-/// What each of `size` ranks finds: "" or the message of an error. The body of a rank gets its
+/// The outcome of each of `size` ranks: "" or the message of an error. The body of a rank gets its
 /// world of devices and a group of all ranks there, already opened.
 template <int size, class Body>
 std::array<std::string, size> found_by(const Body& body) {
@@ -54,8 +54,8 @@ std::array<std::string, 2> found_by_ranks(const Body& body) {
   return found_by<2>([&](Group& group, const DeviceWorld&) { return body(group); });
 }
 
-/// What the two ranks of a communicator find when each splits it after `before(rank)`: "" or the
-/// message of an error.
+/// The outcomes of the two ranks of a communicator when each splits it after `before(rank)`: "" or
+/// the message of an error.
 template <class Before>
 std::array<std::string, 2> found_by_split(const std::array<int, 2>& colours,
                                           const std::array<int, 2>& keys, const Before& before) {

@@ -1,4 +1,4 @@
-// What the plan counts of a rank's device is what the engine makes there.
+// The engine makes on a rank's device exactly what the plan counts there.
 #include <dlfcn.h>
 
 #include <algorithm>

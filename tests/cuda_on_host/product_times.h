@@ -1,4 +1,4 @@
-// What products of cuBLASLt take by the algorithms that it proposes, if a test says so
+// The times of products of cuBLASLt by the algorithms that it proposes, if a test sets them
 // (CUDA_ON_HOST_PRODUCT_TIMES), and its version.
 #pragma once
 
@@ -11,8 +11,8 @@ inline constexpr int proposed_algorithms = 4;
 
 /// Whether events measure these times, and nothing else.
 bool product_times();
-/// Counts a product that was described for so many multiprocessors; what it takes in milliseconds,
-/// 0 without the variable. Under the machine's lock.
+/// Counts a product that was described for this number of multiprocessors. Returns its time in
+/// milliseconds, 0 without the variable. Under the machine's lock.
 float note_product(int device, std::uint64_t proposal, int multiprocessors);
 std::size_t version_on_host();
 

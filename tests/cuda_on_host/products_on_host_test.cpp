@@ -31,7 +31,7 @@ const std::string third = "CUDA_ON_HOST_PRODUCT_TIMES=100,99,80,120";
 const std::string second = "CUDA_ON_HOST_PRODUCT_TIMES=100,50,80,120";
 const std::string tied = "CUDA_ON_HOST_PRODUCT_TIMES=100,99,98.5,120";
 
-/// A run in DIR/output; it goes on if that is there already.
+/// A run in DIR/output; it resumes if that exists already.
 Outcome session(const TempDir& dir, const std::string& output, const Words& more,
                 const Words& environment, int exit_code = 0) {
   const std::string text = dir.write("text.txt", std::string(4000, 'a') + "to be or not to be");
@@ -139,7 +139,7 @@ TEST_CASE("muon's products have the first proposal always, and all multiprocesso
   const Words muon{"--set", "optimizer.type=muon"};
   const Outcome alone = session(dir, "alone", muon, {third});
   INFO(alone.err);
-  // Of 6 matrices in each of 2 layers 3 products in each of 5 steps.
+  // Each of 6 matrices in each of 2 layers has 3 products in each of 5 steps.
   constexpr long of_muon = 2L * 6 * 5 * 3;
   const auto [first, none, fastest, slowest] = counts_of(alone, 0);
   CHECK(none == slowest);
@@ -156,7 +156,7 @@ TEST_CASE("muon's products have the first proposal always, and all multiprocesso
   CHECK(std::strtol(run.err.c_str() + at + all.size(), nullptr, 10) == 4 * of_muon / 2);
 }
 
-TEST_CASE("a session that goes on takes the stored algorithms, and times nothing") {
+TEST_CASE("a session that resumes takes the stored algorithms, and times nothing") {
   const TempDir dir;
   const Outcome whole = session(dir, "whole", {}, {third});
   CHECK(times(whole));
@@ -240,7 +240,7 @@ TEST_CASE("bench step times the products that its steps make") {
   const Outcome proposed = bench({"--set", proposals});
   CHECK(!times(proposed));
   CHECK(counts_of(proposed, 0)[2] == 0);
-  // What is timed is the process's: only steps that are graphs keep the first proposals.
+  // Timed algorithms belong to the process: only steps that are graphs keep the first proposals.
   const std::string change = "parallel.product_algorithms=timed";
   CHECK(bench({"--set", proposals, "--against", change}).exit_code == 0);
   const Outcome refused =

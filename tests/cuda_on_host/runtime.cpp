@@ -267,8 +267,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   if (bytes > 0 && !waits &&
       ((!to_device && !machine.is_for_streams(to)) ||
        (!from_device && !machine.is_for_streams(from)))) {
-    return report(cudaErrorInvalidValue,
-                  "a copy beside the host of memory that is not page-locked");
+    return report(cudaErrorInvalidValue, "an asynchronous copy of memory that is not page-locked");
   }
   stream->tells_early =
       from_device && !to_device && bytes > 0 && bytes == machine.unawaited_bytes();

@@ -1,4 +1,4 @@
-// What the functions of the CUDA runtime share.
+// Declarations that the functions of the CUDA runtime share.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -18,7 +18,7 @@ using namespace trainctl;
 
 namespace {
 
-/// What each of `size` ranks on device 0 ends with: "" or the message of an error. The body gets a
+/// The outcome of each of `size` ranks on device 0: "" or the message of an error. The body gets a
 /// group of all ranks, a stream and eight numbers.
 template <class Body>
 std::vector<std::string> ends_on_one_device(int size, double deadline, const Body& body) {

@@ -161,7 +161,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return mark->reached ? cudaSuccess : cudaErrorNotReady;
 }
 
-/// Of events that take no time, it is known as well.
+/// The time between events is also defined for events that take no time.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
   const std::lock_guard lock(Machine::get().mutex);
   if (first->latest == nullptr || last->latest == nullptr) {

@@ -183,8 +183,8 @@ TEST_CASE("a profiler is told the rows of a step where log.trace is given") {
   // Each range ends before the next begins.
   CHECK(count("+") == count("-\n"));
   CHECK(count("\n+") == count("-\n+"));
-  // Of steps that are graphs the host goes through the rows three times: twice as they are, and to
-  // capture them.
+  // When steps are graphs, the host goes through the rows three times: twice to run them, and once
+  // to capture them.
   lines = lines_of(dir / "trace.json", "true");
   CHECK(count("+step\n") == 3);
   const auto events = nlohmann::json::parse(read_file(dir / "trace.json"))["traceEvents"];

@@ -17,7 +17,7 @@ namespace {
 
 using namespace trainctl;
 
-/// Of the configuration in one layout; what is wrong with it where it is refused.
+/// The document of the configuration in one layout, or its errors where it is refused.
 std::string document_of(const Config& config, const LayoutChoice& layout) {
   const std::int64_t ranks = layout.ranks();
   const Site site{.world_size = ranks, .ranks_per_host = ranks, .cores_per_host = ranks};

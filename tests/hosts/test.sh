@@ -103,7 +103,7 @@ case_docker_bridge() {
   says "OMPI_MCA_btl_tcp_if_include=10.77.0.0/24"
 }
 
-# The same with mpirun alone: nobody waits for ever, and every rank says what to set.
+# A lost host with mpirun alone: nobody waits for ever, and every rank says what to set.
 case_docker_bridge_mpirun() {
   make_hosts 2
   configure n1 n2
@@ -209,7 +209,7 @@ case_rank_killed() {
   nobody_on n1
 }
 
-# The same command goes on, here with a host that was not lost.
+# Repeating the command resumes the run, here with a host that was not lost.
 goes_on() {
   local before
   before=$(steps)
@@ -260,7 +260,8 @@ wait_for_job() {
 }
 
 # lose_node WHICH: a node of a running job is lost, the `first` (with rank 0 and the job's script) or the `last`. The job
-# is queued again, and goes on on the nodes that are left. The controller is on n1, which the job does not use.
+# is queued again, and resumes on the nodes that are left. The controller is on n1, which the job
+# does not use.
 lose_node() {
   local before nodes
   make_hosts 4

@@ -222,7 +222,7 @@ TEST_CASE("a parameter in bf16 moves in the mean by what nearest rounding would 
     }
     double mean = 0;
     for (std::int64_t i = 0; i < count; ++i) mean += parameter.at(i) / count;
-    // Of one element the deviation is below half a step of bf16, 2^-9.
+    // The deviation of one element is below half a step of bf16, 2^-9.
     CHECK(mean == Approx(0.75 - steps * rate).margin(4 * 0x1p-9 / 64));
     CHECK(mean < 0.75 - steps * rate / 2);
   }

@@ -25,7 +25,7 @@ std::vector<TokenRun> runs_of_rank(const Sizes& sizes, std::int64_t rank, std::i
           {(2 * sizes.ranks - 1 - rank) * sizes.chunk, first_row + sizes.chunk}};
 }
 
-/// What one rank has of rows that are in the order of their sequences: the row of each of its own.
+/// The rows of one rank, as numbers among all rows in the order of their sequences.
 std::vector<std::int64_t> rows_of(const Sizes& sizes, std::int64_t rank) {
   std::vector<std::int64_t> rows;
   for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {

@@ -84,8 +84,8 @@ struct Case {
   }
 };
 
-/// Of one query and head: the result with a softmax over the keys and the sink, and the logarithm
-/// of its sum.
+/// The result of one query and head with a softmax over the keys and the sink, and the logarithm of
+/// its sum.
 double expected_logsumexp(const Case& of, const Problem& problem, std::int64_t query,
                           std::int64_t head, std::vector<double>& result) {
   const std::int64_t size = problem.head_dim;

@@ -129,7 +129,7 @@ void compare(const Problem& problem, double slack = 1) {
   const double allowed = 1.5 * slack * tolerance(problem.dtype);
   CHECK(difference(got.out, expected.out) < allowed);
   CHECK(difference(got.logsumexp, expected.logsumexp) < 2e-6);
-  // Of a single key the gradient is 0, and what is left are rounding errors.
+  // The gradient of a single key is 0, so that only rounding errors are left.
   const KeyLimits& limits = problem.shape.limits;
   const bool single = limits.window == 1 || limits.chunk == 1;
   const double least = single ? 1 : tests_device() ? 0.5 : 1e-30;
@@ -209,7 +209,7 @@ TEST_CASE("attention of a window or of chunks agrees with the plain kernel") {
   }
 }
 
-TEST_CASE("attention of a window sees as many keys, and itself") {
+TEST_CASE("attention of a window of five sees the last five keys") {
   Problem problem = square(1, 40, 1, 1, 4, DType::f32);
   problem.shape.limits.window = 5;
   const Result window = run(tested_kernels(), problem);
@@ -332,7 +332,7 @@ TEST_CASE("attention's gradients agree with finite differences") {
   }
 }
 
-/// Of the first queries of each sequence, the last sequence having none.
+/// Values for the first queries of each sequence; the last sequence has none.
 Values real_queries(std::int64_t sequences, std::int64_t length, std::int64_t real) {
   std::vector<std::uint8_t> marks;
   for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {

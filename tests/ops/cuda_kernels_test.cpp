@@ -1,4 +1,4 @@
-// What the compiled kernels take of a device of compute capability 9.0, read from the module
+// Resources of the compiled kernels on a device of compute capability 9.0, read from the module
 // itself: registers, stack, and whether they have the instructions that make them fast. The limits
 // are in cuda_kernel_limits.txt.
 #include <cxxabi.h>
@@ -16,7 +16,8 @@
 
 namespace {
 
-/// Of all instances of a template the greatest; an instruction counts if one instance has it.
+/// The greatest values over all instances of a template; an instruction counts if one instance has
+/// it.
 struct KernelUse {
   std::int64_t registers = 0;  // of a thread
   std::int64_t stack = 0;      // bytes of a thread: arrays by variable index, and what was spilled

@@ -177,7 +177,7 @@ bool same_bits(const HostTensor& one, const HostTensor& other) {
 
 }  // namespace
 
-TEST_CASE("GELU beside a product reads what is not rounded yet") {
+TEST_CASE("GELU in a product's epilogue reads what is not rounded yet") {
   if (!is_emulated()) return;
   DeviceCopy device;
   for (const std::int64_t columns : {128, 60}) {
@@ -204,7 +204,7 @@ TEST_CASE("GELU beside a product reads what is not rounded yet") {
   }
 }
 
-TEST_CASE("sums beside a product are those of the product's operand") {
+TEST_CASE("sums in a product's epilogue are those of the product's operand") {
   if (!is_emulated()) return;
   DeviceCopy device;
   const HostTensor dy = HostTensor::random({50, 24}, DType::bf16, 1);
@@ -225,7 +225,7 @@ TEST_CASE("sums beside a product are those of the product's operand") {
   }
 }
 
-TEST_CASE("a CUDA product by its shape has the same bits at any place and beside others") {
+TEST_CASE("a CUDA product by its shape has the same bits at any place and among others") {
   if (!cuda_available()) return;
   struct Setting {
     std::int64_t offset;
@@ -241,7 +241,7 @@ TEST_CASE("a CUDA product by its shape has the same bits at any place and beside
           .bytes();
     };
     CHECK(bits(true, one) == bits(true, {0, 0, 1}));
-    // Of other products the emulated library takes the sums in another order there.
+    // The emulated library takes the sums of other products in another order there.
     const bool turned = ((one.offset > 0) != (one.multiprocessors > 0)) != (one.count > 1);
     if (is_emulated()) CHECK((bits(false, one) == bits(false, {0, 0, 1})) != turned);
   }

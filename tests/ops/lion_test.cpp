@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t count = 24;
 
-/// That of tests/reference/make_optimizers.py.
+/// The gradient of tests/reference/make_optimizers.py.
 float gradient_of(std::int64_t step, std::int64_t i) {
   return i == 7 ? 0.0F : static_cast<float>((i + 3) * (step + 5) * 7919 % 257 - 128) / 64;
 }
@@ -28,7 +28,7 @@ struct Operands {
       parameter.set(i, static_cast<float>(37 * i % 101 - 50) / 16);
     }
   }
-  /// Of elements [begin, end): every third one does not decay.
+  /// The update of elements [begin, end), in which every third one does not decay.
   Update args(std::int64_t begin, std::int64_t end, const StepState& state) {
     return {.rule = UpdateRule::lion,
             .parameter = parameter.tensor().slice(begin, end),

@@ -30,7 +30,7 @@ std::vector<std::int64_t> begins_of(const Sizes& sizes, std::int64_t gap) {
   return begins;
 }
 
-/// Of products that all lie in the same memory, so that they are equally far apart, or not.
+/// The operands of products that all lie in the same memory, equally far apart or not.
 struct Operands {
   std::vector<std::int64_t> begins;
   Values x, weights, outputs, vectors;

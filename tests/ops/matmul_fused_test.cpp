@@ -119,7 +119,7 @@ TEST_CASE("matmul_column_sums is the product, and adds the sums of a's columns")
   }
 }
 
-TEST_CASE("products with something beside them name what does not fit") {
+TEST_CASE("products with an epilogue name what does not fit") {
   const Host host(tested_kernels());
   Values a(Shape{3, 4}, DType::bf16);
   Values b(Shape{4, 5}, DType::bf16);

@@ -1,4 +1,4 @@
-// The two updates of Muon against their formulas, and the operations that its products need beside
+// The two updates of Muon against their formulas, and the operations that its products need around
 // them.
 #include "ops/elementwise.h"
 #include "ops/optimizer.h"
@@ -195,7 +195,7 @@ TEST_CASE("copy_rows moves rows and leaves what lies between them") {
   }
 }
 
-TEST_CASE("the operations beside muon's products name what does not fit") {
+TEST_CASE("the operations around muon's products name what does not fit") {
   Values a(Shape{4}, DType::f32);
   Values b(Shape{5}, DType::f32);
   const Host host(tested_kernels());

@@ -1,5 +1,5 @@
-// What takes most of the time of op tests: random elements, and comparing all of them. Compiled
-// with optimisation, unlike other code of tests.
+// The code that takes most of the time of op tests: it makes random elements, and compares all of
+// them. It is compiled with optimisation, unlike other code of tests.
 #include "op_values.h"
 
 #include <cstdio>

@@ -110,7 +110,7 @@ class Values {
 /// smaller; infinite where an element is not finite.
 double difference(const Values& got, const Values& expected, double least = 1e-30);
 
-/// What fast and plain results may differ by.
+/// The allowed difference between fast and plain results.
 inline double tolerance(DType dtype) {
   if (dtype == DType::f32) return 2e-6;
   return dtype == DType::bf16 ? 1e-2 : 1e-2 / 8;  // fp16 has three more bits

@@ -372,7 +372,7 @@ TEST_CASE("a token chooses in the groups of experts with the best sums") {
   CHECK(chosen(4, 2, {.sums_logits = true}) == std::vector<std::int32_t>{2, 3, 4, 5});
 }
 
-TEST_CASE("the gradient of the losses beside the main one agrees with their sums") {
+TEST_CASE("the gradient of the router's losses agrees with their sums") {
   const RouterChoice choice = GENERATE(
       RouterChoice{}, RouterChoice{.score = RouterScore::sigmoid}, RouterChoice{.rounds = true},
       RouterChoice{
@@ -471,7 +471,7 @@ TEST_CASE("where no probability is left in a round, expert 0 is chosen once more
   CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{0, 1, 3, 2});
 }
 
-TEST_CASE("what counts without a bias and groups of experts is counted beside what is chosen") {
+TEST_CASE("experts that would be chosen without a bias and groups are counted as well") {
   Values logits = matrix({0, 2, -1, 1}, 4);
   Values bias({4}, DType::f32);
   bias.set(2, 1.0F);
@@ -575,7 +575,7 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
 
 namespace {
 
-/// What a router makes of tokens.
+/// The results of a router for tokens.
 struct Whole {
   Routed routed;
   Values d_logits, sums;

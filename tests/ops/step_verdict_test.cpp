@@ -15,7 +15,7 @@ struct Scaler {
       .square_sums = {}, .growth = 2, .backoff = 0.5, .least = 2, .window = 3, .hysteresis = 2};
   StepState state{.loss_scale = 16, .hysteresis = 2};
 
-  /// What one step makes of the sums of all ranks, in pairs.
+  /// The state after one step with these sums of all ranks, in pairs.
   StepState step(std::vector<double> sums) {
     const auto count = static_cast<std::int64_t>(sums.size());
     args.square_sums = host_tensor(sums.data(), count).view({count / 2, 2});

@@ -11,7 +11,7 @@ using namespace trainctl;
 
 namespace {
 
-/// What is found in small_config() after `change`, on `ranks` ranks. Paths in `given` count as
+/// The diagnostics of small_config() after `change`, on `ranks` ranks. Paths in `given` count as
 /// written by the user, each on a line of its own.
 template <class Change>
 std::vector<Diagnostic> found(Change change, std::int64_t ranks = 1,

@@ -95,7 +95,7 @@ TEST_CASE("traffic of sequence parallelism", "[communication]") {
   CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 16);
   CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter attention").count == 12);
   CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter mlp").count == 8);
-  // What was gathered is kept until W.
+  // Gathered values are kept until W.
   config.recompute.mp_comm_recompute = false;
   CHECK(use_of(plan_of(config, 2).stages[0], "all_gather mlp").count == 8);
   CHECK(use_of(plan_of(config, 2).stages[0], "reduce_scatter attention").count == 8);

@@ -80,7 +80,7 @@ TEST_CASE("the proof finds a deferred gradient that comes too early") {
   CHECK(violations.front().find("before all passes are over") != std::string::npos);
 }
 
-TEST_CASE("a tied embedding beside the head waits for deferred gradients") {
+TEST_CASE("a tied embedding on the head's stage waits for deferred gradients") {
   Config config = deferring(0);
   config.parallel.pipeline.scheduler = PipelineScheduler::zb_v;
   config.parallel.virtual_pipeline_stages = 2;
@@ -96,7 +96,7 @@ TEST_CASE("a tied embedding beside the head waits for deferred gradients") {
     ++sums;
   }
   CHECK(sums > 0);
-  // Before the last of them, the proof says so.
+  // A sum before the last deferred gradient is found by the proof.
   std::vector<Action> early = rows.actions;
   const auto is_head_sum = [&](const Action& row) {
     return row.kind == ActionKind::reduce && at(rows.sums, row.bucket).head >= 0;
@@ -120,7 +120,7 @@ TEST_CASE("what is kept for deferred gradients is in the plan's memory") {
   };
   Config none = deferring(0);
   none.parallel.pipeline.defer_embedding_wgrad_compute = false;
-  // Of a micro-batch the final norm and three numbers, a label and a weight for each token.
+  // A micro-batch keeps the final norm and three numbers, a label and a weight for each token.
   const std::int64_t each = 64 * 128 * 4 + 64 * 3 * 4 + 2 * 64 * 4;
   CHECK(bytes(deferring(1)) - bytes(none) <= 2 * each);
   CHECK(bytes(deferring(2)) - bytes(deferring(1)) == each);

@@ -50,7 +50,7 @@ TEST_CASE("what changes the estimate", "[memory]") {
   CHECK(bf16.gradients == fp32.gradients);
   CHECK(bf16.activations < fp32.activations * 6 / 10);
 
-  // What products read is all that there is of matrices.
+  // Only the copies of matrices that products read exist.
   config.optimizer.main_params_dtype = ComputeType::bf16;
   CHECK(memory_of(config).parameters == 124'475'904 * 2 + 121'344 * 2);
   config.optimizer.main_params_dtype = ComputeType::fp32;

@@ -70,7 +70,7 @@ TEST_CASE("which ranks send a share of the tokens, and which gather them") {
   config.parallel.tensor_parallel = 1;
   config.parallel.expert_tensor_parallel = 2;
   CHECK((!rule().takes_share() && rule().parts == 2));
-  // As many ranks, but others: those with the same experts are context-parallel.
+  // The number of ranks is equal, but the ranks with the same experts are context-parallel.
   config.parallel.tensor_parallel = config.parallel.context_parallel = 2;
   config.parallel.expert_tensor_parallel.reset();
   CHECK((!rule().takes_share() && rule().parts == 1));
@@ -89,7 +89,7 @@ TEST_CASE("shares of the tokens: rows, memory and bytes") {
   for (const Plan* plan : {&slices, &shares}) {
     const LocalShape local = plan->local_of(1);
     CHECK(local.routed_rows == all.local_of(1).routed_rows / 2);
-    CHECK(local.expert_rows == all.local_of(1).expert_rows);  // from twice as many ranks
+    CHECK(local.expert_rows == all.local_of(1).expert_rows);  // from twice the number of ranks
     CHECK(local.received_rows == all.local_of(1).expert_rows / 2);
     CHECK(local.gathered_rows == local.expert_rows);
     CHECK(2 * exchange_of(*plan).bytes == exchange_of(all).bytes);

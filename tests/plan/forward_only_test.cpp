@@ -103,7 +103,7 @@ TEST_CASE("the forward pass of a plan is that of its stage") {
                          [&](const Action& row) { return row.kind == kind; });
   };
   CHECK(of_kind(ActionKind::fetch) == 1);
-  // Of each unit once, and for the head once more its matrix, which is the embedding's.
+  // Each unit is gathered once, and for the head the embedding's matrix once more.
   CHECK(of_kind(ActionKind::gather) == plan.units() + 1);
   CHECK(of_kind(ActionKind::free) == plan.units() + 1);
   CHECK(of_kind(ActionKind::step) == 0);

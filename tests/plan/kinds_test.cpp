@@ -33,7 +33,8 @@ std::string names(const Config& config) {
   return text;
 }
 
-/// Of the best of all ways to deal neighbouring layers to parts with at least one each.
+/// The largest cost of a part in the best of all ways to deal neighbouring layers to parts with at
+/// least one each.
 double least_of_all_ways(const BalanceInput& input) {
   const auto layers = static_cast<std::int64_t>(input.costs.size());
   std::vector<std::vector<double>> least(
@@ -163,7 +164,7 @@ TEST_CASE("every rank agrees on the kind of each layer", "[kinds]") {
   CHECK(with_window(0) != with_window(1));
 }
 
-TEST_CASE("presets have as many parameters as the published models", "[kinds]") {
+TEST_CASE("presets have the numbers of parameters of the published models", "[kinds]") {
   const std::pair<const char*, std::int64_t> published[] = {
       {"gpt2-124m", 124'439'808},         {"llama3-8b", 8'030'261'248},
       {"mistral-7b-v0.3", 7'248'023'552}, {"qwen2.5-1.5b", 1'543'714'304},

@@ -1,4 +1,4 @@
-// What a device does not promise and threads do: collectives of different queues side by side.
+// Threads run collectives of different queues side by side; a device does not promise that.
 #include "catch.h"
 #include "ranks.h"
 
@@ -63,7 +63,7 @@ TEST_CASE("a sum of the tied embedding holds up the sums behind it", "[simulate]
   INFO(first_of(all.play().violations));
   CHECK(all.play().violations.empty());
   CHECK(on_devices(all).violations.empty());
-  // Of each pair one rank has its sums the other way round: all four wait for each other.
+  // One rank of each pair has its sums the other way round: all four wait for each other.
   for (const std::size_t rank : {0, 3}) exchange(all.rows[rank], "reduce 1", "reduce_embedding 0");
   CHECK(mentions(all.play(), "deadlock: "));
 }

@@ -1,4 +1,5 @@
-// Passes that run in legs beside those of another micro-batch: rows, their proof, memory and time.
+// Passes whose legs alternate with those of another micro-batch: rows, their proof, memory and
+// time.
 #include <algorithm>
 
 #include "base/at.h"
@@ -12,7 +13,7 @@ using namespace trainctl;
 
 namespace {
 
-/// Four micro-batches; two layers of experts on two ranks, and so many stages.
+/// Four micro-batches; two layers of experts on two ranks of each of `stages` stages.
 Config beside(bool on, std::int64_t stages = 1, std::int64_t chunks = 1) {
   Config config = small_config();
   config.train.global_batch_size = 8;
@@ -69,7 +70,7 @@ TEST_CASE("two passes take turns whenever rows are on their way") {
                              "B1.0[0,1)",      "W1.0[0,1)",      "step"});
 }
 
-TEST_CASE("what is left of one pass goes on by itself") {
+TEST_CASE("what is left of one pass runs by itself") {
   Action a{.kind = ActionKind::forward, .begin = 1, .end = 2};
   Action b{.kind = ActionKind::backward_input, .begin = 1, .end = 2};
   const auto legs = [](Action row) {
@@ -86,7 +87,7 @@ TEST_CASE("what is left of one pass goes on by itself") {
   CHECK(in_turns({}, {}).empty());
 }
 
-TEST_CASE("legs of layers that are made again: only where their rows are sent again") {
+TEST_CASE("legs of layers that are recomputed: only where their rows are sent again") {
   for (const bool mlp : {false, true}) {
     ScheduleInput input = stage_input({.microbatches = 2, .width = 2}, 0);
     input.legs = {0, 1};
@@ -135,7 +136,7 @@ TEST_CASE("pipelines with legs are proven, with one forward more in their warm-u
           const SimulationInput input = pipeline.simulation();
           const Simulation played = simulate(input);
           CHECK(first_of(played.violations).empty());
-          // What a first leg waits for is a message.
+          // A first leg only waits for a message.
           for (const QueueTimes& times : played.queues) CHECK(times.waited_rows == 0);
         }
       }
@@ -163,7 +164,7 @@ TEST_CASE("mistakes in legs are found by the proof") {
   CHECK(mentions(play_changed(wide, 2, 2), "a leg is of one unit"));
 }
 
-TEST_CASE("rows on their way take no time beside a pass that takes longer") {
+TEST_CASE("rows on their way take no time during a pass that takes longer") {
   ScheduleInput input = stage_input({.microbatches = 5, .width = 2}, 0);
   input.legs = {1, 1};
   const auto rows = refine(make_schedule(PipelineScheduler::one_f_one_b, input), input, {});
@@ -175,8 +176,8 @@ TEST_CASE("rows on their way take no time beside a pass that takes longer") {
   for (const double sent : {0.0, 0.5, 1.0, 3.0}) {
     simulation.sent = [sent](const RankRows&, const Action&) { return sent; };
     const QueueTimes times = simulate(simulation).queues.front();
-    // Four pairs of passes through two layers, each of which sends four times; the legs beside
-    // them take one second or more, and the last rows of a pair have nothing beside them.
+    // Four pairs of passes through two layers, each of which sends four times; the legs that they
+    // overlap take one second or more, and the last rows of a pair overlap nothing.
     CHECK(times.sent_rows == Approx(4 * 2 * 4 * sent));
     if (sent <= 1) CHECK(times.waited_rows == Approx(0).margin(1e-9));
     if (sent > 1) CHECK(times.waited_rows > 0);

@@ -43,7 +43,7 @@ const ActivationSpec* find_row(const StagePlan& stage, const std::string& name) 
   return row == stage.activations.end() ? nullptr : &*row;
 }
 
-/// In how many places the row may lie.
+/// The number of places where the row may lie.
 std::size_t slots_of(const StagePlan& stage, const std::string& name) {
   const auto row = static_cast<std::size_t>(find_row(stage, name) - stage.activations.data());
   const ActivationSlots& slots = stage.activation_slots;

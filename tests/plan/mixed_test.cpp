@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* wide = "norms+mlp+activations";
 
-/// Eight layers, on as many stages as it is told.
+/// Eight layers, on `stages` stages.
 Config dense(std::int64_t stages = 2) {
   Config config = small_config();
   config.model.family = Family::llama;
@@ -35,7 +35,7 @@ Config dense(std::int64_t stages = 2) {
   return config;
 }
 
-/// The same with experts of width 128 in the last four layers.
+/// The dense model with experts of width 128 in the last four layers.
 Config mixed(std::int64_t stages = 2) {
   Config config = dense(stages);
   config.moe.num_experts = 4;
@@ -269,7 +269,7 @@ TEST_CASE("the planned step has what blocks exchange, each its own", "[mixed]") 
   }
 }
 
-TEST_CASE("a ring of keys goes around again where attention is made again", "[mixed]") {
+TEST_CASE("a ring of keys goes around again where attention is recomputed", "[mixed]") {
   Config config = dense(1);
   config.parallel.context_parallel = 2;
   config.recompute.select = "attention";

@@ -1,5 +1,5 @@
-// What layers keep on the host: its rows and copies, where they lie, what they cost, and copies in
-// the wrong order.
+// Activations that layers keep on the host: rows and copies, where they lie, what they cost, and
+// copies in the wrong order.
 #include <algorithm>
 #include <set>
 
@@ -68,7 +68,8 @@ Simulation play(const Config& config, double copy) {
   return simulate(input);
 }
 
-/// What the proof finds after a change to the rows of an offloaded plan.
+/// The violations that the proof finds, one a line, after a change to the rows of an offloaded
+/// plan.
 template <class Change>
 std::string found_after(const Change& change) {
   Plan plan = plan_of(offloaded(2));
@@ -104,7 +105,7 @@ TEST_CASE("a layer's rows on the device and on the host", "[offload]") {
   CHECK(row_of(stage, "host.layers.1.mlp.d_up") == nullptr);  // gradients stay
 }
 
-TEST_CASE("only what is not made again goes to the host", "[offload]") {
+TEST_CASE("only what is not recomputed goes to the host", "[offload]") {
   Config config = offloaded(2);
   config.recompute.enable = true;
   config.recompute.select = "norms+activations";
@@ -155,7 +156,7 @@ TEST_CASE("the host holds each layer of each micro-batch in flight", "[offload]"
   CHECK(plan.stages[1].activation_slots.host_bytes == layer);          // the third of the model
 }
 
-TEST_CASE("two buffers let copies run beside the passes", "[offload]") {
+TEST_CASE("two buffers let copies overlap the passes", "[offload]") {
   Config none = offloaded(3);
   none.offload.enable = false;
   CHECK(play(none, 1).seconds == Approx(12));
@@ -282,7 +283,7 @@ TEST_CASE("weights on the host take a place of the host and one or two slots", "
     }
     // Nothing of it travels between ranks.
     CHECK(stage.communication.size() == without.stages[0].communication.size());
-    // A copy reads and writes; with two buffers it runs beside the passes.
+    // A copy reads and writes; with two buffers it overlaps the passes.
     const double never = 1e30;
     const Rates rates{
         .matmul_flops = never, .memory_bandwidth = 1e9, .latency = 0, .bandwidth = never};
@@ -429,7 +430,8 @@ TEST_CASE("a second buffer hides the copies of picked layers", "[offload]") {
   config.recompute.memory_limit =
       static_cast<double>(on_device(whole.most_memory()) - slots / 4) / (1 << 30);
   const Plan plan = plan_of(config);
-  // They cost nothing, so that nothing is made again; no more are there than are needed.
+  // Layers on the host cost nothing, so nothing is recomputed; no more layers are there than are
+  // needed.
   const StageForms& forms = plan.stages[0].forms;
   CHECK(forms.on_host(1));
   CHECK_FALSE(forms.on_host(5));

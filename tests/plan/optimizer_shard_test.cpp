@@ -100,7 +100,7 @@ TEST_CASE("tensor parallelism: fewer replicas, more cuts of the rows", "[optimiz
   CHECK(one(sharded(mesh), flat).why == "8 rows % (2 cuts x 8 ranks) is not 0");
 }
 
-TEST_CASE("data_parallel deals whole parameters out in turn", "[optimizer_shard]") {
+TEST_CASE("data_parallel deals whole parameters out one by one", "[optimizer_shard]") {
   ShardInput input = sharded(Mesh{.dp = 3, .edp = 3});
   input.mode = ParallelMode::data_parallel;
   const auto shards = shard_optimizer(input, std::vector<ParamSpec>(7, matrix(4, 4)));

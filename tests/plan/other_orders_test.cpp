@@ -1,4 +1,4 @@
-// Our schedules beside the orders in which PyTorch runs its own of the same name
+// Our schedules compared with the orders in which PyTorch runs its own of the same name
 // (tests/reference/make_pipelines.py), played by the same rules: F, B and W take one unit of time
 // each, messages none.
 
@@ -71,7 +71,7 @@ class OrderPlay {
   Key key(int rank, const Work& work) const {
     return {work.kind, work.microbatch, places_.place(rank, work.chunk)};
   }
-  /// What gives a piece of work its input.
+  /// The number of the work that gives a piece of work its input.
   int needed(int rank, const Work& work) const {
     const int place = places_.place(rank, work.chunk);
     const int m = work.microbatch;

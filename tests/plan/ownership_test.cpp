@@ -1,5 +1,5 @@
-// Every element of every parameter is updated by as many ranks as the plan says, and its gradient
-// complete where it is updated, whatever the rule and the order of ranks.
+// Every element of every parameter is updated by the number of ranks that the plan says, and its
+// gradient is complete where it is updated, whatever the rule and the order of ranks.
 #include "plan/ownership/ownership.h"
 
 #include <algorithm>

@@ -284,7 +284,8 @@ TEST_CASE("bubbles are the papers'", "[pipeline]") {
       const double zero_bubble = sweep.play(Scheduler::zb_h1, one).seconds;
       INFO("pp " << stages << " M " << microbatches);
       CHECK(zero_bubble == Approx(work + stages - 1));
-      // Of half as much work each: the least that its first forward takes to come back up.
+      // With half as much work in each row: the bound is the least that its first forward takes to
+      // come back up.
       const Simulation v = sweep.play(Scheduler::zb_v, {stages, 2, microbatches});
       CHECK(v.seconds >= 2 * work + stages - 1);
       CHECK(v.seconds <= 2 * work + 2 * (stages - 1));

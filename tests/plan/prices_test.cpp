@@ -103,7 +103,7 @@ TEST_CASE("a product of the device's table takes its time, and those near it are
   CHECK(beside({10000, 1000, 1000}) == 1);
   CHECK(beside({1000, 1000, 1000, 2}) == 1);        // experts are not in it
   CHECK(beside({1000, 1000, 1000, 1, true}) == 1);  // nor sums into fp32
-  figures.peak *= 2;                                // of another device: as much beside its formula
+  figures.peak *= 2;  // of another device: the same ratio to its formula
   CHECK(list_of(machine).product({1000, 1000, 1000}) == Approx(1.5 * formula / 2));
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("collectives pay each level: its ranks carry parts over the next one")
   CHECK(list.collective(all_gather, both, 400) == Approx(300 / 100.0 + 2 + 75 / 10.0));
   CHECK(list.collective(reduce_scatter, both, 400) == Approx(300 / 100.0 + 2 + 75 / 10.0));
   CHECK(list.collective(all_reduce, both, 400) == Approx(600 / 100.0 + 4 + 150 / 10.0));
-  // What a rank sends to others it sends itself.
+  // A rank sends its parts to the others itself.
   CHECK(list.collective(all_to_all, both, 400) == Approx(300 / 100.0 + 2 + 300 / 10.0));
 }
 
@@ -316,7 +316,8 @@ TEST_CASE("the ledger of a device adds up to its play") {
   }
 }
 
-TEST_CASE("a step grows by contention with the work beside sums, by jitter and by fixed seconds") {
+TEST_CASE(
+    "a step grows by contention with the work that overlaps sums, by jitter and by fixed seconds") {
   Config config = config_on("h100-sxm");
   config.train.global_batch_size = 16;
   config.train.micro_batch_size = 1;
@@ -337,7 +338,7 @@ TEST_CASE("a step grows by contention with the work beside sums, by jitter and b
     if (use.purpose == TrafficPurpose::gradients) sums += prices()[0]->wire(use);
   }
   CHECK(grown(0.5) == Approx(0.5 * sums));
-  // Sums that take longer than all work are beside that work alone.
+  // Sums that take longer than all work overlap that work alone.
   machine.levels[0].bandwidth /= 1000;
   const Ledger ledger = estimate_ledgers(plan, prices()).front();
   CHECK(grown(0.5) == Approx(0.5 * (ledger.products + ledger.kernels)));

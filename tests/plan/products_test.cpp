@@ -35,7 +35,8 @@ struct PartWork {
   double elements = 0;
 };
 
-/// Of `layer` on a rank that has all of it; of one part, or of what is never made again.
+/// The products of `layer` on a rank that has all of it: those of one part, or those that are never
+/// recomputed.
 PartWork products_work(std::int64_t layer, std::optional<BlockPart> part) {
   const LayerForm form = layer_form(mixed_model(), layer);
   const auto all = static_cast<std::int64_t>(all_tokens);

@@ -1,5 +1,5 @@
-// What is kept of a layer and what is made again: words, rows, costs, and the forms that the plan
-// picks for a limit.
+// Recomputation, that is, which activations of a layer are kept and which are recomputed: words,
+// rows, costs, and the forms that the plan picks for a limit.
 #include <algorithm>
 #include <set>
 
@@ -99,7 +99,7 @@ TEST_CASE("forms of layers", "[recompute]") {
   CHECK(parse_layer_forms("full", 2).error == "it has 1 forms");
 }
 
-TEST_CASE("the rows that are made again", "[recompute]") {
+TEST_CASE("the rows that are recomputed", "[recompute]") {
   const Plan plan = plan_of(recomputed("norms+attention+activations"));
   const StagePlan& stage = plan.stages.front();
   const std::set<std::string> again{"norm1",   "norm1.mean",        "norm1.rstd",

@@ -120,7 +120,7 @@ TEST_CASE("each stage is searched alone, over its own ranks", "[search]") {
   CHECK(second.products.back().name == "head");
   CHECK(first.data == MatrixShape{4, 64});
   CHECK(second.data == MatrixShape{256, 128});
-  // i has at most as many parts as there are sequences.
+  // The parts of i are at most the number of sequences.
   CHECK(parts_in(*one.report, "layers.0.attention.q").i <= 4);
 }
 

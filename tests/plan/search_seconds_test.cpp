@@ -1,5 +1,5 @@
-// dynamic_programming beside every layout of its space, planned one by one, and beside MindSpore's
-// answers.
+// Answers of dynamic_programming compared with every layout of its space, planned one by one, and
+// with MindSpore's answers.
 #include "plan/prepare/search_by_seconds.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct Planned {
   bool mixed = false;  // some layers have other words than the rest
 };
 
-/// Of the layout written by hand; none where rules refuse it.
+/// The plan of the layout written by hand; none where rules refuse it.
 std::optional<Planned> planned(Config config, std::int64_t ranks, std::int64_t tensor_parallel,
                                const SearchedSplits& splits) {
   config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
@@ -159,7 +159,7 @@ TEST_CASE("dynamic_programming is never slower than MindSpore's answer", "[searc
     REQUIRE(answer.report);
     const double seconds = answer.report->by_seconds->seconds;
     CHECK(answer.report->by_seconds->gap == 0);
-    // Where words do not say theirs, ours is beside what words say.
+    // Where words cannot say MindSpore's answer, ours is compared with what words can say.
     for (const SplitBy word : {SplitBy::features, SplitBy::tokens, SplitBy::whole}) {
       for (const std::int64_t size : {std::int64_t{2}, ranks}) {
         SearchedSplits same = no_splits(1);

@@ -1,9 +1,9 @@
-// The rule searches beside MindSpore's own answers. The files in searches/ hold cases: a net, its
-// sizes, the ranks, the mode, and the strategy that MindSpore 2.10 gave each matrix product,
-// ((i,k),(k,j)); the head of a gpt has its second input as [vocabulary, hidden]. chain: products
-// one after another. gated: gate, up, down alone. block, stack, gpt: 1 or n layers, a gpt with a
-// head. `given`: the strategy of the product `given_to`. `loaded`: a strategy file, which MindSpore
-// ignores when it searches by rounds.
+// The rule searches compared with MindSpore's own answers. The files in searches/ hold cases: a
+// net, its sizes, the ranks, the mode, and the strategy that MindSpore 2.10 gave each matrix
+// product, ((i,k),(k,j)); the head of a gpt has its second input as [vocabulary, hidden]. chain:
+// products one after another. gated: gate, up, down alone. block, stack, gpt: 1 or n layers, a gpt
+// with a head. `given`: the strategy of the product `given_to`. `loaded`: a strategy file, which
+// MindSpore ignores when it searches by rounds.
 #include "plan/search/search.h"
 
 #include <fstream>
@@ -59,7 +59,7 @@ std::vector<ProductParts> answer_in(const Json& one) {
   return parts;
 }
 
-/// Layers of one width, with as many heads as features.
+/// Layers of one width, with one head for each feature.
 ModelShape model_of(const Json& one) {
   ModelShape model;
   model.layers = one["net"] == "block" ? 1 : one["n"].get<std::int64_t>();

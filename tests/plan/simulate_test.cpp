@@ -218,7 +218,7 @@ TEST_CASE("two stages that wait for each other's first message hang", "[simulate
 }
 
 TEST_CASE("interleaved chunks wrap from the last stage to the first", "[simulate]") {
-  // Two stages, two chunks: virtual stages 0.0, 1.0, 0.1, 1.1 in turn.
+  // Two stages, two chunks: virtual stages 0.0, 1.0, 0.1, 1.1 in this order.
   const auto row = [](Kind kind, int chunk) { return Action{kind, chunk, 0, chunk, chunk + 1}; };
   const std::vector<Action> first{
       row(Kind::fetch, 0),          row(Kind::forward, 0),          row(Kind::send_forward, 0),

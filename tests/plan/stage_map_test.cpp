@@ -255,7 +255,7 @@ TEST_CASE("MindSpore's placement", "[stage_map]") {
   config.model.num_layers = 7;
   CHECK(made(config).has_error("stage-layers", "pipeline_stages",
                                "pipeline_stages (4) x virtual_pipeline_stages (2) = 8"));
-  // What is asked for in Megatron's words is cut by its rules in these modes too.
+  // Placement options of Megatron are cut by its rules in these modes too.
   config.model.num_layers = 14;
   config.parallel.pipeline.account_for_embedding = true;
   config.parallel.pipeline.account_for_loss = true;

@@ -41,7 +41,7 @@ TEST_CASE("calls cost rounds of a ring and the bytes that a rank sends") {
   CHECK(wire_seconds(call(GroupOperation::send, 4), bandwidth) == Approx(10));
 }
 
-TEST_CASE("a small gather of many ranks takes as many rounds as the ranks can be doubled") {
+TEST_CASE("a small gather of many ranks takes one round for each doubling of the ranks") {
   const Rates latency{.latency = 0.5, .bandwidth = never};
   CHECK(wire_seconds(call(GroupOperation::all_gather, 8), latency) == Approx(10 * 7 * 0.5));
   CHECK(wire_seconds(call(GroupOperation::all_gather, 9), latency) == Approx(10 * 4 * 0.5));
@@ -109,7 +109,7 @@ TEST_CASE("calls inside layers and sums of gradients are paid for") {
   const Plan plan = plan_of(config, 2);
   const double all =
       seconds_of(plan, TrafficPurpose::layers) + seconds_of(plan, TrafficPurpose::gradients);
-  CHECK(time_of(config, 2, wire).forward_backward < 0.999 * all);  // sums go on beside the layers
+  CHECK(time_of(config, 2, wire).forward_backward < 0.999 * all);  // sums overlap the layers
   config.hooks.grad_sync = GradSyncStart::after_backward;
   CHECK(time_of(config, 2, wire).forward_backward == Approx(all));
 }

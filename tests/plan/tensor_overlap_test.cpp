@@ -1,5 +1,5 @@
-// Collectives of tensor-parallel ranks beside products, and weight gradients behind a message: what
-// a configuration switches on, rows, calls and time.
+// Overlap of products with collectives of tensor-parallel ranks, and weight gradients behind a
+// message: what a configuration switches on, rows, calls and time.
 #include <algorithm>
 
 #include "catch.h"
@@ -33,7 +33,7 @@ CollectiveUse layer_use(const Plan& plan, const std::string& name) {
   return {};
 }
 
-/// The same plan, in which nothing overlaps.
+/// The plan of the configuration in which nothing overlaps.
 Plan blocking(Config config) {
   config.parallel.tp_comm_overlap.enable = false;
   return plan_of(config, 2);
@@ -81,7 +81,7 @@ TEST_CASE("chunks of the input's gradient take the place of the two in one piece
   CHECK_FALSE(overlap_of(config).mlp.gather);
 }
 
-TEST_CASE("where W comes apart, nothing is beside the sum in one piece") {
+TEST_CASE("where W comes apart, nothing overlaps the sum in one piece") {
   Config config = overlapping();
   config.parallel.pipeline_stages = 2;
   CHECK(overlap_of(config, 4).mlp.weights_in_back);
@@ -170,7 +170,8 @@ TEST_CASE("the planned time has only what is waited for") {
   CHECK(estimate_time(plan, slow).hidden == Approx(waits));
   const double whole = estimate_ledgers(plain, slow)[0].tp;
   CHECK(whole - estimate_ledgers(plan, slow)[0].tp == Approx(waits));
-  // Of a layer five transfers of one size in each region; of one of them a quarter is waited for.
+  // A layer has five transfers of one size in each region; the rank waits for a quarter of one
+  // transfer.
   double region = 0;
   for (const CollectiveUse& use : plain.stages.front().communication) {
     if (use.cargo == Cargo::attention || use.cargo == Cargo::mlp) region += wire_seconds(use, slow);

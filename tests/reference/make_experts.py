@@ -20,7 +20,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 HERE = pathlib.Path(__file__).resolve().parent / "experts"
 HIDDEN, WIDTH, EXPERTS, TOKENS = 16, 24, 6, 40
 SHARED = 20  # width of the shared expert of Qwen2-MoE; that of dots1 is twice WIDTH
-BALANCE, Z = 0.3, 0.1  # factors of the losses beside the main one
+BALANCE, Z = 0.3, 0.1  # factors of the router's losses
 
 QWEN = dict(hidden_size=HIDDEN, moe_intermediate_size=WIDTH, num_experts=EXPERTS, num_experts_per_tok=3)
 DOTS = dict(hidden_size=HIDDEN, moe_intermediate_size=WIDTH, n_routed_experts=EXPERTS, n_shared_experts=2,
@@ -78,7 +78,7 @@ def write(name, block, seed):
     dy = torch.randn(1, TOKENS, HIDDEN, generator=generator)
     logits, weight, chosen = block.gate(x)
     logits.retain_grad()
-    # What the block computes, but with logits whose gradient can be taken.
+    # The block computes as usual, but with logits whose gradient can be taken.
     block.gate.forward = lambda _: (logits, weight, chosen)
     y = block(x)[0]
     del block.gate.forward

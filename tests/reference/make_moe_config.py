@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes moe_config.safetensors beside this file: one step of moe_config.yaml, a model with MindFormers' TopkRouter.
+"""Writes moe_config.safetensors next to this file: one step of moe_config.yaml, a model with MindFormers' TopkRouter.
 
 Needs numpy; the tests themselves need none of it. The model is written out in fp64, and every element of the gradients
 is a derivative by complex steps, with what routers decide held constant. So nothing is shared with the engine, nor with

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the orders of work of PyTorch's pipeline schedules, which tests/plan/other_orders_test.cpp plays beside ours.
+"""Writes the orders of work of PyTorch's pipeline schedules, which tests/plan/other_orders_test.cpp compares with ours.
 
 Needs PyTorch; the tests do not. No process group is made: a schedule only asks its stages for their numbers.
 

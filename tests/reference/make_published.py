@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes NAME.published.json beside each directory of tests/reference/hugging_face: its config.json as transformers 4
+"""Writes NAME.published.json next to each directory of tests/reference/hugging_face: its config.json as transformers 4
 spells it, which is how most published models have it. tests/weights compares what both say.
 
 Needs transformers 4.57, PyTorch and safetensors. Each file is checked: with it and the directory's weights, that version

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the reference values that tests/engine compares with: CASE.safetensors and CASE.yaml beside this file.
+"""Writes the reference values that tests/engine compares with: CASE.safetensors and CASE.yaml next to this file.
 
 Needs PyTorch, numpy and safetensors; the tests themselves need none of them. The models below are written out in
 plain PyTorch operations, with autograd for the gradients, so that they share nothing with the engine.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the router cases that tests/weights compares with: router/NAME.json beside this file.
+"""Writes the router cases that tests/weights compares with: router/NAME.json next to this file.
 
 Needs numpy; the tests themselves need none of it. Everything is taken in fp64, token after token, from the definitions
 in docs/experts.md. The gradient of the balance loss is a derivative by complex steps, with what is counted, and which

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what tests/data/tokenizer compares with: the folders tokenizers/NAME and tokenizers/expected.json beside this file.
+"""Writes what tests/data/tokenizer compares with: the folders tokenizers/NAME and tokenizers/expected.json next to this file.
 
 Needs the `tokenizers` package (PyPI); the tests themselves need no Python. The tokenizers are small ones, trained
 here, with the split patterns, normal forms and special tokens of GPT-2, Llama 3 and Qwen2. Each variant changes top
@@ -27,7 +27,7 @@ O200K_WORDS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog. It's the dog's; they'll see that we've won, and I'm sure you'd agree.",
-    "How vexingly quick daft zebras jump! WE'RE HERE, DON'T SHOUT. In 2024 there were 1234567 of them, 3.14159 each.",
+    "How vexingly quick daft zebras jump! WE'RE HERE, DON'T SHOUT. In 2024 there were 1234567 of " "them, 3.14159 each.",
     "    def encode(self, text):\n        return [self.ids[word] for word in text.split()]\n\n\n",
     "if (x >= 10 && y != 0) {\n\t\treturn a[i++] * -b;\r\n}\r\n// comment ----------------- ======\n",
     "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. Été à la plage, garçon naïf, cœur.",
@@ -52,7 +52,7 @@ TEXTS = {
     "only newlines": "\n\n\n\n",
     "tabs and odd spaces": "\ta\t\tb\u00a0c\u2003d\u3000e\u180ef\u200bg\u2028h\u2029i\x85j\x0bk\x0cl\x1cm\ufeffn",
     "digits": "1 12 123 1234 12345 1234567890 3.14 1,000,000 0x1F 1e-9 ½²Ⅷ ١٢٣ १२३ 𝟙𝟚𝟛 ٪",
-    "fractions beside others": "½\u200d👍🏽 a½b½-½ ²³¹¼¾x'½",
+    "fractions among others": "½\u200d👍🏽 a½b½-½ ²³¹¼¾x'½",
     "punctuation": "!?... --- === *** ((())) [] {} <> ,.;: @#$%^&*_+|~`\\/ \"'\"'\n!!\n..\r\n",
     "code": "for (int i = 0; i < n; ++i) {\n\t\tsum += a[i];\n    }\n\n  // done\n",
     "german": "Füße und Bücher, Straße, ÄÖÜ äöü ẞ",

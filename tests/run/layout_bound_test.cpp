@@ -1,4 +1,4 @@
-// What a search holds for the least that a layout needs, beside whole plans of the layout.
+// Lower bounds of a layout's needs in the search, compared with whole plans of the layout.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -91,7 +91,7 @@ Planned planned(const LayoutSearch& search, const FoundLayout& layout, std::int6
   return {bytes <= limit, plan.time->step(), bytes};
 }
 
-/// Of bounds beside the seconds of plans.
+/// Statistics of bounds compared with the seconds of plans.
 struct Closeness {
   int all = 0, near = 0;          // near: at least .97 of them
   std::string others{};           // the ones that are not
@@ -211,7 +211,7 @@ TEST_CASE("a stage that must repeat is bounded by its own forms") {
     const LeastNeeds least = least_needs(draft, config, *machine, limit);
     CHECK(least.lacking == 0);
     CHECK(least.seconds <= picked.seconds * (1 + 1e-9));
-    // Of what repeats add, the hull of the forms tells most.
+    // The hull of the forms gives most of the time that repeats add.
     CHECK(least.seconds - whole.seconds >= 0.5 * (picked.seconds - whole.seconds));
   }
 }

@@ -1,4 +1,4 @@
-// The search of layouts beside all of them, planned one by one.
+// The search of layouts compared with plans of all layouts, made one by one.
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -91,7 +91,7 @@ TEST_CASE("a search finds the least of all layouts, from below") {
 
 namespace {
 
-/// The words that an axis has in the layouts of so many ranks to which it applies.
+/// The words that an axis has in the layouts of `ranks` ranks to which it applies.
 std::set<std::string> axis_words(std::string_view key, const ReadResult& read, std::int64_t ranks) {
   const auto axes = layout_axes();
   const auto axis = std::ranges::find(axes, key, &LayoutAxis::key);
@@ -215,7 +215,7 @@ TEST_CASE("threads do not change what a search finds") {
   set_thread_count(1);
 }
 
-TEST_CASE("what a search tells beside the best is what its layouts take") {
+TEST_CASE("what a search tells of layouts next to the best is what its layouts take") {
   const ReadResult read = small_file({});
   const LayoutSearch search = search_of(read, 4, 0.062);
   const SearchedLayouts searched = search_layouts(search);
@@ -393,7 +393,7 @@ TEST_CASE("a search says which words it leaves as they are written") {
     last = known->order;
     CHECK(page.find("`" + std::string(key) + "`") != std::string::npos);
   }
-  // With other values of some of them, every layout has what is searched and nothing else changed.
+  // With other values of some keys, every layout has what is searched and nothing else changed.
   const ReadResult read = small_file({"parallel.pipeline.scheduler=zb-h1", "offload.enable=true",
                                       "parallel.tp_comm_overlap.enable=true"});
   LayoutSearch search = search_of(read, 4, 1);

@@ -12,7 +12,7 @@ namespace {
 
 using enum GroupOperation;
 
-/// As many key and value heads as a2a may exchange, and rope.
+/// A Llama with enough key and value heads for a2a, and with rope.
 const Options llama{"model.family=llama", "model.num_layers=2", "model.num_attention_heads=8",
                     "model.num_query_groups=4", "model.qk_layernorm=true"};
 const Options documents{"model.num_layers=2",          "model.num_attention_heads=8",
@@ -67,7 +67,7 @@ std::vector<FaultRow> ring_faults() {
   };
 }
 
-/// What comes in a step of a ring comes a step early instead, and the block before it late.
+/// The block of one step of a ring comes a step early, and the block before it a step late.
 Faults steps_exchanged(const std::vector<int>& sent) {
   std::vector<GroupFault> faults;
   for (const int number : sent) {

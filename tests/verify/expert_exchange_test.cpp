@@ -1,5 +1,5 @@
-// The exchange of rows between ranks with different experts, in chunks beside products: against a
-// single rank, against one piece, and with mistakes.
+// The exchange of rows between ranks with different experts, in chunks that overlap products:
+// against a single rank, against one piece, and with mistakes.
 #include <utility>
 
 #include "catch.h"
@@ -102,8 +102,8 @@ TEST_CASE("chunks of rows change the order of sums over tokens, and nothing befo
   }
 }
 
-/// The rows that a layer gathers in F and B: rows, weights and gradients, and sums of what the
-/// experts make of them, of their input's gradient and that of the weights.
+/// The rows that a layer gathers in F and B: rows, weights and gradients, and sums of the experts'
+/// results, of the gradient of their input and of that of the weights.
 TEST_CASE("mistakes between parts of experts are named") {
   const auto in_parts = [](GroupOperation operation, int occurrence, const FaultAction& act) {
     return GroupFault{
@@ -127,8 +127,9 @@ TEST_CASE("mistakes between parts of experts are named") {
   });
 }
 
-/// Of two chunks a layer sends in F rows, weights, rows, weights there and two times rows back; in
-/// B rows in two chunks there, and rows and weights in each back: six calls in each.
+/// With two chunks, a layer sends rows, weights, rows, weights there in F and two times rows back;
+/// in B it sends rows in two chunks there, and rows and weights of each back: six calls in each
+/// pass.
 TEST_CASE("mistakes in chunks of rows are named") {
   check_faults({
       {"two rows permuted in the second chunk", routed_moe, "dp2+ep2+echunks2",

@@ -21,7 +21,7 @@ const Options beside_moe{"model.family=llama",       "model.num_layers=4",
 const Options beside_shared =
     with(beside_moe, {"moe.shared_expert_intermediate_size=40", "moe.shared_expert_gate=true"});
 
-/// What is on its way lies in one place, whatever pass it is of.
+/// Rows on their way lie in one place, whatever their pass is.
 void share_place(Plan& plan) {
   for (StagePlan& stage : plan.stages) {
     for (std::size_t row = 0; row < stage.activations.size(); ++row) {
@@ -45,7 +45,7 @@ GroupFault in_rows(int occurrence, const FaultAction& act) {
 
 }  // namespace
 
-TEST_CASE("rows on their way beside another micro-batch equal a single rank", "[threads]") {
+TEST_CASE("rows on their way during another micro-batch equal a single rank", "[threads]") {
   check_equal(beside_moe, {"dp2+ep2+m4+ep_overlap", "dp4+ep4+m2+ep_overlap",
                            "dp4+ep2+m2+ep_overlap+zero2", "dp2+ep2+m2+echunks2+ep_overlap",
                            "tp2+dp2+ep2+m2+ep_overlap", "tp2sp+dp2+ep2+m2+ep_overlap+tpoverlap",
@@ -55,21 +55,21 @@ TEST_CASE("rows on their way beside another micro-batch equal a single rank", "[
   check_equal(beside_shared, {"dp2+ep2+m4+ep_overlap", "tp2sp+dp2+ep2+m2+ep_overlap"});
 }
 
-TEST_CASE("rows beside another micro-batch on several stages equal a single rank", "[threads]") {
+TEST_CASE("rows during another micro-batch on several stages equal a single rank", "[threads]") {
   check_equal(beside_moe, {"pp2+dp2+ep2+m4+ep_overlap", "pp2+dp2+ep2+vp2+m4+ep_overlap",
                            "pp4+dp2+ep2+m4+ep_overlap", "pp2+dp2+ep2+m4+ep_overlap+delayw",
                            "pp2+dp2+ep2+vp2+m4+ep_overlap+overlapped",
                            "pp2+dp2+ep2+vp2+m4+ep_overlap+single+deallocated"});
 }
 
-TEST_CASE("rows beside another micro-batch with layers made again or on the host", "[threads]") {
+TEST_CASE("rows during another micro-batch with layers recomputed or on the host", "[threads]") {
   check_equal(beside_moe, {"dp2+ep2+m4+recompute+ep_overlap", "dp2+ep2+m4+selective+ep_overlap",
                            "pp2+dp2+ep2+m4+partial+ep_overlap", "dp2+ep2+m4+offload+ep_overlap",
                            "dp2+ep2+m4+offload2+ep_overlap+recompute",
                            "dp4+ep2+m2+zero3+ep_overlap", "dp4+ep2+m2+each_sum+zero2+ep_overlap"});
 }
 
-TEST_CASE("rows beside another micro-batch with a limit, one expert for each token, dense layers",
+TEST_CASE("rows during another micro-batch with a limit, one expert for each token, dense layers",
           "[threads]") {
   check_equal(with(beside_moe, {"moe.capacity_factor=1"}), {"dp2+ep2+m4+ep_overlap"});
   check_equal(with(beside_moe, {"moe.router_topk=1", "moe.router_pre_softmax=true"}),
@@ -78,13 +78,13 @@ TEST_CASE("rows beside another micro-batch with a limit, one expert for each tok
   check_equal(with(beside_moe, {"moe.layer_frequency=2"}), {"pp2+dp2+ep2+m4+ep_overlap"});
 }
 
-TEST_CASE("a free run with rows beside another micro-batch sends what the plan says", "[threads]") {
+TEST_CASE("a free run with rows during another micro-batch sends what the plan says", "[threads]") {
   check_free(beside_moe, {"dp2+ep2+m4+ep_overlap", "pp2+dp2+ep2+vp2+m4+ep_overlap+zero1",
                           "tp2sp+dp2+ep2+m2+group_a2a+ep_overlap"});
   check_free(beside_shared, {"dp2+ep2+m4+recompute+ep_overlap"});
 }
 
-TEST_CASE("a step has the same bits with and without another micro-batch beside it") {
+TEST_CASE("a step has the same bits with and without overlap with another micro-batch") {
   const Options ranks = with(beside_moe, {"parallel.expert_parallel=2", "train.micro_batch_num=4"});
   const auto usual = beside_reports(ranks);
   const auto beside = beside_reports(with(ranks, {"moe.overlap_expert_parallel_comm=true"}));
@@ -96,7 +96,7 @@ TEST_CASE("a step has the same bits with and without another micro-batch beside 
 
 /// The first F sends rows, weights and rows back in each of four layers: calls 1 to 12. Then pairs
 /// begin: B of the fourth layer sends gradients, F of the next micro-batch rows and weights.
-TEST_CASE("mistakes in rows beside another micro-batch are named") {
+TEST_CASE("mistakes in rows during another micro-batch are named") {
   const char* layout = "dp2+ep2+m4+ep_overlap";
   check_faults({
       {"two passes with rows in one place", beside_moe, layout, of_plan(share_place), "", ""},

@@ -12,15 +12,15 @@ using namespace trainctl;
 
 namespace {
 
-/// Four layers of four experts, two for each token: a Llama with every loss beside the main one.
+/// Four layers of four experts, two for each token: a Llama with every loss of a router.
 const Options small_moe{"model.family=llama",       "model.num_layers=4",
                         "model.num_query_groups=2", "model.num_attention_heads=8",
                         "model.hidden_dropout=0.1", "moe.num_experts=4",
                         "moe.router_topk=2",        "moe.ffn_hidden_size=24",
                         "moe.aux_loss_factor=0.2",  "moe.z_loss_factor=0.1"};
 
-/// The same as in DeepSeek-V3: sigmoid scores with a bias, groups of experts, shared ones; and the
-/// gate of Qwen2-MoE.
+/// That model with the router of DeepSeek-V3 (sigmoid scores with a bias, groups of experts, shared
+/// ones) and the gate of Qwen2-MoE.
 const Options small_shared =
     with(small_moe, {"moe.num_experts=8", "moe.router_topk=4", "moe.router_score_function=sigmoid",
                      "moe.router_topk_scaling_factor=1.5", "moe.router_num_groups=4",
@@ -59,7 +59,7 @@ TEST_CASE("experts with the optimizer divided") {
                           "dp4+ep2+megatron+zero1", "dp4+ep2+each_sum", "dp4+ep2+fusion"});
 }
 
-TEST_CASE("whole experts beside tensor parallelism give the numbers of one rank") {
+TEST_CASE("whole experts with tensor parallelism give the numbers of one rank") {
   check_equal(small_moe, {"tp2sp+wep1", "tp2sp+wep2", "tp4sp+wep2", "tp2sp+dp2+wep4",
                           "tp2sp+dp2+wep2+zero1", "tp2sp+dp2+zero3", "tp2sp+wep2+recompute",
                           "tp2sp+wep2+kept_sums", "tp2sp+pp2+wep2+m4"});
@@ -71,7 +71,7 @@ TEST_CASE("whole experts beside tensor parallelism give the numbers of one rank"
   check_free(small_shared, {"tp2sp+dp2+wep2", "tp2sp+wep2+selective"});
 }
 
-TEST_CASE("experts made again, and kept on the host") {
+TEST_CASE("experts recomputed, and kept on the host") {
   check_equal(small_moe, {"dp2+ep2+recompute", "tp2sp+selective", "tp2sp+kept_sums", "tp2+sliced",
                           "dp2+ep2+offload", "pp2+partial+m4"});
 }

@@ -89,7 +89,7 @@ const Options gated_output{
     "data.reset_attention_mask=true",
     "data.reset_position_ids=true"};
 
-/// The same with q/k norms over all heads, which tensor-parallel ranks divide.
+/// That model with q/k norms over all heads, which tensor-parallel ranks divide.
 const Options whole_norms = with(post_norms, {"model.qk_layernorm_form=whole"});
 
 /// Layers that differ only in what they see and how they turn.

@@ -117,7 +117,7 @@ std::vector<FaultRow> step_faults() {
   return {
       {"the last unit of a forward skipped when there is no hook", small_gpt, "pp2+m2",
        of_plan(skip_last_unit), "free loss", ""},
-      {"compute copies not made again after the optimizer", with(small_gpt, in_bf16), "dp2",
+      {"compute copies not renewed after the optimizer", with(small_gpt, in_bf16), "dp2",
        stale_copies(), "compute copy of", ""},
       {"a W row dropped", small_gpt, "pp2+zb-h1+m4", of_plan(drop_weight_row), "free gradient",
        "layers.3."},

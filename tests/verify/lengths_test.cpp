@@ -1,4 +1,4 @@
-// Micro-batches as long as their longest document, against a single rank that pads all of them, and
+// Micro-batches as long as their longest document, against a single rank that pads them all; also
 // mistakes in their lengths.
 #include "catch.h"
 #include "sample_verify.h"

@@ -1,5 +1,5 @@
-// What the optimizer keeps in bf16: moments of AdamW and matrices, rounded at random, and sums of
-// gradients. The same in every layout, and after a checkpoint.
+// The optimizer's values in bf16 (moments of AdamW and matrices, rounded at random, and sums of
+// gradients) are equal in every layout, and after a checkpoint.
 #include "catch.h"
 #include "sample_verify.h"
 

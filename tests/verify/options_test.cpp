@@ -87,7 +87,7 @@ TEST_CASE("every value that is tried is one of its key") {
       }
     }
   }
-  // What a value needs comes with it.
+  // A value brings the settings that it needs.
   const auto row = std::find_if(option_keys().begin(), option_keys().end(),
                                 [](const auto& key) { return key.path == "lr_schedule.style"; });
   const std::vector<Settings> words = option_words(*row, read_sample(small_gpt).config);
@@ -146,7 +146,7 @@ TEST_CASE("all combinations have every pair of words") {
   }
 }
 
-TEST_CASE("a few rows have as many words as they can") {
+TEST_CASE("a few rows have the largest number of words") {
   const std::vector<WordRow> rows{{"a"}, {"a", "b"}, {"c"}, {"b", "c", "d"}, {"d"}};
   CHECK(few_with_most_words(rows, 2) == std::vector<std::size_t>{1, 3});
   CHECK(few_with_most_words(rows, 3) == std::vector<std::size_t>{0, 1, 3});
@@ -219,7 +219,7 @@ TEST_CASE("a dozen layouts have nearly every word of all") {
   CHECK(words_of(few).size() * 10 >= all.size() * 9);
 }
 
-TEST_CASE("a dozen layouts sum experts over copies of them, whole and in parts") {
+TEST_CASE("a dozen layouts sum experts over their copies, whole and in parts") {
   if (brief()) return;
   const LayoutSelection few = select_few_layouts(read_sample(four_experts).config, {}, 4);
   std::set<bool> in_parts;

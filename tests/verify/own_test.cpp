@@ -1,5 +1,5 @@
-// What verify computes for itself: against known values and the plan's own functions, and that it
-// finds an engine that does not do what its file says.
+// Values that verify computes for itself, against known values and the plan's own functions; and
+// verify finds an engine that does not do what its file says.
 #include <cmath>
 #include <vector>
 
@@ -154,7 +154,7 @@ TEST_CASE("a day shortens the schedules to which the file gives an end, and only
   CHECK(ended.optimizer.weight_decay_incr_steps == 4);
 }
 
-TEST_CASE("a day that goes on keeps the pace of its schedules") {
+TEST_CASE("a day that resumes keeps the pace of its schedules") {
   const Config config = config_of_day(read_sample(small_gpt).config, {7, 3});
   Progress done{.steps = 3, .samples = 36, .updates = 3, .planned_steps = 7};
   done.planned = RunLength{.tokens = {}, .epochs = {}, .pace = {.end = 14}};

@@ -6,7 +6,7 @@
 
 namespace trainctl {
 
-/// The same mistake on each rank.
+/// One mistake on each rank.
 Faults on_all(int ranks, GroupFault fault);
 Faults on_one(const GroupFault& fault);
 

@@ -124,7 +124,7 @@ Faults of_order(std::function<void(BatchLoader::Order&)> change) {
 
 namespace {
 
-/// Of a row without its mistake: made once for all rows of this layout.
+/// The verdict of a row without its mistake, made once for all rows of this layout.
 const LayoutVerdict& without_fault(const FaultRow& row, decltype(compare_sample)& compare) {
   using Layout = std::pair<Options, std::string>;
   static std::map<decltype(&compare_sample), std::map<Layout, LayoutVerdict>> made;

@@ -1,5 +1,5 @@
-// What the tests of the comparison share: small models, one layout compared, and a mistake with
-// where it must be found.
+// Declarations that the tests of the comparison share: small models, one layout compared, and a
+// mistake with the place where it must be found.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ using Options = std::vector<std::string>;
 /// SGD.
 extern const Options small_gpt;
 extern const Options small_llama;
-/// What makes another model run in 16 bits.
+/// Options that make another model run in 16 bits.
 inline const Options in_bf16{"precision.compute=bf16"};
 inline const Options in_fp16{"precision.compute=fp16"};
 
@@ -34,8 +34,8 @@ LayoutVerdict compare_sample(const Options& options, const std::string& layout,
 LayoutVerdict run_sample_freely(const Options& options, const std::string& layout,
                                 const Faults& faults = {}, double deadline = 20);
 std::string told(const LayoutVerdict& verdict);
-/// Of layouts that the default run compares: as few as have each word of them with some number; a
-/// thorough run compares all. Under a sanitizer every fourth.
+/// The layouts that the default run compares: a few that together have each word with some number.
+/// A thorough run compares all, and one under a sanitizer every fourth.
 std::vector<std::string> with_each_word(const std::vector<std::string>& layouts);
 void check_equal(const Options& options, const std::vector<std::string>& layouts);
 void check_free(const Options& options, const std::vector<std::string>& layouts);
@@ -43,7 +43,7 @@ void check_free(const Options& options, const std::vector<std::string>& layouts)
 /// Every rank runs a changed plan.
 Faults of_plan(std::function<void(Plan&)> change);
 
-/// Of a free run.
+/// A mistake of a free run in the order of its data.
 Faults of_order(std::function<void(BatchLoader::Order&)> change);
 
 struct FaultRow {

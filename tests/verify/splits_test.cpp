@@ -17,7 +17,7 @@ using enum GroupOperation;
 
 constexpr auto tp = static_cast<std::size_t>(Axis::tp);
 
-/// Of the gradient of one parameter.
+/// A mistake in the sums of the gradient of one parameter.
 Faults sums(const std::string& name, bool over_tp) {
   return of_plan([name, over_tp](Plan& plan) {
     for (ParamSpec& row : plan.stages[0].parameters) {
@@ -83,7 +83,7 @@ TEST_CASE("operators by tokens and whole ones equal a single rank", "[threads]")
                             "tp2+head_whole+attn_tokens+mlp_tokens", "tp4+emb_tokens"});
 }
 
-TEST_CASE("they equal it beside other switches", "[threads-every]") {
+TEST_CASE("they equal it together with other switches", "[threads-every]") {
   check_equal(small_gpt, {"tp2sp+pp2+attn_mixed+mlp_mixed+m4+recompute", "tp2+dp2+mlp_tokens+zero3",
                           "tp2sp+attn_mixed+mlp_mixed+tpoverlap", "tp2+cp2+mlp_mixed+vocab_tokens",
                           "tp2+cp2+p2p+attn_mixed", "tp2sp+cp2+all_gather+attn_tokens",

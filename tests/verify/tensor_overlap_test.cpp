@@ -1,5 +1,5 @@
-// Collectives of tensor-parallel ranks beside products, and weight gradients behind the message of
-// their B: against a single rank, against the usual order, and with mistakes.
+// Overlap of products with collectives of tensor-parallel ranks, and weight gradients behind the
+// message of their B: against a single rank, against the usual order, and with mistakes.
 #include <chrono>
 #include <thread>
 
@@ -56,7 +56,7 @@ Faults made_late(int ranks, const GroupFault& first, const GroupFault& second) {
 
 }  // namespace
 
-TEST_CASE("layouts whose collectives go on beside products equal a single rank", "[threads]") {
+TEST_CASE("layouts whose collectives overlap products equal a single rank", "[threads]") {
   check_equal(small_gpt, {"tp2sp+tpoverlap", "tp2sp+tpoverlap_dgrad", "tp4sp+m2+tpoverlap",
                           "tp2sp+pp2+zb-h1+m4+tpoverlap", "tp2sp+pp2+m4+tpoverlap+delayw",
                           "tp2sp+cp2+a2a+tpoverlap"});
@@ -119,7 +119,7 @@ TEST_CASE("mistakes in chunks are named") {
        "layers.1"},
       {"a chunk of an input's gradient left out", small_gpt, "tp2sp+tpoverlap_dgrad",
        on_all(2, in_layers(reduce_scatter, 36, skip)), "gradient", "layers.3.norm2"},
-      {"the sum beside weight gradients left out", small_gpt, "tp2sp+tpoverlap",
+      {"the sum during weight gradients left out", small_gpt, "tp2sp+tpoverlap",
        on_all(2, in_layers(reduce_scatter, 37, skip)), "gradient", "layers.2.norm2"},
   });
 }

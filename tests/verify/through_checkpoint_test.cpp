@@ -26,7 +26,7 @@ Made made(const Options& options, const std::string& name) {
   return {std::move(config), std::move(plan)};
 }
 
-// Of 1 to 8 ranks: sizes of every axis, chunks, schedules, levels of the optimizer.
+// Layouts of 1 to 8 ranks, with sizes of every axis, chunks, schedules and levels of the optimizer.
 const char* const ten_layouts[] = {"dp1",
                                    "tp2",
                                    "tp4sp+dp2+zero2",
@@ -56,7 +56,7 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[threads-every]") 
     for (const char* name : ten_layouts) all.push_back(made(options, name));
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (std::size_t j = 0; j < all.size(); ++j) {
-        // Each saves once and loads once, the models in turn.
+        // Each layout saves once and loads once; the models alternate.
         if (!thorough() && (j != (3 * i + 1) % all.size() || i % 2 != turn)) continue;
         const TempFolder temp;
         const LayoutVerdict verdict =
@@ -69,7 +69,7 @@ TEST_CASE("a checkpoint of any layout loads into any other", "[threads-every]") 
   }
 }
 
-TEST_CASE("a layout goes on from its checkpoint with the same bits", "[threads-every]") {
+TEST_CASE("a layout resumes from its checkpoint with the same bits", "[threads-every]") {
   const auto in_16_bits = [](const Options& more) {
     Options options{"model.num_layers=4", "model.num_attention_heads=8"};
     options.insert(options.end(), more.begin(), more.end());
@@ -117,7 +117,8 @@ TEST_CASE("messages of another type between the layouts that save and load", "[t
   }
 }
 
-TEST_CASE("routers of a layout that rounds no messages, beside one that does", "[threads-every]") {
+TEST_CASE("routers of a layout that rounds no messages, compared with one that does",
+          "[threads-every]") {
   const Options experts =
       with(small_llama, {"moe.num_experts=4", "moe.router_topk=2", "moe.ffn_hidden_size=24",
                          "moe.capacity_factor=1", "moe.overflow=probability"});
@@ -192,7 +193,7 @@ TEST_CASE("what was loaded wrongly is found and named", "[threads-every]") {
 
 namespace {
 
-/// Five of the day's seven steps have half the batch, so that a run goes on inside the ramp.
+/// Five of the day's seven steps have half the batch, so that a run resumes inside the ramp.
 Options growing() {
   return with(small_gpt, {"train.micro_batch_size=1", "train.rampup_batch_size=[4, 4, 100]"});
 }
@@ -207,7 +208,7 @@ LayoutVerdict go_on(const Options& options, const char* saves, const char* loads
 
 }  // namespace
 
-TEST_CASE("a free run goes on in another layout, also inside a ramp", "[threads-every]") {
+TEST_CASE("a free run resumes in another layout, also inside a ramp", "[threads-every]") {
   const Options half = with(small_gpt, {"precision.compute=bf16", "data.packing=false"});
   // Twice as far with two replicas as with one.
   const Options summed = with(small_gpt, {"optimizer.type=sgd", "parallel.gradients_mean=false"});
@@ -220,7 +221,7 @@ TEST_CASE("a free run goes on in another layout, also inside a ramp", "[threads-
   }
 }
 
-TEST_CASE("a run that goes on elsewhere in its data is named", "[threads-every]") {
+TEST_CASE("a run that resumes elsewhere in its data is named", "[threads-every]") {
   const LayoutVerdict earlier =
       go_on(small_gpt, "dp2", "tp2",
             of_order([](BatchLoader::Order& order) { order.first_sample -= 1; }));

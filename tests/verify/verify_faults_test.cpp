@@ -121,7 +121,7 @@ void end_rows(Plan& plan, Moment until, const Ends& ends) {
   }
 }
 
-/// What W reads is given up after B.
+/// Activations that W reads are given up after B.
 void free_early(Plan& plan) {
   end_rows(plan, Moment::backward,
            [](const ActivationSpec& row) { return row.until == Moment::weight; });
@@ -160,7 +160,7 @@ std::vector<FaultRow> schedule_faults() {
          }));
        }),
        "gradient", "layers.2."},
-      {"a part that is not made again", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
+      {"a part that is not recomputed", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
          plan.stages.back().forms.usual.at(3).again &=
              static_cast<std::uint8_t>(~bit_of(BlockPart::activation));
        }),

@@ -182,7 +182,7 @@ T* global_pointer(T* pointer) {
   return pointer;
 }
 
-/// What the lanes of a warp bring to a product of fragments.
+/// The arguments of a lane of a warp for a product of fragments.
 struct Fragments {
   float* c;
   const std::uint32_t* a;
@@ -239,7 +239,7 @@ void multiply_fragments(float (&c)[4], const std::uint32_t (&a)[4], const std::u
   cuda_on_host::meet_warp(0xffffffffU, &mine, join_fragments<T>, where);
 }
 
-/// What the lanes of a warp bring to a load of matrices.
+/// The arguments of a lane of a warp for a load of matrices.
 struct MatrixRow {
   std::uint32_t* to;
   const std::uint16_t* row;
