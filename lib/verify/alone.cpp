@@ -35,8 +35,8 @@ void nudge(const Tensor& values, const Philox& signs, std::uint64_t first) {
   set_values(values, wide);
 }
 
-/// What is left free of a loss scale at which all steps just fit: the parts of a sum that
-/// ranks hold may be larger than the sum, and the scale grows through a day.
+/// The part of the range that stays free at a loss scale at which all steps just fit: the parts of
+/// a sum that ranks hold may be larger than the sum, and the scale grows through a day.
 double scale_margin(const LossScaling& scaling, const Day& day) {
   const auto growths = static_cast<double>(day.steps / scaling.window);
   return std::max(16.0, 2 * std::pow(scaling.growth, growths));
@@ -47,9 +47,9 @@ double scale_margin(const LossScaling& scaling, const Day& day) {
 constexpr double surely_too_large = 64;
 constexpr double largest_fp16 = 65504;
 
-/// A loss scale at which so many steps of one rank fit: training would find the largest such from
-/// the first one of `scaling` down. `of_sums`: gradients themselves have to fit, since a layout
-/// sums them in fp16.
+/// A loss scale at which this number of steps of one rank fits: training would find the largest
+/// such scale from the first one of `scaling` down. `of_sums`: gradients themselves have to fit,
+/// since a layout sums them in fp16.
 double fitting_scale(const Config& single, const Plan& plan, const MessageRounding& rounding,
                      LossScaling scaling, std::int64_t steps, bool of_sums) {
   scaling.backoff = 0.5;
@@ -148,9 +148,10 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
   }
 }
 
-/// What rounding to 16 bits does to a step: how far it is from the same step in fp32, and from
-/// others in 16 bits, in which the embedding's output is rounded otherwise and so all that follows.
-/// One of them alone may by chance be close where values of different signs are added up.
+/// Records the effect of rounding to 16 bits on a step: its distance from the same step in fp32,
+/// and from other steps in 16 bits, in which the embedding's output and so everything after it is
+/// rounded otherwise. A single distance may by chance be small where values of different signs are
+/// added up.
 void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
   record_roundings(in_fp32(half), rounding, {}, record);
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
@@ -159,7 +160,7 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
   }
 }
 
-/// What follows from what the routers met.
+/// Adds the numbers that follow from the inputs of the routers.
 void add_routers(const Config& config, const Plan& plan, const std::vector<Batch>& batches,
                  const RecordedState& before, RecordedStep& step) {
   const std::vector<char> real = real_tokens_of(batches);

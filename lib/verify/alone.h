@@ -13,13 +13,13 @@
 
 namespace trainctl {
 
-/// The same training on one rank, without what only saves memory. The number of micro-batches
-/// follows from their size.
+/// The configuration for the same training on one rank, without the options that only save memory.
+/// The number of micro-batches follows from their size.
 Config alone(Config config);
-/// Of such a configuration. Throws Error{config} if one rank cannot run it.
+/// The plan of a configuration for one rank. Throws Error{config} if one rank cannot run it.
 Plan plan_alone(const Config& config);
 
-/// What a run changes in the output of a unit's forward, before the next unit reads it.
+/// A change that a run makes in the output of a unit's forward, before the next unit reads it.
 using Change = std::function<void(int unit, const Tensor& stream)>;
 /// Rounds outputs otherwise: each value moves by about one unit in its last place, up or down.
 /// Another `run` moves it another way. What 16 bits change in the embedding's output is rounded
@@ -28,13 +28,13 @@ enum class Moved { embedding, all_units };
 Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, Moved moved);
 /// In 16 bits, how many such runs tell how far rounding goes.
 inline constexpr std::uint64_t other_roundings = 2;
-/// The same computation in fp32.
+/// The configuration for the same computation in fp32.
 Config in_fp32(Config config);
 
 /// The engine of a verified run; everything this refers to must outlive it.
 EngineInput engine_input(const Config& config, const Plan& plan, double deadline_seconds);
 
-/// Of the tokens of a step in the order of the data, which are not padding.
+/// The real tokens of a step, in the order of the data: 1 for a token, 0 for padding.
 std::vector<char> real_tokens_of(const std::vector<Batch>& batches);
 /// `plan`: of a single rank.
 own::RouterSizes router_sizes(const Plan& plan, std::int64_t tokens);

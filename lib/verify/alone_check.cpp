@@ -23,7 +23,7 @@ namespace trainctl {
 
 namespace {
 
-/// What dropout has dropped, beside what the configuration says.
+/// Collects the values that dropout has dropped and compares them with the configuration.
 class DropoutCheck {
  public:
   explicit DropoutCheck(const ModelConfig& model) : model_(model) {}
@@ -31,8 +31,8 @@ class DropoutCheck {
   /// See Hooks::after_dropout.
   void take(std::int64_t site, float probability, const Tensor& values);
   void end_step() { ++step_; }
-  /// Every use that the model has was met in each step, with the configured probability and about
-  /// as many zeros, other ones than anywhere else.
+  /// Checks that every use that the model has was met in each step, with the configured probability
+  /// and about that share of zeros, in other places than anywhere else.
   void compare(Findings& findings) const;
 
  private:
@@ -147,7 +147,8 @@ void DropoutCheck::compare_masks(Findings& findings) const {
 }
 
 constexpr std::int64_t most_sequences = 2;
-/// Of a model whose kinds are moved one after another; those of a larger one all at once.
+/// The elements of a model whose kinds are moved one after another; a larger model moves all at
+/// once.
 constexpr std::int64_t most_elements = 8'000'000;
 
 /// A few sequences as one micro-batch, so that a router meets all tokens of a step at once. The
@@ -260,7 +261,7 @@ class Slopes {
   }
 
  private:
-  /// Of a loss, by which its differences may be wrong.
+  /// The relative rounding error of a loss, by which differences of losses may be wrong.
   static constexpr double rounding = 4e-8;
 
   double difference(const Direction& direction, double amount) {
@@ -426,8 +427,8 @@ struct Named {
   Slopes::Slope slope;
 };
 
-/// Of the parameters of a kind that is wrong, or of all, the first one in the order in which the
-/// backward pass makes them.
+/// The first wrong parameter in the order in which the backward pass makes gradients, among the
+/// parameters of a kind that is wrong, or among all.
 std::optional<Named> first_wrong(Slopes& slopes) {
   std::vector<int> order;
   for (int i = 0; i < std::ssize(slopes.table()); ++i) order.push_back(i);
@@ -438,7 +439,7 @@ std::optional<Named> first_wrong(Slopes& slopes) {
   for (const int parameter : order) {
     const ParamSpec& spec = at(slopes.table(), parameter);
     if (spec.kind == ParamKind::expert_bias) continue;
-    // What is wrong may be small in one direction.
+    // A wrong gradient may differ little in one direction.
     for (std::uint64_t drawn = 0; drawn < 3; ++drawn) {
       const Slopes::Slope slope = slopes.along({parameter}, drawn);
       if (slope.is_wrong()) return Named{spec.name, slope};

@@ -1,5 +1,6 @@
-// What no other layout can show, as all share it with the single rank: whether its gradients are
-// those of its loss, and whether dropout drops what the configuration says.
+// Checks that no other layout can make, as all layouts share these computations with the single
+// rank: whether its gradients are those of its loss, and whether dropout drops the values that the
+// configuration says.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,8 @@
 
 namespace trainctl {
 
-/// Of the size of a direction times that of the gradient.
+/// The bound of the error in a slope, relative to the size of the direction times that of the
+/// gradient.
 inline constexpr double slope_bound = 1e-3;
 
 /// For each kind of parameter the gradient along a random direction is compared with differences of

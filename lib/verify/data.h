@@ -31,16 +31,16 @@ TemporaryFolder verify_folder();
 
 /// Token files for the loader. Tokens are uniform, an eighth of them ends a document; without
 /// data.packing documents are of any length up to a sequence. Training begins its second epoch in
-/// the first step after noon and its third one in the last step. For validation there are about
-/// half as many windows as a step has sequences, an odd number where that is even, so that replicas
-/// cannot share them evenly.
+/// the first step after noon and its third one in the last step. The number of windows for
+/// validation is about half the number of sequences of a step, and odd where that is even, so that
+/// replicas cannot share them evenly.
 class FreeData {
  public:
-  /// For a day of so many samples. Throws Error{io}.
+  /// Writes files for a day of this number of samples. Throws Error{io}.
   FreeData(const Config& config, std::int64_t samples);
   /// The data section with these files.
   DataConfig section(DataConfig data) const;
-  /// Those of `config`, which has that section. Collective over `everyone`.
+  /// Opens the token files of `config`, which has that section. Collective over `everyone`.
   static Corpus open(const Config& config, const ModelShape& model, Group& everyone);
   const FileTokens& training() const { return training_; }
 

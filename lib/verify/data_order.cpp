@@ -16,7 +16,7 @@ void count(OrderCount& broken, std::int64_t step) {
 
 }  // namespace
 
-/// A sample: as many inputs as it has labels that count, and the last of those.
+/// A sample: the inputs whose labels count, and the last of those labels.
 struct DataOrder::Row {
   const std::int32_t* tokens;
   std::int64_t labels;

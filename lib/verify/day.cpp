@@ -9,8 +9,8 @@ namespace trainctl {
 
 namespace {
 
-/// What the file gives is over two steps before the day is. An end that it leaves open follows from
-/// the length of the run, as it does in training.
+/// Makes the steps that the file gives end two steps before the day does. An end that it leaves
+/// open follows from the length of the run, as it does in training.
 void shorten(LrScheduleConfig& schedule, std::int64_t end) {
   schedule.warmup_ratio.reset();  // warmup_steps has what it gave
   if (schedule.style == LrStyle::constant) {

@@ -20,8 +20,8 @@ struct Day {
   }
 };
 
-/// At least `steps` steps, and so many that the loader uses the memory of each step it prepares
-/// ahead more than twice.
+/// A day of at least `steps` steps, long enough for the loader to use the memory of each step that
+/// it prepares ahead more than twice.
 Day day_of(const Config& config, std::int64_t steps);
 
 /// The configuration of a layout, or of one rank, with learning rate, weight decay and a ramp that

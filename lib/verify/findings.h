@@ -37,7 +37,7 @@ enum class Phase : std::uint8_t {
   update,  // of a parameter and what the optimizer keeps of it
   dropout,
   slope,  // of the loss along a direction
-  batch,  // of the loader, beside the data read without it
+  batch,  // of the loader, compared with the data read without it
   free_scalar,
   free_loss,
   free_gradient,
@@ -48,9 +48,9 @@ enum class Phase : std::uint8_t {
   bytes,
   validation,
   exported,
-  owned,     // a master, beside what was exported
-  resident,  // a weight that stays on the rank, beside the same
-  // Of a run that went on from a checkpoint, beside the same run that did not stop:
+  owned,     // a master, compared with the exported one
+  resident,  // a weight that stays on the rank, compared with the exported one
+  // Figures of a run that resumed from a checkpoint, compared with the same run that did not stop:
   same_figure,
   same_master,
   same_state1,
@@ -75,17 +75,17 @@ class Findings {
     std::int64_t step = 0;   // 1 for the first
     double least_scale = 0;  // where the tensor's largest value, or the number, is smaller
     double bound = 0;        // 0: the same bits
-    // Of the difference itself. Where it is larger than the other bound it holds, up to an error
-    // of a quarter.
+    // The bound of the difference itself. Where it is larger than the other bound it holds, up to
+    // an error of a quarter.
     double least_bound = 0;
-    // Of the tensor, in the table of the rank's stage; of a stream its unit or layer.
+    // The row of the tensor in the table of the rank's stage; for a stream its unit or layer.
     std::int64_t row = 0;
     const char* beside = single_rank_has;
   };
   /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                const HeldPart& held);
-  /// Of a stream the elements [begin, ..), which are `part`.
+  /// Compares the elements [begin, ..) of a stream, which are `part`.
   void compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
                const Tensor& part);
   /// `tensor`: what the number is of, or empty.
@@ -95,8 +95,8 @@ class Findings {
   /// a limit.
   void compare_mean(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                     const HeldPart& held, double scale);
-  /// Of `name`, the elements of a rank's part beside `expected`, as many. Error: the largest
-  /// difference over `scale`.
+  /// Compares the elements of a rank's part of `name` with `expected`, which has the same length.
+  /// Error: the largest difference over `scale`.
   void compare_part(const Subject& subject, const ParamSpec& spec, const std::string& name,
                     const HeldPart& held, const std::vector<double>& expected, double scale);
   /// Error: `error` itself.
@@ -104,7 +104,7 @@ class Findings {
                      double error);
   /// Takes in those of another rank; of the first departures the one that a step makes first stays.
   void merge(const Findings& other);
-  /// The same from another process: what its bytes() gave.
+  /// Takes the findings of another process, which its bytes() gave.
   void take_bytes(const std::string& bytes);
   std::string bytes() const;
 

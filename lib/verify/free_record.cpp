@@ -28,7 +28,7 @@ struct Once {
   const FreeRules& rules;
   const LossScaling& scaling;
   Change change;
-  const FreeNumbers* routes = nullptr;  // by whose routers tokens go; null: by its own
+  const FreeNumbers* routes = nullptr;  // the routers by which tokens go; null for its own
 };
 
 /// The single rank adds up for itself what it divides by: the layout takes the sums of the loader.
@@ -61,7 +61,7 @@ EngineInput input_of(const Once& once) {
   return input;
 }
 
-/// Of the sequences of a step, in order.
+/// One empty stream for each kind of data of the sequences of a step, in order.
 std::vector<RecordedStream> empty_data(const Plan& plan, std::int64_t step) {
   std::vector<RecordedStream> data;
   const std::int64_t length = plan.model.seq_length;
@@ -105,8 +105,8 @@ void leave_out(Batch& batch, std::int64_t count) {
   }
 }
 
-/// That of one step without dropout whose micro-batches are the windows, each by itself or as many
-/// as a router counts over.
+/// The loss of one step without dropout whose micro-batches are the windows, each by itself or
+/// grouped by the number that a router counts over.
 double loss_of_windows(const Once& once, const WholeTensors& masters,
                        const MessageRounding& rounding) {
   const Dataset& windows = *once.corpus.validation;
@@ -212,7 +212,7 @@ void widen(double& most, double one, double other) {
   most = std::max(most, difference_of(one, other));
 }
 
-/// Of each element.
+/// Raises each element of `most` to the difference of the two others.
 void widen(WholeTensors& most, const WholeTensors& one, const WholeTensors& other) {
   for (const auto& [name, values] : one) {
     std::vector<float>& distances = most[name];
@@ -225,7 +225,7 @@ void widen(WholeTensors& most, const WholeTensors& one, const WholeTensors& othe
   }
 }
 
-/// Of the mean over the elements.
+/// Raises the mean over the elements of each tensor in the same way.
 void widen(std::map<std::string, double>& most, const WholeTensors& one,
            const WholeTensors& other) {
   for (const auto& [name, values] : one) {

@@ -1,7 +1,7 @@
-// What a single rank computes in a free run: steps that follow from one another, evaluations, the
-// exported parameters. It takes ways of its own where `train` has others: units run one by one
-// under a hook, batches are read without the loader, compute copies are rounded from the masters
-// after each step, and the validation loss is that of a training step.
+// The computation of a single rank in a free run: consecutive steps, evaluations, the exported
+// parameters. It uses ways of its own where `train` has others: units run one by one under a hook,
+// batches are read without the loader, compute copies are rounded from the masters after each step,
+// and the validation loss is that of a training step.
 #pragma once
 
 #include <compare>
@@ -38,7 +38,7 @@ struct FreeRules {
 };
 FreeRules free_rules(const Plan& morning, const Plan& afternoon);
 
-/// Of the run so far, counted in the batches that were read.
+/// The tokens of the run so far, counted in the batches that were read.
 struct SeenTokens {
   std::int64_t tokens = 0;  // real positions
   std::int64_t positions = 0;
@@ -66,7 +66,7 @@ struct FreeNumbers {
   double validation_loss = 0;  // after the last step
 };
 
-/// Of a loss or a norm. In fp32 a day that converges stays far below.
+/// The largest rounding of a loss or a norm. In fp32 a day that converges stays far below.
 inline constexpr double most_free_rounding = 1e-2;
 
 /// How far the same numbers of runs that round otherwise are from one another, at most.
@@ -98,8 +98,8 @@ struct FreeRecord {
   FreeRounding rounding;
 };
 
-/// What a batch has for each token, by the place of the kind in FreeStep::data. Places in the data
-/// are modulo 2^24, as far as a float counts.
+/// The values that a batch has for each token, by the place of the kind in FreeStep::data. Places
+/// in the data are modulo 2^24, as far as a float counts.
 std::vector<float> numbers_of(const Batch& batch, int kind);
 inline constexpr const char* kinds_of_data[] = {"tokens",    "labels",    "loss weights",
                                                 "positions", "documents", "places"};

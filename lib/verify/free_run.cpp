@@ -28,8 +28,8 @@ namespace trainctl {
 
 namespace {
 
-/// A layout may be so many times as far from the single rank as another rounding takes that rank
-/// from itself.
+/// The factor by which a layout may be farther from the single rank than another rounding takes
+/// that rank from itself.
 constexpr double free_roundings_apart = 4;
 /// Loss and norm late in a day: single numbers of few runs may be close by chance, and in 16 bits a
 /// layout also rounds the parts of sums, which neither of the single rank's other runs does.
@@ -37,8 +37,8 @@ constexpr double free_figures_apart = 8;
 
 /// Where a run of the day begins and what it leaves.
 struct Session {
-  const Continuation* begins = nullptr;  // null: in the morning
-  const std::filesystem::path& run;      // whose checkpoint is saved, or gone on from
+  const Continuation* begins = nullptr;  // null for a run that begins in the morning
+  const std::filesystem::path& run;      // the run whose checkpoint is saved or resumed from
 };
 
 class FreeRun {
@@ -122,7 +122,8 @@ class FreeRun {
     engine_.masters_changed();
   }
 
-  /// The loader goes on through evaluation and save, as in training.
+  /// Trains the steps of the afternoon. The loader continues through evaluation and save, as in
+  /// training.
   void train(Afternoon& afternoon) {
     const Day& day = record_.day;
     const std::int64_t before = engine_.completed_steps();
@@ -170,7 +171,7 @@ class FreeRun {
     return report;
   }
 
-  /// Of the single rank's samples, which every layout reads.
+  /// Compares the order of the single rank's samples, which every layout reads.
   void compare_order() {
     if (world_.rank() != 0) return;
     Findings::Subject subject{.phase = Phase::batch, .beside = "a run may have"};
@@ -219,8 +220,8 @@ class FreeRun {
     findings_.compare(subject, counted, weights, "sum of loss weights");
   }
 
-  /// Of the sequences from element `first` on; perhaps shorter rows, of which they are the
-  /// beginning.
+  /// Compares the rows of the sequences from element `first` on; the rows found may be shorter and
+  /// are then the beginnings of the expected ones.
   void compare_rows(const Findings::Subject& subject, const RecordedStream& whole,
                     std::int64_t first, const Batch& batch) {
     std::vector<float> values = numbers_of(batch, static_cast<int>(subject.row));
@@ -232,7 +233,7 @@ class FreeRun {
   }
 
   bool in_fp32() const { return !record_.rules.rounds; }
-  /// Of tensors and the norm.
+  /// The bound of the error in tensors and the norm.
   double bound(std::int64_t step) const {
     if (step == 1) return in_fp32() ? fp32_bound : half_bound;
     if (in_fp32()) return free_fp32_bound;
@@ -244,7 +245,7 @@ class FreeRun {
     if (in_fp32()) return fp32_bound;
     return step == 1 ? loss_half_bound : 2 * loss_half_bound;
   }
-  /// Of a loss or a norm that other roundings take `apart`.
+  /// The bound of a loss or a norm that other roundings take `apart`.
   static double figure_apart(double apart) { return free_figures_apart * apart; }
   /// Whether losses and norms of this step say anything.
   bool is_comparable(std::int64_t step) const {
@@ -282,7 +283,7 @@ class FreeRun {
     compare(Phase::free_scale, report.loss_scale.value_or(1), expected.loss_scale.value_or(1), 0);
   }
 
-  /// What it says beside loss and norm.
+  /// Compares the figures of a report except loss and norm.
   void compare_report(const StepReport& report, const FreeStep& expected) {
     // After the scalars that these follow from.
     Findings::Subject subject{.phase = Phase::free_scalar, .step = report.step, .row = 100};
@@ -315,7 +316,7 @@ class FreeRun {
     }
   }
 
-  /// Of what this rank has of a whole tensor.
+  /// The mean over the part that this rank has of a whole tensor.
   double mean_in(const Slice& part, const ParamSpec& spec, const std::vector<float>& whole) const {
     double sum = 0;
     for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
@@ -325,7 +326,7 @@ class FreeRun {
     return part.length() == 0 ? 0 : sum / static_cast<double>(part.length());
   }
 
-  /// What the layers read of what this rank updates are its masters, rounded.
+  /// Compares the weights that layers read with the masters that this rank updates, rounded.
   void compare_copies(std::int64_t step) {
     Findings::Subject subject{.phase = Phase::compute_copy, .step = step};
     subject.beside = "its master rounds to";
@@ -338,8 +339,8 @@ class FreeRun {
     }
   }
 
-  /// What the plan has for micro-batches as long as the labels of these need. Where they are not
-  /// all treated alike it has the most that there may be.
+  /// The plan's traffic for micro-batches of the length that these labels need. Where the plan does
+  /// not treat all of them alike it has the upper bound.
   std::vector<CollectiveUse> planned_traffic(const Plan& plan,
                                              const std::vector<Batch>& batches) const {
     const StagePlan& stage = plan.stage_of(world_.rank());
@@ -385,7 +386,7 @@ class FreeRun {
       };
       const bool fewer = row.fewer_calls && row.same_calls();
       compare(Phase::calls, row.measured.count, fewer ? row.measured.count : row.planned.count);
-      // What the router sends is only bounded.
+      // The router's sends have only an upper bound in the plan.
       const bool bounded = row.at_most && row.same_bytes();
       compare(Phase::bytes, row.measured.bytes, bounded ? row.measured.bytes : row.planned.bytes);
       ++subject.row;
@@ -456,7 +457,8 @@ class FreeRun {
     findings_.merge(own);
   }
 
-  /// Of every rank: the masters are what was exported, the weights that stay are that, rounded.
+  /// Compares, on every rank, the masters with the exported parameters, and the weights that stay
+  /// with these, rounded.
   void compare_owned() {
     Findings::Subject subject{.step = record_.day.steps};
     for (subject.row = 0; const ParamSpec& spec : table()) {
@@ -510,7 +512,7 @@ class FreeRun {
     compare("loss scale", found.loss_scale.value_or(0), expected.loss_scale.value_or(0));
   }
 
-  /// Of a part that this rank has of a tensor, in the places that it has in the whole one.
+  /// Compares a part that this rank has of a tensor, in the places that it has in the whole one.
   void compare_own(const Findings::Subject& subject, const ParamSpec& spec,
                    std::vector<float> found, const std::vector<float>& expected,
                    const Slice& part) {
@@ -540,7 +542,7 @@ class FreeRun {
   Engine engine_;
 };
 
-/// Where the run goes on, found as `train` finds it.
+/// The point where the run resumes, found as `train` finds it.
 Continuation continue_from(const std::filesystem::path& run, const Day& day, const Config& config,
                            World& world) {
   const auto everyone = world.everyone("continuation");

@@ -17,13 +17,13 @@ inline constexpr double free_half_bound = 5e-2;
 inline constexpr double loss_half_bound = 1e-3;  // of a mean of many tokens
 inline constexpr double export_bound = 0.1;      // of a parameter's mean change
 
-/// What a rank's steps after noon reported, and what it holds at the end of the day.
+/// The reports of a rank's steps after noon, and the values that it holds at the end of the day.
 struct Afternoon {
   std::vector<StepReport> reports;
   std::vector<std::vector<float>> values;  // by parameter, and by kind of value
 };
 
-/// A checkpoint of noon: its run's folder, and how the layout that saved it went on.
+/// A checkpoint of noon: its run's folder, and the afternoon of the layout that saved it.
 struct NoonCheckpoint {
   std::filesystem::path run;
   std::vector<Afternoon> afternoons{};  // by rank; of those of this process
@@ -33,8 +33,8 @@ struct NoonCheckpoint {
 LayoutVerdict judge_day(const FreeRecord& record, const VerifiedLayout& layout,
                         const Faults& faults, NoonCheckpoint& noon);
 
-/// The afternoon, from the checkpoint on, as `train` goes on. `same`: `noon` is of the same layout,
-/// and every number must have the same bits.
+/// Judges the afternoon from the checkpoint on, resumed as `train` does. `same`: `noon` is of the
+/// same layout, and every number must have the same bits.
 LayoutVerdict judge_afternoon(const FreeRecord& record, const VerifiedLayout& layout,
                               const Faults& faults, const NoonCheckpoint& noon, bool same);
 

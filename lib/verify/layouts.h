@@ -18,14 +18,14 @@ struct LayoutChoice {
   std::int64_t ranks() const { return sizes.ranks(); }
   /// The text that parse_layouts reads back; sizes of 1 are left out, a single rank is "dp1".
   std::string name() const;
-  /// What the layout has: its words, and more general ones that they imply, which come first: "tp"
-  /// and "tp2" for tp2, "recompute" for "sliced".
+  /// The words of the layout, and more general ones that they imply, which come first: "tp" and
+  /// "tp2" for tp2, "recompute" for "sliced".
   std::vector<std::string> said() const;
 };
 
 std::string name_of(const LayoutSizes& sizes);
 
-/// Of words that said() lists those that no more general one of them implies.
+/// The words among those of said() that no more general one implies.
 std::vector<std::string> without_implied(const std::vector<std::string>& words);
 
 /// Layouts with commas between; a layout is words with "+" between, in any order: tpN, tpNsp (with

@@ -1,6 +1,6 @@
-// What messages between stages round where their dtype is not the layers': the residual stream and
-// its gradient, at the cuts between stages. A single rank that rounds the same there computes what
-// the stages do.
+// The rounding in messages between stages where their dtype is not the layers': it rounds the
+// residual stream and its gradient, at the cuts between stages. A single rank that rounds there in
+// the same way computes the same values as the stages.
 #pragma once
 
 #include <compare>

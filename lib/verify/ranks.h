@@ -13,7 +13,7 @@
 
 namespace trainctl {
 
-/// What one rank runs with, and configuration and plan as they were before any fault.
+/// The inputs of one rank, and configuration and plan as they were before any fault.
 struct Given {
   const Config& config;
   const Plan& plan;
@@ -29,8 +29,8 @@ struct Given {
 LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
                           const std::function<void(const Given&, World&, Findings&)>& body);
 
-/// A folder that all ranks use, in TMPDIR, for the time in which rank 0 has this. Collective over
-/// `job`; null: of this process alone. Throws Error{io}.
+/// A folder that all ranks use, in TMPDIR, for the time in which rank 0 has this object. Collective
+/// over `job`, which is null for a folder of this process alone. Throws Error{io}.
 class JobFolder {
  public:
   explicit JobFolder(World* job);

@@ -1,4 +1,4 @@
-// What a single rank computed, step by step.
+// The values that a single rank computed, step by step.
 #pragma once
 
 #include <cstdint>

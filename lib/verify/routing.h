@@ -25,7 +25,7 @@ struct RoutedTokens {
 void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
                        const std::function<void(const RoutedTokens&)>& body);
 
-/// The same for the tokens of step number `step` (0 for the first) of a run of `plan`.
+/// Does this for the tokens of step number `step` (0 for the first) of a run of `plan`.
 void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
                      const std::function<void(const RoutedTokens&)>& body);
 

@@ -1,4 +1,4 @@
-// The numbers of a step that the whole model shares, beside those that verify computes for itself
+// The numbers of a step that the whole model shares, except those that verify computes for itself
 // (own/step_numbers.h).
 #pragma once
 
@@ -19,13 +19,14 @@ namespace trainctl {
 /// the engine keeps numbers of fp32.
 inline constexpr double scalar_bound = 1e-6;
 
-/// Of all micro-batches of a step, added up here.
+/// The labels of all micro-batches of a step, added up here.
 own::Labels labels_of(const std::vector<Batch>& batches);
 /// Before the first step of a run that begins with this loss scale.
 own::Counters first_counters(const Config& config, double loss_scale);
-/// What follows from the gradients of a step, summed and with the loss scale.
+/// Adds the numbers that follow from the gradients of a step, which are summed and have the loss
+/// scale.
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers);
-/// The same where only their norm is known, without loss scale.
+/// Adds these numbers where only the norm of the gradients is known, without loss scale.
 void add_norm(const Config& config, double norm, bool finite, own::StepNumbers& numbers);
 
 /// `found`: as a rank's step left it, as number `step`. `factor`: see own::gradient_factor.
@@ -34,7 +35,7 @@ struct FoundScalars {
   std::int64_t step = 0;
   double factor = 1;
 };
-/// What was known before the passes, in the order in which the state has it.
+/// Compares the numbers known before the passes, in the order in which the state has them.
 void compare_scalars(Findings& findings, Phase phase, const FoundScalars& found,
                      const own::StepNumbers& expected);
 /// In a step that has the recorded gradients: what norm and clipping came to, and the counters
@@ -45,7 +46,7 @@ void compare_verdict(Findings& findings, const OptimizerConfig& optimizer,
 /// the norm that was found, and the counters after it.
 void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
                           const FoundScalars& found, const own::StepNumbers& expected);
-/// What is reported of the routers of a step.
+/// Compares the report on the routers of a step.
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
                     const RecordedStep& expected);
 /// The largest score of each head, [layers, heads] of Engine::largest_scores, by which queries and

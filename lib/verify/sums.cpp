@@ -28,7 +28,7 @@ std::vector<int> partial_ranks(const Plan& plan, const ParamSpec& spec, int rank
   return {tp.begin() + first, tp.begin() + first + copies};
 }
 
-/// Of one addition in such a type.
+/// The rounding unit of one addition in such a type.
 double unit_of(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : 0x1p-10; }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What ranks add up, beside the sums in double of what they gave: gradients, from what each had
-// made when the backward pass of a bucket ended; and what collectives of host memory add up.
+// The sums that ranks form, compared with sums in double of their inputs: gradients, from the
+// values that each rank had made when the backward pass of a bucket ended; and the sums of
+// collectives of host memory.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace trainctl {
 
-/// Of the largest sum of absolute values: where gradients are added up and sent in fp32.
+/// The bound relative to the largest sum of absolute values, where gradients are added up and sent
+/// in fp32.
 inline constexpr double sum_bound = 1e-6;
 
 class GradientSums {
@@ -37,7 +39,7 @@ class GradientSums {
   int rank_;
   Stream stream_;
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
-  std::vector<Group*> group_of_;           // by parameter; null: of this rank alone
+  std::vector<Group*> group_of_;           // by parameter; null for one of this rank alone
   std::vector<std::vector<float>> parts_;  // the same
   std::vector<float> all_;                 // of all ranks of a group
 };
@@ -51,14 +53,14 @@ class SumWorld : public ForwardingWorld {
   /// `world`, and the mesh of `findings`, must outlive this one.
   SumWorld(World& world, const Mesh& mesh);
 
-  /// Of what is found from now on.
+  /// Begins a step: findings from now on belong to it.
   void begin_step(std::int64_t step);
   /// Adds what was found to `findings`.
   void tell(Findings& findings);
 
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
 
-  /// What a rank got, beside what all gave.
+  /// The sum that a rank got, and the inputs of all ranks.
   struct Sum;
   void compare(const Sum& sum);
 

@@ -120,7 +120,8 @@ class UpdateCheck {
     }
   }
 
-  /// What muon makes orthogonal of a parameter; nothing of those that others update.
+  /// The direction of a parameter that muon makes orthogonal; empty for parameters that other
+  /// optimizers update.
   own::Direction direction_of(const std::string& name) const {
     const auto gradients = step_.gradients.find(name);
     const own::Choice choice = own::choice_of(name, config_.optimizer);
@@ -137,7 +138,7 @@ class UpdateCheck {
     return direction;
   }
 
-  /// Of all elements of a parameter, what muon takes from them; empty in a skipped step.
+  /// The amounts that muon subtracts from all elements of a parameter; empty in a skipped step.
   Values muon_steps(const std::string& name, const own::Choice& choice) const {
     if (!update_.finite()) return {};
     Values steps =

@@ -1,4 +1,5 @@
-// What a rank's optimizer has made of the recorded gradients, beside the same update in double.
+// The update that a rank's optimizer has made of the recorded gradients, compared with the same
+// update in double.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace trainctl {
 
-/// Of the change of a tensor, above what its type rounds.
+/// The bound of the error in the change of a tensor, above the rounding of its type.
 inline constexpr double update_bound = 1e-4;
 
 /// Compares masters and the optimizer's values after step number `step`, which began with the

@@ -21,8 +21,8 @@ namespace trainctl {
 
 namespace {
 
-/// A layout may be so many times as far from the single rank as another rounding takes that rank
-/// from itself.
+/// The factor by which a layout may be farther from the single rank than another rounding takes
+/// that rank from itself.
 constexpr double roundings_apart = 4;
 /// Two neighbours in bf16 are at most so far apart, as a part of their size.
 constexpr double neighbour_apart = 0x1p-7;
@@ -100,7 +100,8 @@ double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
 
 double VerifiedRank::bound() const { return in_fp32(truth_) ? fp32_bound : half_bound; }
 
-/// Of a parameter, which is fp32. Clipping follows scores, which in 16 bits are rounded otherwise.
+/// The bound of a parameter, which is fp32. Clipping follows scores, which in 16 bits are rounded
+/// otherwise.
 double VerifiedRank::parameter_bound(const ParamSpec& spec) const {
   return clipped(spec) ? bound() : fp32_bound;
 }
@@ -258,7 +259,8 @@ void VerifiedRank::one_step() {
                  truth_.mesh, rank_);
 }
 
-/// What layers read in the next step, where it stays on the rank: gathered, and perhaps rounded.
+/// Compares the weights that layers read in the next step, where these stay on the rank: gathered,
+/// and perhaps rounded.
 void VerifiedRank::compare_weights(const WholeTensors& whole) {
   Findings::Subject subject{.phase = Phase::parameter, .step = step_};
   for (int i = 0; i < static_cast<int>(table().size()); ++i) {

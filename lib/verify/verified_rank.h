@@ -23,8 +23,8 @@ class VerifiedRank {
 
   /// The initial parameters, compared.
   void initialise();
-  /// Goes on after step `state.step`, from what was loaded into the engine's parameters. That is
-  /// compared with the record, and the next step starts from it.
+  /// Resumes after step `state.step`, from the values loaded into the engine's parameters. These
+  /// are compared with the record, and the next step starts from it.
   void resume(const TrainState& state);
   /// Takes and compares the steps up to number `last`.
   void run_until(std::int64_t last);

@@ -67,7 +67,7 @@ struct Verification::Impl {
 
   const std::vector<RampPart> batches = plan_alone(alone(config)).ramp;
 
-  /// Of a layout that cannot be compared with a rank that has these batches.
+  /// The refusal of a layout that cannot be compared with a rank that has these batches.
   static std::optional<LayoutVerdict> refusal(const VerifiedLayout& layout,
                                               const std::vector<RampPart>& batches) {
     if (layout.plan.ramp == batches) return std::nullopt;
@@ -103,7 +103,8 @@ struct Verification::Impl {
     VerifiedLayout layout() const { return {config, plan, given.deadline_seconds, given.job}; }
   };
 
-  /// `morning`: the layout that has saved the checkpoint from which this one goes on; null: itself.
+  /// `morning`: the layout that has saved the checkpoint from which this one resumes; null for
+  /// itself.
   FreeLayout freely(const VerifiedLayout& given, const FreeLayout* morning = nullptr) {
     if (!free_data) free_data.emplace(config, samples_of_day());
     Config own = config_of_day(given.config, day);

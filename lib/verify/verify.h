@@ -25,7 +25,8 @@ namespace trainctl {
 /// follow from given gradients: fp32_bound always.
 inline constexpr double fp32_bound = 2e-5;
 inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
-/// Of values rounded at random, the mean difference over the mean value. Other random bits: 2e-3.
+/// The bound for values rounded at random, the mean difference over the mean value. Other random
+/// bits: 2e-3.
 inline constexpr double random_bound = 1e-3;
 
 /// Whether nothing is rounded to 16 bits: messages and sums of gradients round as computing does.
@@ -78,8 +79,8 @@ struct Faults {
   std::function<void(int rank, std::int64_t step, ParamStore&)> parameters{};
   /// When a checkpoint is loaded; in a free run, when the parameters are initialised.
   std::function<void(int rank, ParamStore&)> loaded{};
-  /// Of a free run: the order of the loader; how many windows an evaluation has (0: all); the plan
-  /// by which parameters are exported.
+  /// Changes of a free run: the order of the loader; the number of windows of an evaluation (0 for
+  /// all); the plan by which parameters are exported.
   std::function<void(int rank, BatchLoader::Order&)> order{};
   std::function<void(int rank, std::int64_t& windows)> windows{};
   std::function<void(int rank, Plan&)> exported{};
@@ -91,7 +92,7 @@ struct VerifiedLayout {
   const Config& config;
   const Plan& plan;
   double deadline_seconds = 300;  // longest wait of a rank for others
-  /// The processes of mpirun whose first ranks run it, and which all make the same calls; null:
+  /// The processes of mpirun whose first ranks run it, and which all make the same calls; null if
   /// its ranks are threads of this process.
   World* job = nullptr;
 };
@@ -126,7 +127,7 @@ class Verification {
                                            const std::filesystem::path& run,
                                            const Faults& faults = {}) const;
 
-  /// The free run of `saves`, and another one of `loads` that goes on from its checkpoint as
+  /// The free run of `saves`, and another one of `loads` that resumes from its checkpoint as
   /// `train` does, in the folder `run`. Both are compared with the single rank; if they are the
   /// same layout, the second also with the first, to the bit. The faults are those of `loads`.
   LayoutVerdict go_on_freely(const VerifiedLayout& saves, const VerifiedLayout& loads,

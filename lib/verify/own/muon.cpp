@@ -94,7 +94,7 @@ std::vector<std::string> stack_of(const std::string& name, const MuonItems& item
   return names;
 }
 
-/// Of one expert, or of a parameter without experts.
+/// The matrix of one expert, or of a parameter without experts.
 Matrix slab_of(const Direction& whole, std::int64_t expert) {
   const int dims = whole.shape.rank();
   Matrix slab = zeros(whole.shape[dims - 2], whole.shape[dims - 1]);

@@ -19,8 +19,8 @@ struct Direction {
 };
 using DirectionOf = std::function<Direction(const std::string& name)>;
 
-/// What is taken from each element of the parameter at a learning rate of 1. Matrices are
-/// [out, in], of experts [experts, out, in].
+/// The amount that muon subtracts from each element of the parameter at a learning rate of 1.
+/// Matrices are [out, in], those of experts [experts, out, in].
 std::vector<double> muon_steps_of(const std::string& name, const MuonConfig& muon,
                                   std::int64_t head_dim, const DirectionOf& direction_of);
 

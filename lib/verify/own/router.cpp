@@ -145,8 +145,8 @@ void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
   }
 }
 
-/// Of the choices of a group's tokens: the score times what scores are divided by, as places go by
-/// weight.
+/// The weights of the choices of a group's tokens: the score times the divisor of scores, as places
+/// are distributed by weight.
 Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
                                   const RouterChoices& made) const {
   Values all;
@@ -203,8 +203,8 @@ RouterChoices Router::choose(const RouterInput& input) const {
   return made;
 }
 
-/// Of the choices of one round or, with round -1, of all: experts over the choices that count,
-/// times the sum of the choices of each and of p.
+/// The balance of the choices of one round or, with round -1, of all: experts over the choices that
+/// count, times the sum of the choices of each and of p.
 double Router::balance(const RouterInput& input, const RouterChoices& made, std::int64_t first,
                        std::int64_t round) const {
   Values counts(static_cast<std::size_t>(moe_.num_experts));
@@ -247,7 +247,7 @@ double Router::loss(const RouterInput& input, const RouterChoices& choices,
   return (uneven + moe_.z_loss_factor * all.z_loss) / positions;
 }
 
-/// Of each expert.
+/// The load of each expert.
 Router::Values Router::loads(const RouterChoices& made) const {
   Values counts(static_cast<std::size_t>(moe_.num_experts));
   for (const int expert : made.chosen) {

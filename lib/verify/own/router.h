@@ -1,5 +1,5 @@
-// Which experts the tokens of a layer go to and what its router is trained to beside the main loss,
-// from the logits: by the definitions of docs/experts.md, in double.
+// Which experts the tokens of a layer go to and the losses of its router in addition to the main
+// loss, from the logits: by the definitions of docs/experts.md, in double.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ struct RouterSizes {
   std::int64_t capacity_group = 0;
 };
 
-/// What is known of the tokens of a layer.
+/// The known values of the tokens of a layer.
 struct RouterInput {
   std::span<const float> logits;  // [tokens, experts]
   std::span<const float> bias;    // [experts]; empty: none
   std::span<const char> real;     // [tokens]: 0 for padding
 };
 
-/// What the router of a layer decides about the tokens of a step.
+/// The decisions of a layer's router about the tokens of a step.
 struct RouterChoices {
   std::vector<int> chosen;   // [tokens, topk] the expert; -1 of padding
   std::vector<char> kept;    // the same: the choice found a place
   std::vector<int> counted;  // the same: what the balance loss counts
 };
 
-/// What the router of a layer reports of a step, added up over its real tokens.
+/// The figures that the router of a layer reports for a step, added up over its real tokens.
 struct RouterSums {
   double balance = 0;         // times the tokens of each group
   double z_loss = 0;          // squares of the logarithms of the sums
@@ -45,8 +45,8 @@ class Router {
   Router(const MoeConfig& moe, const RouterSizes& sizes) : moe_(moe), sizes_(sizes) {}
 
   RouterChoices choose(const RouterInput& input) const;
-  /// What the layer adds to the loss of the step with such choices, which are held. `positions`:
-  /// the real ones of the step.
+  /// The amount that the layer adds to the loss of the step with such choices, which are held.
+  /// `positions`: the real ones of the step.
   double loss(const RouterInput& input, const RouterChoices& choices, double positions) const;
   RouterSums sums(const RouterInput& input, const RouterChoices& choices) const;
   /// By how much the bias of each expert moves after the step.

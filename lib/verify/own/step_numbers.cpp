@@ -11,7 +11,7 @@ namespace {
 /// From 1 down to 0 along half a wave.
 double half_wave(double part) { return (1 + std::cos(part * std::numbers::pi)) / 2; }
 
-/// What is left of the way from max_lr to min_lr at a part of the last phase.
+/// The share of the way from max_lr to min_lr that is left at a part of the last phase.
 double left_of_last_phase(DecayStyle style, double part) {
   switch (style) {
     case DecayStyle::linear: return 1 - part;

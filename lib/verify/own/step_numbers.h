@@ -20,7 +20,7 @@ struct ScaleRule {
 };
 ScaleRule scale_rule(const Config& config);
 
-/// What goes from step to step.
+/// The counters that carry over from step to step.
 struct Counters {
   std::int64_t updates = 0;
   std::int64_t good_steps = 0;
@@ -30,7 +30,7 @@ struct Counters {
 /// After a step whose gradients were all finite, or not.
 Counters after_step(const ScaleRule& rule, Counters counters, bool finite);
 
-/// Of the update that follows `updates` completed ones.
+/// The learning rate of the update that follows `updates` completed ones.
 double learning_rate(const LrScheduleConfig& schedule, std::int64_t steps, std::int64_t updates);
 double weight_decay(const OptimizerConfig& optimizer, std::int64_t steps, std::int64_t updates);
 /// 1 - beta^(updates + 1).
@@ -39,15 +39,15 @@ double bias_correction(double beta, std::int64_t updates);
 /// By what the gradients that a layout adds up are more than those of the mean loss.
 std::int64_t gradient_factor(const ParallelConfig& parallel, const Mesh& mesh);
 
-/// What gradients are multiplied by: brings their norm, which is without loss scale, to `limit` if
-/// it is above (0: none), and takes the scale out of them.
+/// The factor for gradients: it brings their norm, which is without loss scale, to `limit` if it is
+/// above (0 for no limit), and takes the scale out of them.
 double clip_coefficient(double norm, double limit, double loss_scale);
 
 /// Whether weight decay takes part of a parameter of this name: of matrices and tables, not of
 /// norms and biases.
 bool decays(std::string_view name);
 
-/// What the labels of a step add up to, over the whole batch.
+/// The sums of the labels of a step, over the whole batch.
 struct Labels {
   double weights = 0;
   double positions = 0;  // real ones

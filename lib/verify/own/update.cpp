@@ -19,15 +19,15 @@ bool fits(std::string_view pattern, std::string_view name) {
   return fits(pattern.substr(1), name.substr(1));
 }
 
-/// Of attention and feed-forward layers, also of experts; not a router and not the gate of shared
-/// experts.
+/// True for a matrix of attention and feed-forward layers, also of experts; false for a router and
+/// for the gate of shared experts.
 bool is_matrix_of_layer(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   const bool inside = has(".attention.") || has(".mlp.") || has(".experts.") || has(".shared.");
   return inside && decays(name);
 }
 
-/// What an update is made of besides the element; the gradient is clipped.
+/// The terms of an update in addition to the element; the gradient is clipped.
 struct Terms {
   const OptimizerConfig& optimizer;
   const StepNumbers& numbers;

@@ -27,7 +27,8 @@ Choice choice_of(std::string_view name, const OptimizerConfig& optimizer);
 double clip_factor(const std::string& name, double place, const OptimizerConfig& optimizer,
                    const ModelShape& model, std::span<const float> largest);
 
-/// An element of a parameter and what the optimizer keeps beside it in the order of its row.
+/// An element of a parameter and the values that the optimizer keeps for it, in the order of its
+/// row.
 struct Element {
   double value = 0;
   double first = 0;

@@ -184,8 +184,8 @@ class Cover {
     return count;
   }
 
-  /// Of some of the set's rows with that pair, spread over all of them, the legal one that adds
-  /// most.
+  /// The legal row that adds most, among some of the set's rows with that pair, spread over all of
+  /// these rows.
   std::optional<Row> any_with(std::size_t set, const Pair& wanted) const {
     const Row fixed = *started(set, wanted);
     std::vector<ChoiceSet> narrowed(set + 1, sets_[set]);

@@ -146,7 +146,7 @@ class Selector {
 
   LayoutChoice choice_of(const Combination& one) const { return {sizes_[one.set], one.words}; }
 
-  /// What refuses a layout; each is judged once.
+  /// The diagnostic that refuses a layout, if any; each layout is judged once.
   const std::optional<Diagnostic>& judge(const LayoutChoice& choice) {
     const auto [at, is_new] = judged_.try_emplace(choice.name());
     if (is_new) at->second = layout_refusal(config_, sources_, choice);

@@ -14,7 +14,8 @@
 
 namespace trainctl {
 
-/// Of all sizes together, before the rules refuse some; planning as many takes about a minute.
+/// The largest number of combinations of sizes before the rules refuse some; planning this number
+/// takes about a minute.
 inline constexpr std::size_t most_combinations = 100'000;
 
 struct LayoutSelection {

@@ -8,10 +8,11 @@
 
 namespace trainctl {
 
-/// What is left of the vocabulary and of a sequence, at most.
+/// The upper bound to which the vocabulary and a sequence are reduced.
 inline constexpr std::int64_t most_layer_vocabulary = 1024;
 inline constexpr std::int64_t most_layer_tokens = 64;
-/// Of a file's own layout: each more adds only more of the same sums.
+/// The upper bound of replicas in a file's own layout: each further replica only adds more of the
+/// same sums.
 inline constexpr std::int64_t most_layer_replicas = 2;
 
 /// `config` with one layer of each kind that it has (plain, with experts) and everything around it

@@ -30,8 +30,8 @@ Diagnostic refusal_of(const std::string& code, const std::string& message) {
   return made;
 }
 
-/// Among how many combinations words are dealt out where their pairs do not count. A word among few
-/// others shows what it does beside the file's own values.
+/// The number of combinations among which words are dealt out where their pairs do not count. A
+/// word among few others shows its effect together with the file's own values.
 constexpr std::size_t few_combinations = 10;
 
 class OptionCover {
@@ -115,7 +115,8 @@ class OptionCover {
     return count;
   }
 
-  /// Of each other key the word that adds most, as far as a single rank can run them together.
+  /// Adds, for each other key, the word that adds most, as far as a single rank can run them
+  /// together.
   void complete(std::vector<OptionWord>& row) const {
     std::vector<OptionWord> all = row;
     for (std::size_t key = 0; key < words_.size(); ++key) {

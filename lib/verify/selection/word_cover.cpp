@@ -120,7 +120,7 @@ class RowPairs {
     for (const std::size_t row : rows) {
       for (const std::size_t other : others) pairs.emplace_back(row, other);
     }
-    // Of those that add as many the row that was taken least.
+    // Among rows that add the same number of pairs, the row that was taken least comes first.
     std::ranges::stable_sort(pairs, std::greater<>(), [this](const RowPair& pair) {
       return std::pair(gain(pair), -std::ranges::count(taken_, pair.first, &RowPair::first));
     });

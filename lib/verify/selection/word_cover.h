@@ -16,13 +16,14 @@ using WordRow = std::vector<std::string>;
 /// words.
 std::vector<std::size_t> few_with_most_words(const std::vector<WordRow>& rows, std::size_t most);
 
-/// What rows of two lists can be together, as places in both.
+/// A pair of rows of two lists that can be combined, as places in both.
 using RowPair = std::pair<std::size_t, std::size_t>;
 
-/// For each row of `first` one of `second` that it can be with, if there is one: all of `second` in
-/// turn, that first which adds most pairs of a word of one and a word of the other. Then more, so
-/// that each `met` word of `first` meets each of `second`: of the rows that have both those first
-/// that add most such pairs, `most_tries` of them. In the order of `second`.
+/// For each row of `first` one of `second` that it can be with, if there is one: all rows of
+/// `second` are used one after the other, beginning with the row that adds most pairs of a word of
+/// one and a word of the other. Then more rows, so that each `met` word of `first` meets each of
+/// `second`: among the rows that have both words, `most_tries` that add most such pairs. In the
+/// order of `second`.
 std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
                                  const std::vector<WordRow>& second,
                                  const std::function<bool(const RowPair&)>& can_be,

@@ -13,11 +13,11 @@ bool apply_experts(std::string_view word, Config& config);
 /// Tensor-parallel ranks may be replicas, too: of experts cut otherwise than dense layers.
 std::vector<std::string> expert_words(const Config& config, const LayoutSizes& sizes);
 
-/// Rows on their way beside passes of other micro-batches.
+/// Sends rows during passes of other micro-batches.
 bool apply_expert_overlap(std::string_view word, Config& config);
 std::vector<std::string> expert_overlap_words(const Config& config, const LayoutSizes& sizes);
 
-/// In how many chunks rows go to experts of other ranks and back.
+/// Sets the number of chunks in which rows go to experts of other ranks and back.
 bool apply_expert_chunks(std::string_view word, Config& config);
 std::vector<std::string> expert_chunk_words(const Config& config, const LayoutSizes& sizes);
 

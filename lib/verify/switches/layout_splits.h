@@ -7,11 +7,11 @@ namespace trainctl {
 
 // As LayoutSwitch::apply and LayoutSwitch::words.
 
-/// Of the token table and the logits: by vocab_emb_dp, or by a split of both or of one.
+/// Splits the token table and the logits: by vocab_emb_dp, or by a split of both or of one.
 bool apply_vocabulary(std::string_view word, Config& config);
 std::vector<std::string> vocabulary_words(const Config& config, const LayoutSizes& sizes);
 
-/// Of all layers, or ("mixed") the three in turn.
+/// Splits the attention of all layers in one way, or ("mixed") cycles through the three ways.
 bool apply_attention_split(std::string_view word, Config& config);
 std::vector<std::string> attention_split_words(const Config& config, const LayoutSizes& sizes);
 bool apply_mlp_split(std::string_view word, Config& config);

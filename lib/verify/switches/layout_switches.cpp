@@ -16,7 +16,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// With as many chunks as the schedule needs.
+/// Sets the scheduler, and the number of chunks that it needs.
 bool apply_scheduler(std::string_view word, Config& config) {
   for (const ScheduleTraits& row : schedules) {
     if (row.word != word) continue;
@@ -102,7 +102,7 @@ bool apply_microbatches(std::string_view word, Config& config) {
   return true;
 }
 
-/// A pipeline wants as many micro-batches as it has stages, at least.
+/// A pipeline needs at least one micro-batch for each of its stages.
 Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
   const std::int64_t local = std::max<std::int64_t>(1, config.train.global_batch_size / sizes.dp);
   std::set<std::int64_t> counts;
@@ -226,7 +226,7 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
-/// The head's weight gradients at the end of the step: all of them, or only the first.
+/// Defers the head's weight gradients to the end of the step: all gradients, or only the first.
 bool apply_deferral(std::string_view word, Config& config) {
   const auto limit =
       word == "deferred" ? std::optional<std::int64_t>(0) : number_in(word, "deferred");
@@ -241,7 +241,8 @@ Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
 }
 
-/// Of all layers but the last, through one buffer or two; or their weights.
+/// Offloads the activations of all layers but the last, through one buffer or two; or their
+/// weights.
 bool apply_offload(std::string_view word, Config& config) {
   constexpr std::string_view words[] = {"offload", "offload2", "offloadw", "offloadw2"};
   if (std::find(std::begin(words), std::end(words), word) == std::end(words)) return false;
@@ -261,7 +262,8 @@ Words offload_words(const Config& config, const LayoutSizes&) {
   return words;
 }
 
-/// Collectives of tensor-parallel ranks beside products: in backward in one piece, or in chunks.
+/// Overlaps collectives of tensor-parallel ranks with products: in backward in one piece, or in
+/// chunks.
 bool apply_tensor_overlap(std::string_view word, Config& config) {
   if (word != "tpoverlap" && word != "tpoverlap_dgrad") return false;
   config.parallel.tp_comm_overlap = {};
@@ -291,8 +293,8 @@ constexpr std::pair<std::string_view, CpCommType> key_exchanges[] = {
     {"a2a", CpCommType::a2a},
     {"a2a_p2p", CpCommType::a2a_p2p}};
 
-/// How context-parallel ranks share attention; pairs exchange heads where there are two levels.
-/// Mixed: a2a first, then the others in turn, layer by layer.
+/// Sets how context-parallel ranks share attention; pairs exchange heads where there are two
+/// levels. Mixed: a2a first, then the other ways alternately, layer by layer.
 bool apply_keys(std::string_view word, Config& config) {
   for (const auto& [name, type] : key_exchanges) {
     if (word != name) continue;
@@ -337,7 +339,7 @@ Words length_words(const Config& config, const LayoutSizes&) {
   return config.data.packing ? Words{""} : Words{"", "variable"};
 }
 
-/// Logits of at most so many tokens at a time.
+/// Limits the number of tokens whose logits are computed at a time.
 bool apply_head_chunk(std::string_view word, Config& config) {
   const auto tokens = number_in(word, "head_chunk");
   if (!tokens) return false;

@@ -43,7 +43,7 @@ std::span<const LayoutSwitch> layout_switches();
 /// The whole number, at least 1, after the first `skip` letters, in its usual notation.
 std::optional<std::int64_t> number_behind(std::string_view word, std::size_t skip);
 
-/// Of a word "PREFIXn" the number.
+/// The number n of a word "PREFIXn".
 std::optional<std::int64_t> number_in(std::string_view word, std::string_view prefix);
 
 /// The most ranks of a layout, and the largest number in a word.

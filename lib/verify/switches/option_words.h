@@ -1,6 +1,6 @@
-// What can be said in the sections train, optimizer, lr_schedule, precision, data and moe, for
-// comparisons of other settings than the file's: each key has values worth trying, or a reason why
-// it takes no part. A new key needs a row; the test `verify` names those without one.
+// The words for settings in the sections train, optimizer, lr_schedule, precision, data and moe,
+// for comparisons of other settings than the file's: each key has values worth trying, or a reason
+// why it takes no part. A new key needs a row; the test `verify` names those without one.
 #pragma once
 
 #include <span>
@@ -37,7 +37,7 @@ std::span<const OptionKey> option_keys();
 /// A word with what it needs: "optimizer.type=sgd", "a=1 b=2".
 std::string word_text(const Settings& word);
 
-/// Of one key the values to try, with what they need. Empty for a key apart.
+/// The values of one key to try, with the settings that they need. Empty for a key apart.
 std::vector<Settings> option_words(const OptionKey& key, const Config& file);
 
 }  // namespace trainctl
