@@ -310,9 +310,10 @@ std::optional<Config> written_config(const fs::path& path) {
   return read.config;
 }
 
-class Decision {
+class StartDecision {
  public:
-  explicit Decision(const StartRequest& request) : request_(request), folder_(request.directory) {}
+  explicit StartDecision(const StartRequest& request)
+      : request_(request), folder_(request.directory) {}
 
   Start make() {
     const bool earlier = last_step(request_.directory / "metrics.jsonl").has_value();
@@ -523,7 +524,7 @@ fs::path output_directory(const std::string& pattern) {
   return path;
 }
 
-Start decide_start(const StartRequest& request) { return Decision(request).make(); }
+Start decide_start(const StartRequest& request) { return StartDecision(request).make(); }
 
 void prepare_run_dir(const fs::path& directory, const Start& start, const Fence& fence) {
   const CheckpointFolder folder(directory);
