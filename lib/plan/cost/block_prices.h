@@ -1,4 +1,4 @@
-// What the passes through one block and the head cost on a device: sums of a price list over the
+// The cost of the passes through one block and the head on a device: sums of a price list over the
 // declared products of plan/model. Seconds of one rank and one micro-batch, without the overhead of
 // the software.
 #pragma once
@@ -21,8 +21,8 @@ struct BlockPrice {
 };
 BlockPrice block_price(const PriceList& list, const Plan& plan, int unit);
 
-/// Of the parts that an R row makes again: matrix products, and attention with what is made element
-/// by element.
+/// The work of the parts that an R row recomputes: matrix products, and attention with the values
+/// computed element by element.
 struct RepeatedWork {
   double products = 0, rest = 0;
   double all() const { return products + rest; }

@@ -23,7 +23,7 @@ class UseList {
     bool at_most = false;             // of CollectiveUse
   };
 
-  /// Of a rank of `stage`, one of plan.stages.
+  /// Collects the collectives of a rank of `stage`, one of plan.stages.
   UseList(const Plan& plan, const StagePlan& stage) : plan_(plan), stage_(stage) {}
 
   /// `count` calls of `bytes` each; ignored for a group of one rank.
@@ -32,8 +32,8 @@ class UseList {
   }
   /// `bytes` in total.
   void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
-  /// What a layer declares, `count` times: an exchange in F or, with `back`, in B, by the
-  /// collectives of plan/tables/layout.h; in chunks of the residual stream's rows if `chunked`.
+  /// Adds a declared exchange of a layer `count` times: an exchange in F or, with `back`, in B, by
+  /// the collectives of plan/tables/layout.h; in chunks of the residual stream's rows if `chunked`.
   void exchange(const Exchange& one, bool back, bool chunked, std::int64_t count,
                 UnitKind unit = UnitKind::block);
   void call(const LayerCall& one, std::int64_t count, UnitKind unit = UnitKind::block);
@@ -41,7 +41,7 @@ class UseList {
   const Plan& plan() const { return plan_; }
   const StagePlan& stage() const { return stage_; }
   std::int64_t gradient() const { return size_of(plan_.gradient.dtype); }
-  /// Of a micro-batch's residual stream, before it is split over tp.
+  /// The elements of a micro-batch's residual stream, before it is split over tp.
   std::int64_t stream_elements() const { return plan_.local.tokens * plan_.model.hidden; }
   bool holds(int unit) const { return trainctl::holds(stage_.units, unit); }
   std::vector<CollectiveUse> take() { return std::move(uses_); }
@@ -75,12 +75,12 @@ struct BlockPasses {
     return std::max<std::int64_t>(0, once - gathered[static_cast<int>(part)]);
   }
 };
-/// Of a step.
+/// The passes of a step through the block `unit`.
 BlockPasses passes_of(const Plan& plan, const StagePlan& stage, int unit);
 /// Micro-batches of a step that keep more of `unit` than the others.
 std::int64_t count_partial(const StagePlan& stage, int unit);
 
-/// What these passes through the block `unit` send inside its layers.
+/// Adds the collectives that these passes through the block `unit` need inside its layers.
 void add_block(UseList& list, int unit, const BlockPasses& passes);
 
 /// Whether the optimizer makes the call, after the passes.

@@ -81,7 +81,7 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, GroupKin
   }
 }
 
-/// What the ranks with the same parameters exchange.
+/// Adds the exchanges between ranks with the same parameters.
 void add_replicas(UseList& list, const OwnershipTable& table) {
   const StagePlan& stage = list.stage();
   const auto group = [&](bool expert) { return replicas_kind(list.plan().mesh, expert); };
@@ -142,7 +142,7 @@ void add_scalars(UseList& list, const StepNumbers& numbers) {
   add_pairs(list, Cargo::gradient_norm);
   const ModelShape& model = list.plan().model;
   if (model.experts > 1) {
-    constexpr std::int64_t others = 4;  // beside the load of each expert: ops/router.h
+    constexpr std::int64_t others = 4;  // sums in addition to the load of each expert: ops/router.h
     list.add({all_reduce, Cargo::router_statistics, TrafficPurpose::scalars, world_group}, 1,
              model.layers * (others + model.experts) * sum_bytes);
   }

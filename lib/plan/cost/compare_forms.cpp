@@ -23,7 +23,7 @@ constexpr const char* usual_forms[] = {"none",
 struct BlockKind {
   bool experts = false;
   std::vector<int> units;
-  std::vector<std::uint8_t> in_use;  // the parts that some of them make again, ascending
+  std::vector<std::uint8_t> in_use;  // the parts that some of them recompute, ascending
 };
 
 std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<int>& units) {

@@ -8,8 +8,8 @@ namespace trainctl {
 
 namespace {
 
-/// What one pass takes is one routing group without a limit: nothing else may depend on how the
-/// tokens come.
+/// The model in which the tokens of one pass are one routing group without a limit: nothing else
+/// may depend on how the tokens come.
 ModelShape decoded_model(ModelShape model, std::int64_t tokens, std::int64_t positions) {
   model.positions = std::min(model.positions, positions);
   model.seq_length = tokens;

@@ -1,4 +1,4 @@
-// What a decoder runs on: the forward pass of a few tokens of one sequence.
+// The plan of a decoder: the forward pass of a few tokens of one sequence.
 #pragma once
 
 #include "plan/plan.h"

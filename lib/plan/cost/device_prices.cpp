@@ -148,8 +148,8 @@ class DevicePrices : public StagePrices {
             list.product({side, longer, side}));
   }
 
-  /// Of the bytes of calls that are planned for the most rows: those if experts are chosen equally
-  /// often.
+  /// The expected share of a call's bytes: calls of rows are planned for the largest number of
+  /// rows, and this is the number if experts are chosen equally often.
   double expected_share(const CollectiveUse& use) const {
     if (!moves_rows(use)) return 1;
     const LocalShape local = plan_.local_of(first_block_with(plan_.model, true));
@@ -158,7 +158,7 @@ class DevicePrices : public StagePrices {
       return std::min(1.0, rows * real(plan_.exchange.parts) /
                                real(std::max<std::int64_t>(1, local.gathered_rows)));
     }
-    // As many there and back, in F and in B.
+    // The number of rows is equal there and back, in F and in B.
     return std::min(
         1.0, 2 * rows / real(std::max<std::int64_t>(1, local.routed_rows + local.received_rows)));
   }
@@ -193,7 +193,7 @@ class DevicePrices : public StagePrices {
     return found;
   }
 
-  /// Rates under which the functions that play collectives beside products take as long as by the
+  /// Rates under which the functions that play collectives during products take as long as by the
   /// list: the products of the block, and a gather of its stream over a group.
   Rates rates_over(GroupKind group, std::int64_t ranks, int unit) const {
     const BlockPrice& price = price_of(unit);
@@ -245,7 +245,7 @@ class DevicePrices : public StagePrices {
     return slower_ * list_.elements(passes * real(plan_.local.stream_rows) *
                                     real(plan_.model.hidden * size_of(plan_.compute)));
   }
-  /// Of one micro-batch, in both directions.
+  /// The seconds of collectives of one micro-batch, in both directions.
   double unit_wire(UnitKind unit) const {
     double seconds = 0;
     for (const CollectiveUse& use : rows_.communication) {
@@ -318,7 +318,7 @@ class DevicePrices : public StagePrices {
   mutable std::map<int, BlockPrice> blocks_;  // by unit
 };
 
-/// Sums and gathers of a stage that go on beside its passes.
+/// The seconds of a stage's sums and gathers that overlap with its passes.
 double beside_passes(const StagePlan& stage, const StagePrices& prices) {
   double seconds = prices.beside_work();
   for (const CollectiveUse& use : stage.communication) {

@@ -26,8 +26,8 @@ struct PlayedStep {
   SimulationInput input;  // with the costs of its rows
   Simulation played;      // with the times of its rows
 };
-/// By the machine's prices: what was played, the contention of collectives with the work beside
-/// them, and what grows with the number of hosts. The rows of `plan` are legal.
+/// Plays a step by the machine's prices, with the contention of collectives with the work that they
+/// overlap, and the costs that grow with the number of hosts. The rows of `plan` are legal.
 PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePricesList& prices);
 
 /// The time of such a step, and what it means for a run.

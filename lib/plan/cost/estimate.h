@@ -1,4 +1,4 @@
-// What a plan costs, from its tables alone: bytes and streams on a rank, floating-point operations
+// The cost of a plan, from its tables alone: bytes and streams on a rank, floating-point operations
 // and traffic of a step.
 #pragma once
 
@@ -22,12 +22,12 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
 /// the CPU.
 std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data);
 
-/// Work of as many streams is under way on a device without one waiting for another: its hardware
-/// queues, as many as CUDA_DEVICE_MAX_CONNECTIONS can give.
+/// The number of streams whose work is under way on a device without one waiting for another: its
+/// hardware queues, the most that CUDA_DEVICE_MAX_CONNECTIONS can give.
 inline constexpr std::int64_t device_queues = 32;
 
 struct DeviceStreams {
-  std::int64_t engine = 0;  // rows, gradients, collectives beside products, copies of the host
+  std::int64_t engine = 0;  // rows, gradients, collectives during products, copies of the host
   std::int64_t stages = 0;  // lines of messages between stages: two for each neighbour of a chunk
   std::int64_t rings = 0;   // and around rings of context-parallel ranks
 
@@ -36,17 +36,17 @@ struct DeviceStreams {
   std::int64_t total() const { return engine + lines(); }
 };
 
-/// Of a rank of the stage.
+/// The streams of a rank of the stage.
 DeviceStreams count_streams(const Plan& plan, int stage);
 
 /// `tokens`: of one step over all ranks. Forward and backward: three times the forward.
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens);
-/// Of the units of one stage only, over all of its ranks.
+/// The operations of the units of one stage only, over all of its ranks.
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
                              const std::vector<UnitRange>& units);
 
-/// The same of one rank's part of a unit: an operator that is split in no way is whole on every
-/// tensor-parallel rank.
+/// The operations of one rank's part of a unit: an operator that is split in no way is whole on
+/// every tensor-parallel rank.
 FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit);
 
 /// Traffic of one rank in one step: collectives of the layers by transition(from, to) of
@@ -58,7 +58,7 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
 /// The rows of all stages without their costs: two ranks that share layers and two replicas stand
 /// for all. It looks at `plan`.
 SimulationInput simulation_input(const Plan& plan);
-/// The same of StagePlan::forward_actions.
+/// The input of a simulation of StagePlan::forward_actions.
 SimulationInput forward_simulation(const Plan& plan);
 
 /// F : B : W = 1 : 1 : 1 for each layer; nothing else takes time, so that an even pipeline has the

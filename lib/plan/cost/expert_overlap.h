@@ -1,4 +1,4 @@
-// What the exchange of tokens between ranks with different experts costs beside the products of
+// The cost of the exchange of tokens between ranks with different experts during the products of
 // experts (ExchangeRule::chunks).
 #pragma once
 

@@ -25,7 +25,8 @@ std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   return most;
 }
 
-/// Of a stage's blocks, as the config says: those of `layers`, or the first ones in one form.
+/// The forms of a stage's blocks, as the config says: those of `layers`, or the first ones in one
+/// form.
 std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const RecomputeConfig& recompute,
                                       std::int64_t count) {
   std::map<int, BlockForm> forms;
@@ -41,8 +42,8 @@ std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const Recompu
   return forms;
 }
 
-/// In each window of as many forwards as are outstanding at most, the first `kept` keep more
-/// (megatron.core forward_backward_pipelining: i % max_outstanding_backprops).
+/// In each window, whose length is the largest number of outstanding forwards, the first `kept`
+/// keep more (megatron.core forward_backward_pipelining: i % max_outstanding_backprops).
 std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const StagePlan& rows,
                                                     std::int64_t kept) {
   std::vector<std::vector<char>> partial(
@@ -56,7 +57,7 @@ std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const Stag
   return partial;
 }
 
-/// What is made again.
+/// The forms with the parts that section recompute repeats.
 StageForms repeated_forms(const Plan& plan, int stage, const RecomputeConfig& recompute) {
   const StagePlan& rows = at(plan.stages, stage);
   StageForms forms;

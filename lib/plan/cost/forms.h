@@ -9,18 +9,20 @@
 
 namespace trainctl {
 
-/// What sections recompute and offload say about stage number `stage`, whose units and schedule are
-/// known. With select auto: nothing is repeated yet. The first offload.num_layers of the model are
-/// on the host, whichever stage has them, unless the plan picks them.
+/// The forms that sections recompute and offload give to stage number `stage`, whose units and
+/// schedule are known. With select auto: nothing is repeated yet. The first offload.num_layers of
+/// the model are on the host, whichever stage has them, unless the plan picks them.
 StageForms given_forms(const Plan& plan, int stage, const RecomputeConfig& recompute,
                        const OffloadConfig& offload);
 
-/// Parts of a block that are made again, with what the options of section recompute make of them.
+/// The form of a block whose `parts` are recomputed in the way that the options of section
+/// recompute set.
 BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts);
 
 /// Refines the schedule of `rows`, which is stage number `stage` of the plan or a copy, for its
 /// forms, makes the rows of its activations, and places them. `like`: the same stage with another
-/// number of micro-batches, whose memory for parameters and gradients it shares; null: none.
+/// number of micro-batches, whose memory for parameters and gradients it shares; nullptr if there
+/// is no such stage.
 void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like = nullptr);
 
@@ -38,11 +40,11 @@ class StageBytes {
 
   const Plan& plan_;
   int stage_;
-  int buffered_ = 0;              // copies to and from the host that are under way beside one
-  std::vector<Action> repeated_;  // where all layers are made again and none is on the host
+  int buffered_ = 0;              // copies to and from the host that are under way during one row
+  std::vector<Action> repeated_;  // where all layers are recomputed and none is on the host
 };
 
-/// The same of a stage in its own forms, for which its rows are refined.
+/// Counts the slots of a stage in its own forms, for which its rows are refined.
 SlotBytes count_slots(const Plan& plan, int stage);
 
 /// The activations of a stage whose layers have these forms.
@@ -53,7 +55,7 @@ ActivationTable activations_of(const Plan& plan, int stage, const StageForms& fo
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
                              std::int64_t length);
 
-/// What one layer in a form needs of a rank.
+/// The bytes that one layer in a form needs on a rank.
 struct FormBytes {
   std::int64_t kept = 0;     // of each micro-batch between F and B
   std::int64_t once = 0;     // of a layer while it runs F, and between R and W
@@ -81,7 +83,7 @@ class FormSavings {
     double price() const { return seconds / static_cast<double>(bytes); }
   };
 
-  /// All steps of a block of which so many micro-batches are kept.
+  /// Adds all steps of a block of which this number of micro-batches is kept.
   void add(std::size_t block, const std::vector<FormPoint>& hull, std::int64_t microbatches);
   /// The least seconds that save `over` bytes, if a part of one step may be taken. Infinite where
   /// all steps together save less.
@@ -102,8 +104,9 @@ struct FullestMoment {
 };
 FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks);
 
-/// Bytes that a rank of the stage needs for its passes at least, whatever its blocks repeat, beside
-/// what these keep: at that moment. The stage's rows are refined.
+/// The smallest number of bytes that a rank of the stage needs for its passes at that moment,
+/// whatever its blocks repeat, in addition to the bytes that these keep. The stage's rows are
+/// refined.
 std::int64_t least_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment);
 
 /// Whether the plan picks the forms: recompute.select auto.
@@ -111,8 +114,9 @@ bool picks_forms(const RecomputeConfig& recompute);
 /// Whether it also picks which of the first offload.num_layers are on the host.
 bool picks_host(const RecomputeConfig& recompute, const OffloadConfig& offload);
 
-/// What the usual forms and those in use cost where every layer of the stage has the same one, for
-/// its dense layers and then for those with experts, each in the order of what a layer keeps.
+/// The costs of the usual forms and of those in use where every layer of the stage has the same
+/// one, for its dense layers and then for those with experts, each in the order of the bytes that a
+/// layer keeps.
 std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const MoveConfig& config,
                                          const ClusterConfig& cluster);
 

@@ -1,4 +1,4 @@
-// What the layers of each kind need.
+// The memory and operations of the layers of each kind.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// Of one kind of layers, and of one layer of it.
+/// The cost of one kind of layers, and of one layer of it.
 struct KindCost {
   LayerKind kind;
   std::vector<std::int64_t> layers{};  // of this kind, from 0

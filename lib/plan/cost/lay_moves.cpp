@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-/// Of each bucket: which rows add to it, and whether its sum is repeated in a step.
+/// Sets, for each bucket, which rows add to it, and whether its sum is repeated in a step.
 void set_sums(const Plan& plan, StagePlan& rows, NoSync no_sync) {
   const int head = head_unit(plan.model.layers);
   const bool has_head = holds(rows.units, head);

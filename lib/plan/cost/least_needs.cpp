@@ -32,9 +32,9 @@ class StageNeeds {
   bool has_blocks() const { return !blocks_.empty(); }
 
   /// Seconds of R of one micro-batch in all layers, with which a rank stays within `limit`; the
-  /// bytes that no form saves become `lacking`. Every choice of forms needs the most that one of
-  /// its layers makes again, in memory of its own: for each such size, the least time with forms
-  /// that need no more.
+  /// bytes that no form saves become `lacking`. Every choice of forms needs memory of its own for
+  /// the most that one of its layers recomputes: for each such size, the least time with forms that
+  /// need no more.
   double repeats(std::int64_t limit, std::int64_t& lacking) {
     std::map<int, std::vector<Form>> forms;
     std::set<std::int64_t> sizes;
@@ -148,7 +148,7 @@ std::vector<double> tails_of(const Plan& draft, const Config& config,
   return tails;
 }
 
-/// Of a draft in its own forms: its activations have no places yet.
+/// The bytes of a draft in its own forms: its activations have no places yet.
 std::int64_t drafted_bytes(const Plan& draft, int stage) {
   const MemoryEstimate& memory = at(draft.stages, stage).memory;
   const SlotBytes slots = count_slots(draft, stage);

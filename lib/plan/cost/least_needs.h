@@ -1,5 +1,5 @@
-// What a layout needs at least: seconds of a step, and bytes of a rank. A search orders layouts by
-// it (docs/planning.md).
+// Lower bounds of the needs of a layout: seconds of a step, and bytes of a rank. A search orders
+// layouts by them (docs/planning.md).
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace trainctl {
 
-/// Of a draft (plan/prepare/draft_plan.h), whichever parts of its layers are made again. Every
-/// value is at most that of a whole plan of the same layout.
+/// The lower bounds of a draft (plan/prepare/draft_plan.h), whichever parts of its layers are
+/// recomputed. Every value is at most that of a whole plan of the same layout.
 struct LeastNeeds {
   double seconds = 0;        // of a step that stays within the limit
   std::int64_t bytes = 0;    // of the fullest rank on its device, in the forms of the draft
-  std::int64_t lacking = 0;  // bytes over the limit where as much as possible is made again
+  std::int64_t lacking = 0;  // bytes over the limit where as much as possible is recomputed
   int stage = 0;             // that lacks them
-  bool repeats = false;      // something must be made again
+  bool repeats = false;      // something must be recomputed
 };
 
-/// With `limit` bytes of a rank; none: the forms are those of the draft. The bytes of these are
-/// counted as they will be laid out. Where they are too many, a stage keeps at its fullest moment
-/// what its schedule says, has memory of its own for what its largest layer makes again, and the
-/// forms of its layers are the cheapest that save enough, where a part of a layer's micro-batch may
-/// have another form than the rest. From its
+/// The least needs with `limit` bytes of a rank; without a limit the forms are those of the draft.
+/// The bytes of these are counted as they will be laid out. Where they are too many, a stage keeps
+/// at its fullest moment the activations that its schedule says and has memory of its own for the
+/// parts that its largest layer recomputes. The forms of its layers are then the cheapest that save
+/// enough, where a part of a layer's micro-batch may have another form than the rest. From its
 /// first B on a stage has all its work and these repeats to do, and behind its last one the stages
 /// before it have theirs.
 LeastNeeds least_needs(const Plan& draft, const Config& config, const Machine& machine,

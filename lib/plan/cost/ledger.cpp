@@ -38,7 +38,7 @@ double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& ra
       flops += repeat_cost(plan, unit, form).flops;
     }
   }
-  // The logits of a deferred weight gradient are made again: one of the head's three products.
+  // The logits of a deferred weight gradient are recomputed: one of the head's three products.
   const int head = stage.deferral.unit;
   if (head >= 0) {
     flops += product_flops(plan, {{head, head + 1}}) / 3 *

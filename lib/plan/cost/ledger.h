@@ -1,4 +1,4 @@
-// What the time of a step goes to on one rank, planned or measured: every second is in one entry.
+// The time of a step on one rank by its uses, planned or measured: every second is in one entry.
 #pragma once
 
 #include <array>

@@ -66,7 +66,7 @@ void add_weights(MegatronMemory& memory, const MegatronMemoryInput& in, Megatron
       memory.experts * bytes_per_parameter(in.distributed_optimizer, by_edp ? in.edp : in.dp);
 }
 
-/// What micro-batches in flight make of the sum over all layers.
+/// The factor by which micro-batches in flight multiply the sum over all layers.
 double pipeline_factor(const MegatronMemoryInput& in) {
   if (in.chunks > 1) return 1 + (in.pp - 1) / (in.pp * in.chunks);
   return in.pp > 1 ? std::min(1.0, in.microbatches / in.pp) : 1.0;

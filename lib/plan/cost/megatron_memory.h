@@ -40,7 +40,7 @@ std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by
 
 struct MegatronMemory {
   double parameters = 0;   // their number on the most loaded shard, experts included
-  double experts = 0;      // of them, in routed experts
+  double experts = 0;      // the number of these that are in routed experts
   double model = 0;        // their number in the whole model
   double weights = 0;      // bytes of weights, gradients and optimizer state
   double layer = 0;        // bytes of one layer's activations, before they are divided by tp

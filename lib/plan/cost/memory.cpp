@@ -20,8 +20,9 @@ namespace {
 constexpr std::int64_t program_allowance = std::int64_t{16} << 20;
 constexpr std::int64_t wire_allowance = std::int64_t{16} << 20;
 
-// Of a process with a CUDA device, and on the device: none is measured yet. The context with the
-// kernels of the module and of cuBLASLt is about what other programs of this kind show on Hopper.
+// The allowance for the memory of a process with a CUDA device, and on the device: none is measured
+// yet. The context with the kernels of the module and of cuBLASLt takes about this much in other
+// programs of this kind on Hopper.
 constexpr std::int64_t driver_allowance = std::int64_t{512} << 20;
 constexpr std::int64_t context_allowance = std::int64_t{640} << 20;
 // NCCL, by its defaults: a channel's buffer holds 4 MiB (NCCL_BUFFSIZE) and 4.7 MiB for its
@@ -60,8 +61,8 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
   return held + sliced + most;
 }
 
-/// Of the optimizer's values, on the rank that holds most. `state`: how many elements it owns.
-/// Where parameters keep different values, all ranks are looked at.
+/// The bytes of the optimizer's values, on the rank that holds most. `state`: the number of
+/// elements that it owns. Where parameters keep different values, all ranks are looked at.
 std::int64_t most_state_bytes(const Plan& plan, const StagePlan& stage, std::int64_t state,
                               const OptimizerConfig& optimizer) {
   if (stage.parameters.empty()) return 0;  // chunks that hold no layer
@@ -84,7 +85,7 @@ std::int64_t most_state_bytes(const Plan& plan, const StagePlan& stage, std::int
   return most;
 }
 
-/// What a rank of the stage writes to a checkpoint, at most.
+/// The most bytes that a rank of the stage writes to a checkpoint.
 std::int64_t most_saved_bytes(const Plan& plan, int stage, const OptimizerConfig& optimizer) {
   const Mesh& mesh = plan.mesh;
   const std::int64_t first = stage * mesh.stride(Axis::pp);
@@ -112,8 +113,8 @@ std::int64_t staging_of(const StagePlan& stage) {
   return bytes;
 }
 
-/// Of the groups in which a rank has collectives, those for gradients and parameters together, and
-/// of its lines of messages.
+/// The bytes of communicators: of the groups in which a rank has collectives, where those for
+/// gradients and parameters are one group, and of its lines of messages.
 std::int64_t communicator_bytes(const Plan& plan, int number) {
   const StagePlan& stage = at(plan.stages, number);
   std::set<std::pair<bool, GroupKind>> groups;
@@ -169,7 +170,7 @@ DeviceStreams count_streams(const Plan& plan, int stage) {
     if (places.receives(stage, chunk)) count.stages += 2;
     if (places.sends(stage, chunk)) count.stages += 2;
   }
-  // Those of all ranks are one ring, however many layers have it.
+  // The places of all ranks are one ring, however many layers have it.
   bool whole = false;
   for (const ContextSplit& split : plan.context.kinds()) {
     if (split.ring == 1) continue;
@@ -219,7 +220,8 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   } else if (!plan.ranks_are_threads) {
     memory.communication += staging_of(stage);
   }
-  // Of the current step and the prefetched ones; context-parallel ranks read whole sequences.
+  // Batches are held for the current step and the prefetched ones; context-parallel ranks read
+  // whole sequences.
   const std::int64_t sequences = plan.microbatches * plan.fed_sequences();
   const std::int64_t sequence =
       plan.model.seq_length * bytes_per_prefetched_token + bytes_per_prefetched_sequence;

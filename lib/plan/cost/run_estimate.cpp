@@ -24,7 +24,7 @@ RunTerms run_terms(const Config& config) {
 
 DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms& terms,
                         double seconds) {
-  constexpr double restart = 600;  // seconds until a run that failed goes on
+  constexpr double restart = 600;  // seconds until a run that failed resumes
   constexpr double hour = 3600;
   constexpr double billion = 1e9;
   const double ranks = real(plan.mesh.world_size());

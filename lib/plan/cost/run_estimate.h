@@ -1,4 +1,4 @@
-// What a time of a step means for a run: failures and checkpoints, days, and what tokens cost.
+// The meaning of a step's time for a run: failures and checkpoints, days, and the cost of tokens.
 #pragma once
 
 #include "plan/plan.h"
@@ -15,7 +15,7 @@ double goodput(double step, double every, double stall, double between, double r
 /// 1.
 double best_interval(double step, double stall, double between);
 
-/// What of a run its estimate depends on.
+/// The terms of a run on which its estimate depends.
 struct RunTerms {
   CheckpointConfig checkpoint{};
   std::int64_t steps = 0;                  // 0: unknown
@@ -23,7 +23,7 @@ struct RunTerms {
 };
 RunTerms run_terms(const Config& config);
 
-/// Of a step of `seconds`.
+/// The estimate for a step of `seconds`.
 DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms& terms,
                         double seconds);
 

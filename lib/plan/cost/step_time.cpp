@@ -64,7 +64,7 @@ double gradient_bytes(const StagePlan& stage, int unit) {
   return bytes;
 }
 
-/// Of the units of a stage that are blocks, the first that stands for `unit`.
+/// The first block of a stage that costs the same as `unit`; 0 if there is none.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
@@ -75,7 +75,7 @@ int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   return 0;
 }
 
-/// Of the units of a stage that are blocks, the first; 0: it has none.
+/// The first block among the units of a stage; 0 if it has none.
 int first_block(const StagePlan& stage, const Plan& plan) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
@@ -84,8 +84,8 @@ int first_block(const StagePlan& stage, const Plan& plan) {
   return 0;
 }
 
-/// What the units of one stage move and compute with one micro-batch, on one rank; of its blocks,
-/// those like `block`.
+/// The bytes that the units of one stage move and the operations that they compute with one
+/// micro-batch, on one rank; among its blocks, those like `block`.
 class UnitCosts {
  public:
   UnitCosts(const Plan& plan, int stage, const Rates& rates)
@@ -105,7 +105,8 @@ class UnitCosts {
  private:
   double memory(double bytes) const { return bytes / rates_.memory_bandwidth; }
   double products(double flops) const { return flops / rates_.matmul_flops; }
-  /// Of one micro-batch, in both directions, of the embedding or the head.
+  /// Seconds of the collectives of one micro-batch, in both directions, of the embedding or the
+  /// head.
   double wire(UnitKind unit) const {
     const auto of_layers = [unit](const CollectiveUse& use) {
       return use.unit == unit && waits_in_layers(use);
@@ -161,7 +162,7 @@ class UnitCosts {
   std::int64_t tokens_;  // of a micro-batch
 };
 
-/// What the rows of one stage take.
+/// The seconds of the rows of one stage.
 class RowCosts {
  public:
   /// Needs `prices` while it is made and after.
@@ -198,7 +199,7 @@ class RowCosts {
     }
   }
 
-  /// Of rows that are on their way when the row is over.
+  /// Seconds of the transfers that are under way when the row is over.
   double sent_by(const Action& row) const {
     if (row.kind == ActionKind::repeat) return repeated(row, row.begin).rows;
     return times_.at(like_.at(row.begin)).exchanged;
@@ -230,7 +231,7 @@ class RowCosts {
     }
     return seconds;
   }
-  /// What a whole pass through one unit waits for its rows.
+  /// Seconds for which a whole pass through one unit waits for its rows.
   double exchange_of(const Action& row) const {
     const bool block = row.begin > 0 && row.begin <= plan_.model.layers;
     if (!block || !plan_.model.kind(row.begin - 1).experts) return 0;

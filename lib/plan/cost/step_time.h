@@ -43,7 +43,7 @@ struct UnitTimes {
     }
   };
   Pass forward, input, weight;
-  // Of a block with experts, one of the four times that rows are on their way in F and B, and the
+  // For a block with experts: one of the four times that rows are on their way in F and B, and the
   // products of experts in either.
   double exchanged = 0, experts = 0;
   double deferred = 0;  // what F of the head leaves to W, if that is deferred,
@@ -57,29 +57,30 @@ struct RepeatPrice {
   double work = 0;    // of its products and bytes
   double waits = 0;   // for collectives, and for keys that go around a ring
   double rows = 0;    // of what it sends to experts of other ranks
-  double hidden = 0;  // of `rows`, beside products of the same row where it runs as a whole
+  double hidden = 0;  // of `rows`, during products of the same row where it runs as a whole
   double whole() const { return work + waits + rows - hidden; }
 };
-/// What the rows of one stage cost: with the rates of a rank (rate_prices), or with those of a
+/// The prices of the rows of one stage: with the rates of a rank (rate_prices), or with those of a
 /// device (plan/prices/device_prices.h). Seconds, of one rank.
 class StagePrices {
  public:
   virtual ~StagePrices() = default;
-  /// Of blocks like `block`; 0: the stage has none.
+  /// The times of the stage's units, with those of blocks like `block`; 0 if the stage has no
+  /// block.
   virtual UnitTimes units(int block) const = 0;
   /// R of a block with one micro-batch.
   virtual RepeatPrice repeat(int unit, const BlockForm& form) const = 0;
   /// All calls of the use.
   virtual double wire(const CollectiveUse& use) const = 0;
-  /// Of so many bytes between the device and its host.
+  /// The copy of this number of bytes between the device and its host.
   virtual double copy(double bytes) const = 0;
   /// As the functions of these names in plan/cost/expert_overlap.h.
   virtual double hidden(int unit, ActionKind kind, const BlockForm& form) const = 0;
   virtual double expert_work(int unit, bool all) const = 0;
-  // Of a step.
+  // The sums over a step.
   virtual double products() const = 0;
   virtual double in_layers() const = 0;    // collectives of layers that are waited for
-  virtual double beside_work() const = 0;  // and those that go on beside products
+  virtual double beside_work() const = 0;  // and those that overlap with products
   virtual double optimizer() const = 0;    // the update, with the collectives over all ranks
 };
 using StagePricesList = std::vector<std::unique_ptr<const StagePrices>>;
@@ -108,16 +109,17 @@ double layer_wire_seconds(const Plan& plan, const StagePlan& stage, const Rates&
 /// The update of a rank of `stage`, with the collectives over all ranks.
 double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 
-/// For a `plan` with complete tables. A kept tensor is written and read once in F and read in B,
-/// where its gradient is written and read; weight gradients are accumulated. R costs the products
-/// bytes and collectives of the parts that it makes again (plan/cost/recompute_cost.h). Attention
-/// counts as its products under the causal mask. Other collectives inside a layer: half in its F,
-/// half in its B; of a ring of keys, and of what goes on beside products, only what is waited for.
-/// The head computes its gradients in F and touches its logits four times. The update reads and
-/// writes once everything that a rank keeps for parameters, gradients and optimizer.
+/// The time of a step of a `plan` with complete tables. A kept tensor is written and read once in F
+/// and read in B, where its gradient is written and read; weight gradients are accumulated. R costs
+/// the products, bytes and collectives of the parts that it recomputes
+/// (plan/cost/recompute_cost.h). Attention counts as its products under the causal mask. Other
+/// collectives inside a layer: half in its F, half in its B. A ring of keys, and collectives that
+/// overlap with products, cost only the time for which they are waited for. The head computes its
+/// gradients in F and touches its logits four times. The update reads and writes once everything
+/// that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
-/// The same by other prices, of ranks that get their costs here (simulation_input); `simulation`,
-/// if given, becomes what was played.
+/// The time of a step by other prices, of ranks that get their costs here (simulation_input);
+/// `simulation`, if given, becomes the simulation that was played.
 TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& ranks,
                            Simulation* simulation = nullptr);
 

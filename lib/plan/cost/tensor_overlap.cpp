@@ -35,7 +35,7 @@ Region region_of(const LayerForm& form, const Products& products, const Exchange
   return region;
 }
 
-/// Of a block: attention, and a feed-forward layer without experts.
+/// The regions of a block: attention, and a feed-forward layer without experts.
 std::vector<Region> regions_of(const Plan& plan, int unit, const Rates& rates) {
   const LayerForm form = plan.form_of(unit);
   const LayerShare share = plan.share_of(unit);

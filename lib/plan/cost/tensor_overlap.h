@@ -1,5 +1,5 @@
-// What of the communication in layers is not waited for: collectives of tensor-parallel ranks
-// beside products (TensorOverlap of plan/tables/layout.h), rows of experts, rings of keys and
+// The part of the communication in layers that is not waited for: collectives of tensor-parallel
+// ranks during products (TensorOverlap of plan/tables/layout.h), rows of experts, rings of keys and
 // values.
 #pragma once
 
@@ -15,9 +15,9 @@ double exposed_gather(double product, double chunk, std::int64_t chunks, std::in
 double exposed_scatter(double product, double chunk, std::int64_t chunks);
 
 /// Seconds of a step for which a rank of `stage` does not wait, as its collectives of
-/// tensor-parallel ranks go on beside products.
+/// tensor-parallel ranks overlap with products.
 double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates);
-/// The same of a pass of one kind through the block `unit` with one micro-batch, kept in `form`.
+/// Seconds of a pass of one kind through the block `unit` with one micro-batch, kept in `form`.
 double hidden_over_tp(const Plan& plan, ActionKind kind, int unit, const BlockForm& form,
                       const Rates& rates);
 /// And with the exchange between experts in whole passes (moe.comp_comm_parallel). What legs of

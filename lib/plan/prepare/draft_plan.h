@@ -8,9 +8,9 @@
 
 namespace trainctl {
 
-/// What of a plan tells how long a step takes where nothing is made again: tables and refined rows
-/// of each stage, and its memory without activations. They have no places, and no row is proven.
-/// recompute.select auto must be off. Refuses what the rules between fields refuse.
+/// The part of a plan that tells how long a step takes where nothing is recomputed: tables and
+/// refined rows of each stage, and its memory without activations. They have no places, and no row
+/// is proven. recompute.select auto must be off. Refuses what the rules between fields refuse.
 Plan draft_plan(const Config& config, const Site& site, const SourceMap& sources,
                 Diagnostics& diagnostics);
 

@@ -106,8 +106,8 @@ void add_model(Digest& digest, const ModelShape& m, const Config& config) {
   if (!config.model.layers.empty()) add_kinds(digest, m);
 }
 
-/// What has a digest only where it is not as in the family's models without such keys, whose
-/// digests stay.
+/// Adds keys to the digest only where they differ from the family's models without such keys, so
+/// that the digests of those models stay.
 void add_forms(Digest& digest, const ModelShape& m) {
   ModelConfig family;
   family.family = m.family;

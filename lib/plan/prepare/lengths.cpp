@@ -63,7 +63,7 @@ class Lengths {
            "micro_batch_size x micro_batch_num x data_parallel (" + std::to_string(mesh.dp) + ")");
   }
 
-  /// Steps in all that have so many sequences more than those that are done.
+  /// The total steps with this number of sequences more than those that are done.
   std::int64_t steps_after(std::int64_t sequences) const {
     return steps_with(ramp_, done_.samples + std::max<std::int64_t>(0, sequences));
   }
@@ -71,7 +71,7 @@ class Lengths {
     return steps_after(
         divided_up(std::max<std::int64_t>(0, tokens - done_.positions), config_.model.seq_length));
   }
-  /// Of `windows_`, which must be known.
+  /// The sequences of these passes over `windows_`, which must be known.
   std::int64_t sequences_of(double passes) const {
     const double all = std::min(passes * static_cast<double>(*windows_), most_steps);
     return static_cast<std::int64_t>(std::ceil(all - static_cast<double>(done_.windows) - 1e-9));
@@ -127,7 +127,7 @@ class Lengths {
     return ramp_.size() > 1 || ramp_.front().batch != config_.train.global_batch_size;
   }
 
-  /// Of an arithmetic that gives a number of sequences.
+  /// The text of an arithmetic that gives a number of sequences.
   std::string in_ramp(std::int64_t samples) const {
     return " = " + std::to_string(samples) + " sequences, in batches of " +
            std::to_string(ramp_.front().batch) +
@@ -143,7 +143,7 @@ class Lengths {
     return std::nullopt;
   }
 
-  /// What is left of the schedules takes as many steps as what is left of the run. Where the run is
+  /// The rest of the schedules takes the steps that the rest of the run takes. Where the run is
   /// asked for more or less, the schedules grow or shrink by steps of their present pace.
   SchedulePace pace_of(const RunLength& now) const {
     const std::int64_t steps = config_.train.steps;
@@ -218,7 +218,7 @@ class Lengths {
   void shorten_phases(std::int64_t steps) {
     LrScheduleConfig& schedule = config_.lr_schedule;
     if (schedule.decay_steps || steps <= 0) return;
-    // A run that goes on with other batches goes through its schedule at another pace.
+    // A resumed run with other batches goes through its schedule at another pace.
     const std::string limit =
         (steps == config_.train.steps ? "train.steps (" : "the schedule's steps (") +
         std::to_string(steps) + ")";
@@ -241,7 +241,7 @@ class Lengths {
     record(path, path, "shortened for " + limit);
   }
 
-  /// Another error hides the number: so many that rules about steps have nothing to say.
+  /// Another error hides the number: it is set so high that rules about steps have nothing to say.
   void assume_steps() {
     if (config_.train.steps == 0) config_.train.steps = assumed_steps;
   }

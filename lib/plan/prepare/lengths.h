@@ -18,9 +18,9 @@ namespace trainctl {
 /// training data; where it is not known, train.epochs cannot give steps, which then are missing.
 /// Without decay_steps, a warm-up or a last phase that is longer than the run is shortened: warning
 /// "short-run".
-/// Of a run that goes on (site.done), tokens and epochs give the steps that are done and those that
-/// the rest takes in its present batches. Returns what was asked for, and how the run goes through
-/// its schedules.
+/// In a resumed run (site.done), tokens and epochs give the steps that are done and those that the
+/// rest takes in its present batches. Returns the length that was asked for, and how the run goes
+/// through its schedules.
 RunLength settle_lengths(Config& config, SourceMap& sources, const Site& site,
                          std::optional<std::int64_t> windows, Diagnostics& diagnostics);
 

@@ -186,7 +186,8 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
-/// Of the head, where the stage has it and it does not follow its own backward at once.
+/// The deferral of the head's weight gradient; empty where the stage has no head or W follows its
+/// own backward at once.
 Deferral deferral_of(const Plan& plan, const StagePlan& rows, const PipelineConfig& pipeline) {
   const int head = head_unit(plan.model.layers);
   const bool defers = pipeline.defer_embedding_wgrad_compute && plan.mesh.pp > 1;
@@ -229,7 +230,8 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   rows.forms = given_forms(plan, stage, config.recompute, config.offload);
 }
 
-/// What is gathered stays for one use: the slots of a step are sure to have room for that.
+/// Sets the forward schedule. A gathered weight stays for one use: the slots of a step are sure to
+/// have room for that.
 void set_forward(Plan& plan, int stage) {
   StagePlan& rows = at(plan.stages, stage);
   const ScheduleInput input = forward_input(plan, stage);
@@ -238,7 +240,7 @@ void set_forward(Plan& plan, int stage) {
       gather_freed(refine(schedule_forward_only(input), input, {}, reads), reads, 0);
 }
 
-/// What the rows and tables of all stages send and hold.
+/// Estimates communication and memory of all stages from their rows and tables.
 void estimate_stages(Plan& plan, const Config& config) {
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
@@ -248,7 +250,7 @@ void estimate_stages(Plan& plan, const Config& config) {
   }
 }
 
-/// What follows from the rows and tables of all stages.
+/// Estimates the figures that follow from the rows and tables of all stages.
 void estimate(Plan& plan, const Config& config) {
   estimate_stages(plan, config);
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
@@ -260,7 +262,7 @@ void estimate(Plan& plan, const Config& config) {
   }
 }
 
-/// The same plan for fewer micro-batches. Parameters, gradients and what is repeated of each layer
+/// The plan with fewer micro-batches. Parameters, gradients and the repeated parts of each layer
 /// stay where and as they are.
 Plan with_microbatches(const Plan& full, std::int64_t microbatches, const Config& config) {
   Plan plan = full;
@@ -349,7 +351,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   plan.steps = config.train.steps;
   plan.length = site.length;
   if (plan.length.pace.end == 0) plan.length.pace.end = plan.steps;
-  // Those of a run that goes on may be between two steps of its schedule.
+  // A resumed run may be between two steps of its schedule, so it has no preview of rates.
   if (site.done.steps == 0) plan.rates = preview_rates(config);
   plan.hash = plan_hash(plan, config);
   return plan;

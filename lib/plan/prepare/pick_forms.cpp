@@ -33,7 +33,7 @@ bool beats(const Option& one, const Option& other) {
          one.bytes.on_host <= other.bytes.on_host && one.seconds <= other.seconds;
 }
 
-/// What a stage's layers may be compared with.
+/// The plan, stage and prices by which forms of a stage's layers are compared.
 struct Setting {
   const Plan& plan;
   int stage;
@@ -58,8 +58,8 @@ PassSeconds passes_of(const Setting& setting, int unit) {
           of(ActionKind::backward_input) + of(ActionKind::backward_weight)};
 }
 
-/// Of the copies of a layer on the host, what the passes of another layer do not hide: all of it
-/// with one buffer.
+/// The part of the copies of a layer on the host that the passes of another layer do not hide: all
+/// of it with one buffer.
 double exposed_copies(const Setting& setting, const Option& option, const PassSeconds& passes) {
   const double copy =
       2 * static_cast<double>(option.bytes.on_host) / setting.rates.memory_bandwidth;
@@ -141,7 +141,8 @@ struct Candidate {
   auto rank() const { return std::tuple(seconds, host, bytes); }
 };
 
-/// Of each block that stands for others that cost alike; the others have none of their own.
+/// The options of each block that stands for others that cost alike; the others have none of their
+/// own.
 using Options = std::vector<std::vector<Option>>;
 
 /// Options of each block, and all choices among them.
@@ -174,7 +175,8 @@ class Scope {
   const Options& options() const { return options_; }
   std::int64_t works() const { return works_; }
   std::size_t blocks() const { return like_.size(); }
-  /// Of the first `blocks`, which keep at most `bytes`; infinite where they cannot.
+  /// The least seconds of the first `blocks`, which keep at most `bytes`; infinite where they
+  /// cannot.
   double seconds(std::size_t blocks, std::int64_t bytes) const {
     const Before& all = before_[blocks];
     return all.seconds + all.savings.seconds(all.kept - bytes);
@@ -207,7 +209,7 @@ class Scope {
   }
 
  private:
-  /// Of some first blocks, in the forms that take least.
+  /// The sums over some first blocks, in the forms that take least.
   struct Before {
     std::int64_t kept = 0;
     double seconds = 0;
@@ -229,7 +231,7 @@ class Scope {
   std::vector<Before> before_;                 // by the number of blocks
 };
 
-/// Of the choices for all blocks of a scope those that are worth sizing.
+/// The choices for all blocks of a scope that are worth sizing.
 struct Window {
   const Scope& scope;
   std::int64_t kept = 0;  // at most
@@ -323,7 +325,7 @@ class StagePick {
       const auto small = [&](const Option& option) { return option.works <= works; };
       add_lists(within(options_, small), within(host_options_, small), all);
     }
-    // What is made again of layers on the host may lie where others have theirs.
+    // The recomputed parts of layers on the host may lie where others have theirs.
     limits.clear();
     add_values(
         host_options_, [](const Option& option) { return option.bytes.on_host; }, limits);
@@ -347,7 +349,7 @@ class StagePick {
     return candidate;
   }
 
-  /// Of a rank with these forms.
+  /// The memory that a rank with these forms needs.
   Needs needs(const StageForms& forms) const {
     const SlotBytes slots = bytes_.of(forms);
     const Needs most = fixed();
@@ -362,7 +364,7 @@ class StagePick {
     return laid;
   }
 
-  /// What no form changes, at least.
+  /// The memory that a rank needs at least, since no form changes it.
   Needs fixed() const {
     const ActivationSlots& slots = rows_.activation_slots;
     const MemoryEstimate& memory = rows_.memory;
@@ -370,7 +372,7 @@ class StagePick {
     return {memory.device() - apart - slots.bytes, memory.offloaded - slots.host_bytes};
   }
 
-  /// What recompute.memory_limit is of.
+  /// The bytes that recompute.memory_limit bounds.
   std::int64_t limited(const Needs& needs) const {
     return picks_host_ || rows_.memory.on_cuda ? needs.device : needs.device + needs.host;
   }
@@ -462,7 +464,8 @@ class StagePick {
   }
   static void put(const Option& option, int unit, Candidate& candidate) {
     candidate.forms.usual[unit] = option.form;
-    // What comes back from the host may take the place of what layers above it kept.
+    // An activation that returns from the host may take the place of those that layers above it
+    // kept.
     if (!option.form.on_host) candidate.bytes = std::max(candidate.bytes, option.bytes.once);
   }
 
@@ -516,7 +519,7 @@ class FormSearch {
     for (const CandidateList& list : lists) search(list);
   }
 
-  /// Of each scope first a candidate that fits, so that only choices near it are made.
+  /// Finds first a candidate of each scope that fits, so that only choices near it are made.
   void search_all(std::vector<Scope> scopes) {
     const auto least = [this](const Scope& scope) {
       return scope.seconds(scope.blocks(), limit_ - fixed_);
@@ -524,7 +527,8 @@ class FormSearch {
     std::ranges::stable_sort(scopes, {}, least);
     for (const Scope& scope : scopes) {
       if ((rounded_ && least(scope) > rounded_->seconds) || !round(scope)) continue;
-      // Others of the scope need as much beside what they keep, without its largest layer.
+      // Others of the scope need this much in addition to what they keep, without its largest
+      // layer.
       const std::int64_t beside = std::max<std::int64_t>(0, more_ - scope.works());
       const auto list = pick_.list({scope, limit_ - fixed_ - beside, rounded_->seconds * equal});
       if (list) search(*list);

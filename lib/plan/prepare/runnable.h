@@ -1,4 +1,4 @@
-// What is wrong with a plan as a whole: no single key says so.
+// The faults of a plan as a whole: no single key shows them.
 #pragma once
 
 #include "config/report/diagnostics.h"

@@ -147,7 +147,7 @@ class SecondsSearcher {
   }
 
  private:
-  /// Of those that are too large the one that needs the least memory.
+  /// The layout that needs the least memory among those that are too large.
   struct Nearest {
     SplitLayout layout;
     std::int64_t bytes = 0;
@@ -217,7 +217,7 @@ class SecondsSearcher {
     const LeastNeeds needs =
         least_needs(plan, config, machine_, counts ? std::optional(limit()) : std::nullopt);
     priced.seconds = needs.seconds;
-    // What lies on the host is not counted.
+    // Bytes on the host are not counted.
     priced.bytes = config.offload.enable ? plan.stages.front().memory.device() : needs.bytes;
     if (counts) priced.bytes = least_needs(plan, config, machine_, 0).lacking;
     if (priced.bytes > limit()) priced.code = too_large;
@@ -265,9 +265,9 @@ class SecondsSearcher {
     push(queue_, first, 0);
   }
 
-  /// The seconds of passes that a draft of the choices `number` has, and what the step has beside
-  /// them that no layout hides: the optimizer, what collectives take from the work beside them, and
-  /// what is fixed. Where rules refuse it they stay unknown.
+  /// The seconds of passes that a draft of the choices `number` has, and the other seconds of the
+  /// step that no layout hides: the optimizer, the time that collectives take from the work that
+  /// they overlap, and fixed costs. Where rules refuse it they stay unknown.
   void probe(SplitSpace& space, std::size_t number) {
     const SplitLayout layout = space.uniform(number);
     spaces_.insert_or_assign(space.tensor_parallel, space);
@@ -333,8 +333,8 @@ class SecondsSearcher {
     queue.heap.push(std::move(open));
   }
 
-  /// Decides layouts until none that is left can be faster than the best, or until so many were
-  /// planned. When so many were drafted, those that were not are left.
+  /// Decides layouts until none that is left can be faster than the best, or until `planned` were
+  /// planned. When `drafted` were drafted, those that were not are left.
   void search(Queue& queue, std::size_t planned, std::size_t drafted) {
     while (!queue.heap.empty() && plans_.size() < planned) {
       if (queue.best && queue.heap.top().bound >= queue.best->seconds) return;
@@ -369,9 +369,9 @@ class SecondsSearcher {
     queue.heap.push(std::move(open));
   }
 
-  /// What a layout needs at least: each layer of a group as much as in the layouts where all layers
-  /// of the group have its words, less what one layer differs by, since buffers have whole layers.
-  /// nullopt: rules refuse one of these.
+  /// A lower bound of the bytes of a layout: each layer of a group takes the bytes that it has in
+  /// the layouts where all layers of the group have its words, less the difference of one layer,
+  /// since buffers have whole layers. nullopt: rules refuse one of these.
   std::optional<std::int64_t> least_bytes(const SplitLayout& layout) {
     const auto mixed = std::ranges::find_if(layout.groups, &GroupChoice::is_mixed);
     if (mixed == layout.groups.end()) {
@@ -477,8 +477,8 @@ class SecondsSearcher {
     return found;
   }
 
-  /// The fastest of the layouts with another number of ranks: the search goes on with these alone,
-  /// for a while.
+  /// Adds the fastest of the layouts with another number of ranks: the search continues with these
+  /// alone, for a while.
   void add_size(SecondsSearch& found, std::int64_t taken) {
     Queue others;
     for (; !queue_.heap.empty(); queue_.heap.pop()) add_other(queue_.heap.top(), taken, others);
@@ -511,8 +511,8 @@ class SecondsSearcher {
     if (one.layout.tensor_parallel != taken) others.heap.push(one);
   }
 
-  /// Of each word the fastest of the others with all else as it is; one that does not fit only
-  /// where none does.
+  /// Adds, for each word, the fastest of the others with all else as it is; one that does not fit
+  /// only where none does.
   void add_words(SecondsSearch& found, const SplitLayout& best) {
     const SplitSpace& space = spaces_.at(best.tensor_parallel);
     std::map<std::pair<std::size_t, bool>, OtherDecision> least;
@@ -554,7 +554,7 @@ class SecondsSearcher {
   std::int64_t ranks_ = 1;
   std::map<std::int64_t, SplitSpace> spaces_;  // by the ranks that share operators
   std::map<std::int64_t, double> batches_;     // micro-batches, the same
-  std::map<std::int64_t, double> rest_;        // seconds of a step beside passes, the same
+  std::map<std::int64_t, double> rest_;        // seconds of a step outside passes, the same
   std::set<SplitLayout> seen_;
   std::map<SplitLayout, Priced> drafts_;
   std::map<SplitLayout, Priced> plans_;

@@ -52,8 +52,8 @@ struct SplitLayout {
   auto operator<=>(const SplitLayout&) const = default;
 };
 
-/// Every layout in which so many ranks share operators. Where that is one rank, words say nothing
-/// and each has one choice.
+/// Every layout in which this number of ranks shares operators. Where that is one rank, words say
+/// nothing and each has one choice.
 struct SplitSpace {
   std::int64_t tensor_parallel = 1;
   std::int64_t layers = 0;  // of the model
@@ -76,12 +76,12 @@ struct SplitSpace {
   /// once.
   std::vector<std::pair<SplitLayout, std::size_t>> slower(const SplitLayout& layout,
                                                           std::size_t part) const;
-  /// Those in which one of the groups has a layer less of its faster choice, and a slower one for
-  /// it, before or behind the others. Beginning with the uniform ones every mixed layout comes,
+  /// The layouts in which one of the groups has a layer less of its faster choice, and a slower one
+  /// for it, before or behind the others. Beginning with the uniform ones every mixed layout comes,
   /// some of them more than once.
   std::vector<SplitLayout> mixed(const SplitLayout& layout) const;
-  /// Those in which one operator has one other word in all layers, with the part and whether it is
-  /// the second of its words.
+  /// A layout in which one operator has one other word in all layers, with the part and whether it
+  /// is the second of its words.
   struct Neighbour {
     SplitLayout layout;
     std::size_t part = 0;

@@ -9,12 +9,13 @@
 
 namespace trainctl {
 
-/// Members of a group at each level: so many blocks of the level below (ranks, in the first) that
-/// the group touches in each block of the level. Their product is the size of the group.
+/// Members of a group at each level: the number of blocks of the level below (ranks, in the first)
+/// that the group touches in each block of the level. Their product is the size of the group.
 using GroupSpan = std::vector<double>;
 
-/// Of the group of `kind` around `rank`, of `ranks` members: where these are fewer than the axes of
-/// the kind span, its neighbours, or for a ring and a mirror those as far apart as they can be.
+/// The span of the group of `kind` around `rank`, which has `ranks` members: where these are fewer
+/// than the axes of the kind span, its neighbours, or for a ring and a mirror those as far apart as
+/// they can be.
 GroupSpan span_of(const Mesh& mesh, const std::vector<LinkLevel>& levels, GroupKind kind,
                   std::int64_t ranks, std::int64_t rank);
 

@@ -35,8 +35,8 @@ inline bool compares_software(const ClusterConfig& cluster) {
 std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& machine,
                                  std::int64_t world);
 
-/// Of `world` ranks. Nothing where section cluster names no device, or one that cannot be read
-/// (check_cluster in plan/rules/check.h tells why).
+/// The machine of `world` ranks. Nothing where section cluster names no device, or one that cannot
+/// be read (check_cluster in plan/rules/check.h tells why).
 std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t world);
 
 }  // namespace trainctl

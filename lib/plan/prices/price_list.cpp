@@ -30,7 +30,7 @@ double interpolate(const CollectiveTable& table, double bytes) {
   return table.seconds[next - 1] * std::pow(table.seconds[next] / table.seconds[next - 1], part);
 }
 
-/// Of `bytes`, how often a rank of `ranks` sends them.
+/// The bytes that a rank of `ranks` sends for each byte of the collective.
 double sent_share(GroupOperation operation, double ranks) {
   const double share = (ranks - 1) / ranks;
   if (operation == GroupOperation::all_reduce) return 2 * share;

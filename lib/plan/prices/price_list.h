@@ -1,5 +1,5 @@
-// What the parts of a step cost on a device: seconds of a matrix product, of attention, of bytes
-// that are read and written, and of a collective. Nothing here knows of layers or schedules.
+// The prices of the parts of a step on a device: seconds of a matrix product, of attention, of
+// bytes that are read and written, and of a collective. Nothing here knows of layers or schedules.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PricedAttention {
   double flops() const;
 };
 
-/// Fills in how the times of the device's tables of products and attention are beside those of the
+/// Sets the ratios of the times of the device's tables of products and attention to those of the
 /// formulas. They stay so where figures of the machine change later.
 void compare_table(Machine& machine);
 
@@ -37,7 +37,7 @@ const ProductFigures* products_of(const DeviceFigures& device, DType type);
 
 class PriceList {
  public:
-  /// Of values of `type` on `mesh`. `machine` has products of the type.
+  /// The prices for values of `type` on `mesh`. `machine` has products of the type.
   PriceList(Machine machine, const Mesh& mesh, DType type);
 
   /// Over tiles [a, b] and splits s of the sums, with w = ceil(rows / a) ceil(columns / b) s groups
@@ -56,7 +56,7 @@ class PriceList {
   double attention(const PricedAttention& one, bool backward) const;
   /// Bytes read and written.
   double memory(double bytes) const;
-  /// Of an operation that works element by element, by the software.
+  /// Seconds of an operation that works element by element, by the software.
   double elements(double bytes) const;
   /// One collective of `bytes` over the members of a group: inside the first level by its table,
   /// over each further one its rounds and bytes, of which the ranks of the level below carry a part

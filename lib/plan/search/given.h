@@ -18,7 +18,7 @@ struct SearchedSplits {
   std::vector<std::optional<SplitBy>> attention{}, feed_forward{};  // by layer of the model
 
   bool any() const;
-  /// Of one layer; the head has layer 0.
+  /// The split of one layer; the head has layer 0.
   std::optional<SplitBy>& of(SearchOperator which, std::int64_t layer);
   const std::optional<SplitBy>& of(SearchOperator which, std::int64_t layer) const;
   friend bool operator==(const SearchedSplits&, const SearchedSplits&) = default;
@@ -26,7 +26,7 @@ struct SearchedSplits {
 
 /// Nothing is given.
 SearchedSplits no_splits(std::int64_t layers);
-/// What operator_splits says. A text that cannot be read gives nothing; rules say so.
+/// The splits that operator_splits gives. A text that cannot be read gives nothing; rules say so.
 SearchedSplits given_splits(const OperatorSplitsConfig& said, std::int64_t layers);
 /// As operator_splits writes them; where a layer has none, by features.
 OperatorSplitsConfig splits_config(const SearchedSplits& splits);

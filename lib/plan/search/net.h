@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "plan/tables/splits.h"
 #include "plan/tables/model.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 
-/// Of a product A (i x k) by B (k x j): B holds the weights, k x j of them.
+/// The extents of a product A (i x k) by B (k x j): B holds the weights, k x j of them.
 struct Extents {
   std::int64_t i = 1, k = 1, j = 1;
   friend bool operator==(const Extents&, const Extents&) = default;
@@ -25,7 +25,7 @@ struct MatrixShape {
   friend bool operator==(const MatrixShape&, const MatrixShape&) = default;
 };
 
-/// What the words of operator_splits are about.
+/// The operators that the words of operator_splits name.
 enum class SearchOperator : std::uint8_t { attention, feed_forward, head };
 
 /// Stands for the data where a product's producer, or the next to visit, is not a product.

@@ -132,7 +132,7 @@ class CutRounds {
     return true;
   }
 
-  /// Of the cut by itself: the elements of the tensor that it does not divide.
+  /// The cost of the cut by itself: the elements of the tensor that it does not divide.
   double own_cost(const Extents& share, ProductCut cut) const {
     const auto i = static_cast<double>(share.i);
     const auto k = static_cast<double>(share.k);
@@ -162,7 +162,7 @@ class CutRounds {
     return {whole.i, whole.j};
   }
 
-  /// Of elements that change hands between this product and those around it.
+  /// The cost of the elements that change hands between this product and those around it.
   double moving_cost(int product, ProductCut cut) const {
     const SearchProduct& node = at(products(), product);
     const Extents& share = at(shares_, product);

@@ -24,8 +24,8 @@ struct ProductParts {
 /// As "(i,k,j)".
 std::string parts_text(const ProductParts& parts);
 
-/// What a round weighed for a product. A fixed product has no costs: it takes what is left of its
-/// parts.
+/// The costs that a round weighed for a product. A fixed product has no costs: it takes the rest of
+/// its parts.
 struct CutChoice {
   ProductCut taken = ProductCut::none;
   std::array<std::optional<double>, 4>

@@ -177,7 +177,7 @@ class LayoutSearch {
     }
   }
 
-  /// Of the layers of a stage; equal neighbours are told once. `before`: what is told already.
+  /// The text for the layers of a stage; equal neighbours are told once. `before`: the text so far.
   std::string merged(SearchOperator which, const StageSearch& stage,
                      const std::string& before) const {
     std::string text;

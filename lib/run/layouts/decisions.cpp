@@ -56,7 +56,7 @@ const std::vector<LayoutKey> keys_of_sizes{
      [](const SearchedLayouts&, const LayoutOutcome& one) { return cut_text(one.layout); }},
 };
 
-/// Those of sizes, then those of words.
+/// The keys of sizes, then those of words.
 std::vector<LayoutKey> layout_keys() {
   std::vector<LayoutKey> keys = keys_of_sizes;
   for (const LayoutAxis& axis : layout_axes()) {
@@ -92,7 +92,7 @@ std::vector<std::string> values_of(const SearchedLayouts& searched, const Layout
   return sorted;
 }
 
-/// Of one cell.
+/// The outcomes of one cell.
 struct Cell {
   const LayoutOutcome* best = nullptr;
   std::map<std::string, std::pair<std::int64_t, const LayoutOutcome*>> refused;  // by code

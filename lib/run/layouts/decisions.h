@@ -1,4 +1,4 @@
-// What each decision of a search is worth: the fastest layout that decides otherwise.
+// The worth of each decision of a search: the fastest layout that decides otherwise.
 #pragma once
 
 #include <string>
@@ -15,18 +15,18 @@ struct Decision {
   LayoutOutcome layout;   // the fastest with another value: planned, or bounded from below
 };
 
-/// Of the keys for which some layout of the space that was not refused has another value. Those
-/// that cost most come first. Empty where nothing fits. Layouts to which an axis does not apply
-/// decide nothing about it.
+/// The decisions about the keys for which some layout of the space that was not refused has another
+/// value. Those that cost most come first. Empty where nothing fits. Layouts to which an axis does
+/// not apply decide nothing about it.
 std::vector<Decision> decisions_of(const SearchedLayouts& searched);
 
 /// Layouts by the values of two keys, with the best of all that have them.
 struct LayoutMap {
   std::string row_key, column_key;
   std::vector<std::string> rows, columns;  // values, ascending
-  /// Of a row and column: planned, else bounded, else refused by the code of most layouts; nullptr
-  /// where the space has none. One that was not planned is in each column of a searched
-  /// recompute.
+  /// The outcome of each row and column: planned, else bounded, else refused by the code of most
+  /// layouts; nullptr where the space has none. One that was not planned is in each column of a
+  /// searched recompute.
   std::vector<std::vector<const LayoutOutcome*>> cells;
 };
 /// tensor_parallel by pipeline_stages, and micro_batch_size by recompute. `searched` must outlive

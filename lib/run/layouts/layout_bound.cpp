@@ -17,7 +17,7 @@ namespace trainctl {
 
 namespace {
 
-/// How short the times of a table may be beside those of the formula; with other shapes they come
+/// The smallest ratio of the times of a table to those of the formula; with other shapes they come
 /// nearer to it.
 template <class Entries>
 double least_beside(const Entries& table) {
@@ -245,7 +245,8 @@ double LayoutBound::bytes_of_layer(const StagePlan& stage, const Units& units, i
   return bytes;
 }
 
-/// Of all replicas of a stage with so many layers, embedding and head; none where rules refuse it.
+/// The shares of all replicas of a stage with this number of layers, embedding and head; none where
+/// rules refuse it.
 std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alone,
                                                           std::int64_t layers) {
   const std::int64_t ranks = search_.site.world_size / alone.stages;
@@ -291,7 +292,7 @@ std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
   return static_cast<std::int64_t>(most_alike * elements * bytes);
 }
 
-/// Of each unit what the plan's has, which may have one layer for all.
+/// Adds the prices of each unit of the plan, which may have one layer for all.
 void LayoutBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
   const StagePlan& stage = plan.stages.front();
   std::vector<double> elements(static_cast<std::size_t>(plan.units()), 0.0);
@@ -320,8 +321,8 @@ void LayoutBound::add_units(const Plan& plan, const StagePrices& prices, Units& 
   }
 }
 
-/// Of a plan of one layer, or of all where they differ, on as few ranks as hold it, where groups
-/// lie as in any first stage; null where rules refuse it.
+/// The units of a plan of one layer, or of all where they differ, on as few ranks as hold it, where
+/// groups lie as in any first stage; null where rules refuse it.
 const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   const RankLayout alone{.tensor_parallel = layout.tensor_parallel,
                          .context_parallel = layout.context_parallel,
@@ -348,8 +349,8 @@ const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   add_units(plan, *draft->prices().front(), *units);
   const double each = 1 / static_cast<double>(std::max<std::int64_t>(1, stage.flat.length));
   const MemoryEstimate& memory = stage.memory;
-  // Of the parameter that keeps least: groups differ, and what a round of matrices needs beside
-  // does not grow with the layers.
+  // The bytes are those of the parameter that keeps least: groups differ, and the additional memory
+  // of a round of matrices does not grow with the layers.
   std::int64_t kept = std::numeric_limits<std::int64_t>::max();
   for (const ParamSpec& one : stage.parameters) {
     std::int64_t bytes = 0;

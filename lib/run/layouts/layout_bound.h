@@ -26,12 +26,13 @@ class LayoutBound {
   double seconds(const RankLayout& layout);
   /// Whether a rank's device has all that is planned of it; else some lies on the host.
   bool counts_states() const { return !search_.config.offload.enable; }
-  /// Of the fullest rank, for parameters, gradients and optimizer. 0 where they do not count.
+  /// The least bytes of the fullest rank for parameters, gradients and optimizer. 0 where they do
+  /// not count.
   std::int64_t state_bytes(const RankLayout& layout);
 
-  /// The same with what replicas of a stage exchange and divide, by drafts of some layers and of
-  /// one more on the ranks of a stage. Sums and gathers are in one queue, and slow what is computed
-  /// beside them.
+  /// The bounds with the exchanges between replicas of a stage and the parts that these divide, by
+  /// drafts of some layers and of one more on the ranks of a stage. Sums and gathers are in one
+  /// queue, and slow the work that they overlap.
   struct Closer {
     double seconds = 0;
     std::int64_t bytes = 0;
@@ -39,14 +40,14 @@ class LayoutBound {
   Closer closer(const RankLayout& layout);
 
  private:
-  /// Of one unit on a rank, with one micro-batch.
+  /// The prices of one unit on a rank, with one micro-batch.
   struct Unit {
     double forward = 0, input = 0, weight = 0;  // seconds of its passes
     double elements = 0;                        // of its parameters
     double passes() const { return forward + input + weight; }
     Unit& operator+=(const Unit& other);
   };
-  /// What a rank has of the units of a model.
+  /// The prices of the units of a model on a rank.
   struct Units {
     std::vector<Unit> before{};  // by unit: of all before it; and of all
     double weight = 0, gradient = 0,
@@ -54,12 +55,13 @@ class LayoutBound {
     Unit of(const ChunkLayers& chunk) const;
     Unit first_layer{};
   };
-  /// What a layer adds to a rank of a stage with one micro-batch.
+  /// The share that a layer adds to a rank of a stage with one micro-batch.
   struct Shares {
     double bytes = 0;
     double sums = 0, gathers = 0;  // seconds
   };
-  /// A draft of one stage on its ranks, without what is made again or on the host.
+  /// A draft of one stage on its ranks, without recomputed parts and without activations on the
+  /// host.
   struct Alone {
     Plan plan;
     Machine machine;

@@ -37,7 +37,8 @@ struct FreeKeys {
 };
 FreeKeys free_keys(const Config& config, const SourceMap& sources);
 
-/// A key that is searched by its words, beside the sizes. Its word is a member of the layout.
+/// A key that is searched by its words, in addition to the sizes. Its word is a member of the
+/// layout.
 struct LayoutAxis {
   std::string_view key;                 // in decisions and JSON
   std::string_view label;               // before the word in the text of a layout; may be empty
@@ -54,17 +55,17 @@ struct LayoutAxis {
 };
 std::span<const LayoutAxis> layout_axes();
 
-/// Keys and sections that change what a step takes and that a search of so many ranks does not set,
-/// though the file does not give them: another value may be faster. In the order of the schema;
-/// those of axes come last.
+/// Keys and sections that change the cost of a step and that a search of this number of ranks does
+/// not set, though the file does not give them: another value may be faster. In the order of the
+/// schema; those of axes come last.
 std::vector<std::string_view> unsearched_keys(std::int64_t world = 1);
 /// "parallel.rank_order, offload".
 std::string unsearched_text(std::int64_t world = 1);
 
 /// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
-/// Stages have as many layers each, embedding and loss counted or not, or the first and the last
-/// one have other numbers: of these pairs the four with the smallest largest stage. Each comes with
-/// every word of each free axis that applies.
+/// Stages have equal numbers of layers, embedding and loss counted or not, or the first and the
+/// last one have other numbers: of these pairs the four with the smallest largest stage. Each comes
+/// with every word of each free axis that applies.
 std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
 
 /// The configuration in the layout. Sequence parallelism is on where tensor parallelism is, unless

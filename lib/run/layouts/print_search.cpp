@@ -1,4 +1,4 @@
-// What a search of layouts found, for people and programs.
+// The result of a search of layouts, for people and programs.
 #include <algorithm>
 #include <cmath>
 
@@ -80,7 +80,8 @@ std::string short_text(const LayoutOutcome& one, const SearchedLayouts& searched
   return layout_text(one.layout, searched.world) + (one.repeats ? " recompute auto" : "");
 }
 
-/// What it rests on: "on NVIDIA H100 SXM 80 GB with trainctl; device table: ...".
+/// The figures on which the answer rests: "on NVIDIA H100 SXM 80 GB with trainctl; device table:
+/// ...".
 std::string trust_text(const SearchedLayouts& searched) {
   const DeviceTime& time = *searched.on_device;
   return "on " + time.device + " with " + time.software + "; " + time.trust +

@@ -41,7 +41,7 @@ struct Outcome {
   std::int64_t lacking = 0;   // bytes over the limit
   double seconds = 0;         // of a draft: at least
   std::int64_t bytes = 0;
-  bool repeats = false;  // of a draft: something must be made again
+  bool repeats = false;  // of a draft: something must be recomputed
 };
 
 class Search {
@@ -134,7 +134,7 @@ class Search {
     Diagnostics found;
     const Plan draft = prepare_draft(config, search_.sources, search_.site, found);
     if (refused(found, outcome)) return outcome;
-    // What lies on the host is not counted by the needs of a stage.
+    // The needs of a stage do not count bytes on the host.
     const bool counts = free_.recompute && bound_.counts_states();
     const std::optional<std::int64_t> limit_of_forms =
         counts ? std::optional(limit()) : std::nullopt;

@@ -39,7 +39,7 @@ struct FoundLayout {
   std::vector<ChangedFigure> changed{};  // of the same
 };
 
-/// What became of a layout of the space.
+/// The state of a layout of the space after the search.
 struct LayoutOutcome {
   enum class State : std::uint8_t { planned, bounded, refused };
   RankLayout layout;
@@ -96,7 +96,7 @@ std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds);
 /// "+3.1 %": how much more than the best.
 std::string more_text(double seconds, double best);
 
-/// Of the layouts that are compared; the numbers of layouts are those of `found`.
+/// The sensitivities of the layouts that are compared; the numbers of layouts are those of `found`.
 std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched);
 
 }  // namespace trainctl

@@ -73,7 +73,7 @@ class SearchPage {
                    "<div class=\"columns\">\n" + text + "</div>\n");
   }
 
-  /// Where the seconds of the best and of those beside it go.
+  /// The uses of the seconds of the best layout and of those compared with it.
   std::string ledgers() const {
     double longest = 0;
     std::set<std::string_view> used;
@@ -93,7 +93,7 @@ class SearchPage {
                 std::string(ledger_entries[i].text) + "</li>";
     }
     return section("ledgers", "What the seconds go to",
-                   "The best and the layouts beside it: the mean over the stages.",
+                   "The best and the layouts compared with it: the mean over the stages.",
                    legend + "</ul>\n" + bars);
   }
 

@@ -48,7 +48,7 @@ constexpr MachineFigure machine_figures[] = {
        return products_of(machine.device, plan.compute)->peak;
      },
      scale_products},
-    {"attention beside products", "", true, attention_share,
+    {"attention relative to products", "", true, attention_share,
      [](Machine& machine, double factor) {
        for (auto& [name, kernel] : machine.device.attention) kernel.forward *= factor;
      }},
@@ -95,7 +95,7 @@ double seconds_with(const Plan& plan, const Machine& machine, const MachineFigur
   return play_step(plan, changed, prices).time.step();
 }
 
-/// Seconds as a + b x, where x is the figure's share, of a rate its inverse, beside 1 on one side.
+/// Seconds as a + b x, where x is the figure's share, or its inverse for a rate, on one side of 1.
 struct Line {
   double start = 0, slope = 0;  // at x = 1
 };

@@ -1,5 +1,5 @@
-// What the figures of section cluster mean for the answer of a search: seconds of its layouts where
-// one figure is 20 % less or more, and where another layout becomes the fastest.
+// The effect of the figures of section cluster on the answer of a search: seconds of its layouts
+// where one figure is 20 % less or more, and where another layout becomes the fastest.
 #pragma once
 
 #include <optional>
@@ -21,11 +21,12 @@ struct ChangedFigure {
 };
 inline constexpr double less_of_figure = 0.8, more_of_figure = 1.2;
 
-/// Of a plan, of which nothing but prices changes: what is made again stays. Figures that no row of
-/// the machine has (one host has no network) are left out, so all plans of a search have the same.
+/// The figures of a plan in which nothing but prices changes: the recomputed parts stay. Figures
+/// that no row of the machine has (one host has no network) are left out, so all plans of a search
+/// have the same.
 std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine);
 
-/// Of all layouts that a search compares.
+/// The prices of one of the layouts that a search compares.
 struct PricedLayout {
   double seconds = 0;
   std::vector<ChangedFigure> changed;

@@ -58,7 +58,7 @@ constexpr std::string_view keys_read[] = {"model.family",
                                           "parallel.pipeline.layout",
                                           "parallel.pipeline.offset"};
 
-/// What decides seconds and bytes too, which dynamic_programming reads.
+/// The sections that dynamic_programming reads in addition, as they decide seconds and bytes.
 constexpr std::string_view sections_priced[] = {"model.",     "moe.",     "precision.",
                                                 "optimizer.", "hooks.",   "recompute.",
                                                 "offload.",   "cluster.", "parallel."};
@@ -66,7 +66,7 @@ constexpr std::string_view keys_of_a_rank[] = {
     "parallel.global_rank", "parallel.device_num", "parallel.threads_per_rank",
     "parallel.strategy_ckpt_config.save_file", "parallel.group_ckpt_save_file"};
 
-/// Of other sections: what adds an exchange to a step, or memory to a rank.
+/// The keys of other sections that add an exchange to a step, or memory to a rank.
 constexpr std::string_view keys_priced[] = {
     "checkpoint.asynchronous", "data.eod_mask_loss",        "data.packing",
     "data.prefetch",           "data.reset_attention_mask", "log.max_attention_logit",
@@ -91,7 +91,7 @@ std::string text_of_file(const fs::path& path) {
 
 using Values = std::vector<std::pair<std::string, std::string>>;
 
-/// What a search reads, before it changes the configuration.
+/// The values that a search reads, before it changes the configuration.
 Values values_read(const ReadResult& read) {
   Values values;
   for (auto& [path, value] : config_values(read.config)) {
@@ -125,7 +125,7 @@ std::string quoted(const std::string& text) {
 
 std::string layout_text(const SearchReport& report, std::int64_t world, const Values& values) {
   std::string text =
-      "# The answer of auto_parallel for this run, taken when it goes on. --search-again searches "
+      "# The answer of auto_parallel for this run, taken when it resumes. --search-again searches "
       "again.\n"
       "world_size: " +
       std::to_string(world) +

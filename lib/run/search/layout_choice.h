@@ -1,5 +1,5 @@
-// auto_parallel on the way to a plan: what a run found before is in layout.yaml of its directory,
-// and a run that goes on takes it (docs/auto-parallel.md).
+// The layout of auto_parallel on the way to a plan: the layout that a run found before is in
+// layout.yaml of its directory, and a resumed run takes it (docs/auto-parallel.md).
 #pragma once
 
 #include <optional>
