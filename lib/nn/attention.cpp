@@ -128,7 +128,7 @@ void Attention::norm_backward(const Pass& pass, const Saved& saved, const Gradie
   k_norm.backward(pass, pair.k, rows(g.dk), {}, rows(g.dk));
 }
 
-/// Of the heads that attention works on.
+/// The largest scores of the heads that attention works on.
 Tensor Attention::scores_at_work(const Pass& pass, const AttentionShape& shape) const {
   if (!pass.training || pass.largest_scores.empty()) return {};
   const auto row = static_cast<std::int64_t>(layer);

@@ -112,15 +112,15 @@ struct Attention {
                  bool back) const;
   /// The context, or what the output gate makes of it.
   Tensor output_input(const Pass& pass, const Saved& saved) const;
-  /// Of those of the heads that the rank's products make, those that attention works on.
+  /// The part of `made`, a value for each head of the rank's products, for the heads that attention
+  /// works on.
   Tensor sinks_at_work(const Tensor& made, const AttentionShape& shape) const {
     const std::int64_t first = first_head % made.numel();
     return made.slice(first, first + shape.heads);
   }
   void norm_forward(const Pass& pass, const Saved& saved) const;
   void norm_backward(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
-  /// What the norms read and write, with `dq` and `dk` their gradients, of which the sums that
-  /// ranks share are made.
+  /// The tensors of both norms, and the sums that ranks share of `dq` and `dk`, their gradients.
   struct NormPair {
     Norm::Saved q, k;
   };

@@ -54,8 +54,8 @@ void Block::repeat(const Pass& pass, const Saved& saved, Leg leg) const {
       mlp);
 }
 
-/// The projection and the second norm, in one pass over the residual stream where both are made
-/// again.
+/// The projection and the second norm, in one pass over the residual stream where both are
+/// repeated.
 void Block::repeat_middle(const Pass& pass, const Saved& saved) const {
   const bool normed = saved.form.repeats(BlockPart::norm2);
   if (!saved.form.repeats(BlockPart::projection)) {

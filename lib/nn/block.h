@@ -14,13 +14,14 @@ namespace trainctl {
 
 /// T tokens of this rank's part of the residual stream, H hidden.
 struct BlockSaved {
-  BlockForm form;     // which of these are made again before B
+  BlockForm form;     // which of these are repeated before B
   Tensor x;           // [T, H] the block's input
   Tensor x_slice;     // [T H / ranks] this rank's share of x, from F to R; or empty
   Norm::Saved norm1;  // of x; without a norm y is x
   Attention::Saved attention;
   Norm::Saved norm2;  // of the middle: x + attention branch; without a norm y is x
-  // Of the branches, where they have norms: x is the branch's output, y what is added.
+  // The norms of the branches' outputs, where there are any: x is the output, y the term that is
+  // added.
   Norm::Saved post_norm1, post_norm2;
   MlpSaved mlp;
   Tensor y;  // [T, H] the block's output: middle + MLP branch
@@ -70,12 +71,12 @@ struct Block {
   /// The gradient of a branch: dy itself, or with dropout or a factor a copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;
-  /// From the gradient of a norm's output and of the stream beside it to that of its input.
+  /// From the gradients of a norm's output and of the residual stream to that of the norm's input.
   void norm_gradient(const Pass& pass, const Norm& norm, const Norm::Saved& saved,
                      const Tensor& d_norm, const Tensor& dy, const Tensor& dx) const;
 };
 
-/// What a block is made from; all but the split is the same for all blocks of a stage.
+/// The inputs of make_block. All but the split are the same for all blocks of a stage.
 struct BlockSource {
   const WeightSource& weights;
   const ModelShape& model;

@@ -1,6 +1,4 @@
-// Token embedding, plus learned positions where the model has them, plus dropout. A table split
-// among tensor-parallel ranks gives partial rows that are summed; with a whole table, each rank
-// looks up the rows of its share of the tokens, or of all.
+// The first and the last layer of a model: the embedding and the head.
 #pragma once
 
 #include "nn/layer.h"
@@ -9,6 +7,10 @@
 #include "plan/tables/model.h"
 
 namespace trainctl {
+
+// Token embedding, plus learned positions where the model has them, plus dropout. A table split
+// among tensor-parallel ranks gives partial rows that are summed; with a whole table, each rank
+// looks up the rows of its share of the tokens, or of all.
 
 struct Embedding {
   Weight token;     // [rows, hidden]: the vocabulary, or this rank's part of it
@@ -84,7 +86,7 @@ struct VocabHead {
   void logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;
 };
 
-/// What the model makes of its logits.
+/// The form in which the model stores its logits.
 LogitForm logit_form(const ModelShape& model);
 
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,

@@ -12,7 +12,7 @@ namespace trainctl {
 
 namespace {
 
-/// What a pass has on its way.
+/// The transfers of a pass that are under way.
 struct UnderWay {
   std::vector<Event> arrivals;  // when each chunk has come
   Event returned;               // and the last one is back
@@ -98,7 +98,7 @@ void ExpertExchange::share_counts() const {
   if (!alone()) find_places();
 }
 
-/// What was copied of an earlier micro-batch's places has been: the counts came after it.
+/// The copy of an earlier micro-batch's places is over, since the counts came after it.
 void ExpertExchange::find_places() const {
   std::int32_t* place = routed_.places.as<std::int32_t>();
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
@@ -120,7 +120,8 @@ void ExpertExchange::find_places() const {
   }
 }
 
-/// What a chunk of one tensor goes through, where other ranks hold experts or parts of them.
+/// The tensors through which a chunk of one tensor passes where other ranks hold experts or parts
+/// of experts.
 struct ExpertExchange::Through {
   Tensor sent;      // in the order of the slots
   Tensor gathered;  // what has come to each part, rank after rank, in the room for it

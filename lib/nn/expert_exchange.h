@@ -1,5 +1,4 @@
-// How many rows each rank sends to each expert, and where they lie on their way in chunks: of the n
-// rows that a rank sends to an expert chunk c has those from n c / chunks to n (c + 1) / chunks.
+// The exchange of rows between the ranks of a layer of experts.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +11,9 @@
 #include "plan/schedule/action.h"
 
 namespace trainctl {
+
+// How many rows each rank sends to each expert, and where they lie on their way in chunks: of the n
+// rows that a rank sends to an expert chunk c has those from n c / chunks to n (c + 1) / chunks.
 
 /// The experts of rank r of `ranks` are those from r x held() on. Each is cut into `parts`, on
 /// ranks that each get other tokens and gather those of all. Senders are numbered rank after rank
@@ -33,7 +35,7 @@ struct ExpertCounts {
   std::int64_t of(std::int64_t from, std::int64_t expert) const {
     return counts[from * experts + expert];
   }
-  /// Of them, those in the chunks before `chunk`, and those in it.
+  /// The part of these rows in the chunks before `chunk`, and in it.
   std::int64_t before(std::int64_t from, std::int64_t expert, std::int64_t chunk) const {
     return of(from, expert) * chunk / chunks;
   }
@@ -83,8 +85,8 @@ struct ExpertCounts {
 // How rows get to the ranks of their experts and back, in chunks: while the experts work on a
 // chunk, others are on their way. On the rank of its expert a row lies with those of the same
 // expert, there chunk after chunk, and in each in the order of the ranks that sent them and of
-// their tokens. Ranks that hold parts of the same experts gather the rows that come to each of
-// them, and sum what all of them make.
+// their tokens. Ranks that hold parts of the same experts gather the rows that come to each rank,
+// and sum the results of all.
 
 /// Some neighbouring chunks.
 struct ExpertChunks {
@@ -107,15 +109,15 @@ struct ExpertWay {
 /// Which passes: in each direction one may have rows on their way.
 enum class ExpertPass : std::uint8_t { forward, backward };  // F; R and B
 
-/// Of one pass through a layer, whose router has chosen. Over a group of one rank rows go from the
-/// tokens to the experts directly, in one chunk.
+/// The exchange of one pass through a layer whose router has chosen. Over a group of one rank rows
+/// go from the tokens to the experts directly, in one chunk.
 class ExpertExchange {
  public:
   ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed,
                  ExpertPass direction);
 
   ExpertChunks all() const { return {0, counts_.chunks}; }
-  /// Of this rank's tokens, the first and the number of those that it sends.
+  /// The range of this rank's tokens that it sends.
   RowRange sent() const;
   /// Where routed.sent_counts has this rank's own; share_counts() then gets those of the others,
   /// and waits until all of them are in routed.counts: what follows depends on how many rows there
@@ -133,7 +135,7 @@ class ExpertExchange {
       first += counts_.come_before(expert, counts_.chunks);
     }
   }
-  /// The same rows as few ranges: body(RowRange).
+  /// Calls body(RowRange) with the rows of for_each() joined into few ranges.
   template <class Body>
   void for_ranges(const ExpertChunks& chunks, const Body& body) const {
     RowRange range;
@@ -179,7 +181,7 @@ class ExpertExchange {
   void find_places() const;
   /// Each chunk of the tokens' rows, as the wire is free.
   void send(std::span<const ExpertWay> ways) const;
-  /// What has come of a chunk to its rows.
+  /// Moves the arrived values of a chunk to its rows.
   void take(std::span<const ExpertWay> ways, std::int64_t chunk) const;
   /// The rows of a chunk back to the ranks of their tokens.
   void give(std::span<const ExpertWay> ways, std::int64_t chunk) const;

@@ -164,12 +164,12 @@ Tensor Experts::choices(const Saved& saved) const {
   return saved.routed.choices.slice(0, count * rule.choice.counted(saved.routed.chosen.shape[1]));
 }
 
-/// Of this rank's tokens among those of all routers.
+/// The row of this rank's first token among those of all routers.
 std::int64_t Experts::first_row(const Saved& saved) const {
   return groups.routers == nullptr ? 0 : groups.routers->rank() * saved.routed.logits.shape[0];
 }
 
-/// Of `all` tokens, those of this rank's part of the residual stream.
+/// The rows of `all` tokens that are in this rank's part of the residual stream.
 Tensor Experts::own_rows(const Saved& saved, const Tensor& all) const {
   const std::int64_t rows = saved.x.rows();
   if (all.rows() == rows) return all;
@@ -194,7 +194,7 @@ void Experts::score(const Pass& pass, const Saved& saved) const {
   if (!shared.router.empty()) multiply(shared.router, saved.shared.logit);
 }
 
-/// What the router has decided about this rank's tokens.
+/// Copies the router's decisions about this rank's tokens.
 void Experts::take_own(const Pass& pass, const Saved& saved) const {
   const RoutedRows& routed = saved.routed;
   const std::int64_t first = first_row(saved);
@@ -304,7 +304,7 @@ void Experts::project(const Pass& pass, const Saved& saved, const ExpertChunks& 
   });
 }
 
-/// What the router adds up over the micro-batches of a step.
+/// Adds the router's statistics to those of the step.
 void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
   if (!pass.training || pass.router_sums.empty()) return;
   const Tensor sums = pass.router_sums.slice(layer, layer + 1);
@@ -350,7 +350,7 @@ void Experts::forward(const Pass& pass, const Saved& saved, Leg leg) const {
 void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
                                   const ExpertChunks& chunks) const {
   const RoutedRows& routed = saved.routed;
-  const Tensor& d_act = gated() ? g.dgate : g.dup;  // that of `scaled` and of `act` in turn
+  const Tensor& d_act = gated() ? g.dgate : g.dup;  // the gradient of `scaled`, then of `act`
   const ExpertExchange parts = exchange(pass, saved);
   parts.for_each(chunks, [&](const ExpertShare& share) {
     layer_of(down, share.expert).backward_input(pass, share.of(g.d_rows), share.of(d_act));
@@ -402,8 +402,8 @@ void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradient
 }
 
 /// routed.weight, which has the gradient of the weights -> g.d_logits. Ranks along tp that hold
-/// parts of experts have parts of that gradient, but the losses beside the main one are of this
-/// rank's own rows.
+/// parts of experts have parts of that gradient, but the router's own losses are those of this
+/// rank's rows.
 void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const RoutedRows& routed = saved.routed;
   router_backward(*pass.ops, {.logits = routed.logits,

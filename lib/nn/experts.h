@@ -1,4 +1,4 @@
-// What a model's routers decide by.
+// The feed-forward layer of experts, with its router and its shared experts.
 #pragma once
 
 #include "nn/expert_exchange.h"
@@ -9,7 +9,7 @@
 
 namespace trainctl {
 
-/// What decides about tokens, and the losses beside the main one (ops/router.h).
+/// The rule by which routers of a model decide about tokens, and their losses (ops/router.h).
 struct RouterRule {
   std::int64_t group = 0;  // tokens of a routing group; 0: all of the pass
   RouterCapacity capacity{};
@@ -20,8 +20,8 @@ struct RouterRule {
 
 RouterRule router_rule(const ModelShape& model);
 
-// The MLP beside the routed experts: all tokens go through it, and what it gives is added to what
-// they give. With a gate it is multiplied by the sigmoid of one product of the token's input, which
+// The shared experts are an MLP for all tokens, whose output is added to that of the routed
+// experts. With a gate it is multiplied by the sigmoid of one product of the token's input, which
 // is a router with one column (Qwen2-MoE). Ranks along tp hold a part of its width.
 
 struct SharedExperts {
@@ -41,7 +41,7 @@ struct SharedExperts {
   /// partial_dx, or added to it.
   void backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g,
                       bool accumulate) const;
-  /// Of the three matrices; all_x is there.
+  /// Adds the gradients of the three matrices. Needs all_x.
   void backward_weight(const Pass& pass, const MlpSaved& saved, const MlpGradients& g) const;
 
  private:
@@ -65,8 +65,8 @@ struct Experts {
 
   Weight router;  // [experts, hidden] fp32
   Weight bias;    // [experts] fp32, of the choice; or empty
-  // Of the experts held here: [L, F, hidden] and [L, hidden, F], biases [L, F] and [L, hidden];
-  // gate may be empty. The bias of `down` is multiplied by the weight of the choice.
+  // The weights of the experts held here: [L, F, hidden] and [L, hidden, F], biases [L, F] and [L,
+  // hidden]; gate may be empty. The bias of `down` is multiplied by the weight of the choice.
   Linear gate, up, down;
   Activation activation = Activation::gelu;
   GateForm gate_form{};

@@ -27,8 +27,8 @@ struct Weight {
   // adds to the gradient directly.
   Tensor apart{};
   bool rows_vary = false;  // its products have different numbers of tokens from call to call
-  // Where it says false, the gradient has no values yet: the next product writes them, and sets it.
-  // Null: products add.
+  // False until the first product of a step, which overwrites the gradient and sets this to true;
+  // later ones add. If it is null, all products add.
   bool* has_values = nullptr;
 
   bool empty() const { return value.empty(); }
@@ -45,7 +45,7 @@ struct BatchTensors {
   Tensor tokens, labels, position;  // [T] i32
   Tensor global_token;              // [T] i64
   Tensor loss_weight;               // [T] fp32
-  // Of attention's queries, which may be more tokens (plan/tables/layout.h).
+  // For attention's queries, which may be more tokens (plan/tables/layout.h).
   Tensor first_position;  // i32: the first that each sees; empty: attention crosses documents
   Tensor query_token;     // i64: the global token; in the batch's order
   Tensor real_query{};    // u8: 0 for padding, whose scores do not count; empty: all count
@@ -54,7 +54,7 @@ struct BatchTensors {
   Tensor real;
 };
 
-/// What blocks have made of the tokens before those of a pass, in decoding.
+/// The keys and values of the tokens before those of a pass, in decoding.
 struct KeyValueCache {
   std::vector<Tensor> keys, values;  // by layer of the model: [positions, features of this rank]
   std::int64_t seen = 0;             // tokens whose rows are there; the pass fills the next
@@ -76,19 +76,20 @@ struct Pass {
   Tensor largest_logit{};
   // [layers of the model, heads] i32, the keys of each head's largest score; empty: the same
   Tensor largest_scores{};
-  // What a program sees of routers (Hooks::after_router); not in passes without gradients.
+  // Shows a program the logits of routers (Hooks::after_router); not in passes without gradients.
   std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& logits)> routed{};
-  // The same of the gradients of logits (Hooks::after_router_backward), and of dropout
-  // (Hooks::after_dropout).
+  // Show a program the gradients of logits (Hooks::after_router_backward) and the results of
+  // dropout (Hooks::after_dropout).
   std::function<void(std::int64_t layer, const Tensor& tokens, const Tensor& gradient)>
       routed_back{};
   std::function<void(std::int64_t site, float probability, const Tensor& values)> dropped{};
-  // Null: each pass has whole sequences. Else the head only makes the last token's logits.
+  // Without a cache, each pass has whole sequences. With one, the head only makes the last token's
+  // logits.
   const KeyValueCache* cache = nullptr;
   bool training = true;  // false: no dropout, no gradients
   double deadline_seconds = std::numeric_limits<double>::infinity();  // of a wait for the device
 
-  /// Of the tokens that an operator works on.
+  /// The tensors of the tokens that an operator works on.
   const BatchTensors& tokens_of(SplitBy split) const {
     return split == SplitBy::tokens ? share : batch;
   }

@@ -22,7 +22,7 @@ struct Linear {
   /// dy [tokens, out] -> dx [tokens, in], overwritten or accumulated.
   void backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
                       bool accumulate = false) const;
-  /// The same with GELU of it in `act`, as y.
+  /// As forward, and also writes GELU of y to `act`.
   void forward_gelu(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& act) const;
   /// The gradient of `up`, of which x was GELU: dy [tokens, out] -> d_up [tokens, in], overwritten.
   void backward_input_gelu(const Pass& pass, const Tensor& dy, const Tensor& up,
@@ -33,13 +33,13 @@ struct Linear {
   void backward_weight(const Pass& pass, const Tensor& dy, const Tensor& x) const;
   /// backward_bias and backward_weight.
   void backward_parameters(const Pass& pass, const Tensor& dy, const Tensor& x) const;
-  /// The same for the last product of a region, in two steps, the first of them before all_dy is
+  /// backward_parameters for the last product of a region in two steps, the first before all_dy is
   /// gathered: dy is this rank's part of all_dy or the whole. The bias gradient is that of dy.
   void backward_part_bias(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
   void backward_whole_weight(const Pass& pass, const Tensor& dy, const Tensor& all_dy,
                              const Tensor& x) const;
 
-  /// That of `forward`.
+  /// The product that `forward` makes.
   Matmul forward_product(const Tensor& x, const Tensor& y) const;
 
  private:
@@ -88,7 +88,7 @@ struct GatheredInput {
   Tensor dx;             // [S, hidden]
 };
 
-/// Of what a layer saved, and its gradients.
+/// The members of a layer's saved tensors and gradients that GatheredProducts needs.
 template <class Saved, class Gradients>
 GatheredInput gathered_of(const Saved& saved, const Gradients& g) {
   return {.x = saved.x,

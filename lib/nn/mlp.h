@@ -9,11 +9,11 @@
 
 namespace trainctl {
 
-/// What experts keep in addition; empty in a plain layer. all_logits and the like are those of this
-/// rank's tokens where no other rank routes them.
+/// The tensors that experts keep in addition; empty in a plain layer. all_logits and the like are
+/// those of this rank's tokens where no other rank routes them.
 struct RoutedRows : ExpertRows<Tensor>, ExpertTransit<Tensor>, ExpertScratch<Tensor> {};
 
-/// What shared experts keep in addition: T tokens, F features of this rank.
+/// The tensors that shared experts keep in addition: T tokens, F features of this rank.
 struct SharedRows : FeedForwardRows<Tensor> {
   Tensor logit;   // [T, 1] fp32 of their gate; or empty
   Tensor scaled;  // [T, F] temporary: act times the gate
@@ -64,13 +64,13 @@ struct Mlp {
 
  private:
   bool gated() const { return !gate.weight.empty(); }
-  /// Whether one operation has the activation and the product beside it.
+  /// Whether one operation has both the activation and the product next to it.
   bool fused() const { return !gated() && activation == Activation::gelu; }
   void backward_activation(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
-/// Of every feed-forward layer.
+/// The offset and the limit of every gated feed-forward layer.
 GateForm gate_form_of(const ModelShape& model);
 
 /// `name` is "layers.N.mlp", `exchanges` those of mlp_exchanges.

@@ -28,7 +28,7 @@ void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tenso
   cast(*pass.ops, {.x = own, .y = y});
 }
 
-/// The same in the order of `stream`, of a reduce-scatter.
+/// A reduce-scatter in fp32 in the order of `stream`.
 void scatter_in_fp32(const OpContext& ops, Group& group, const Tensor& wide, const Tensor& x,
                      const Tensor& y, Stream& stream) {
   OpContext there = ops;
@@ -63,8 +63,8 @@ void exchange(const Pass& pass, const Reshard& reshard, Layout from, const Tenso
   swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
 }
 
-/// The same by gathers. Each rank's part goes by blocks, one for each rank, of which this one takes
-/// its own.
+/// The exchange by gathers. Each rank's part goes by blocks, one for each rank, of which this one
+/// takes its own.
 void exchange_gathered(const Pass& pass, const Reshard& reshard, Layout from, const Tensor& x,
                        const Tensor& y) {
   Group& group = *reshard.group;

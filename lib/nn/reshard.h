@@ -1,6 +1,5 @@
-// The rows of a tensor of all tokens, cut so that a product and a collective can be made side by
-// side: each of the ranks that share the tokens has its rows in `count` chunks, and chunk c of a
-// collective is the c-th of every rank.
+// The communicating layer, which changes the layout of a tensor, and the groups of ranks that
+// share layers.
 #pragma once
 
 #include <array>
@@ -13,6 +12,10 @@
 #include "plan/tables/layout.h"
 
 namespace trainctl {
+
+// The rows of a tensor of all tokens, cut so that a product and a collective can be made side by
+// side: each of the ranks that share the tokens has its rows in `count` chunks, and chunk c of a
+// collective is the c-th of every rank.
 
 struct RowRange {
   std::int64_t begin = 0, end = 0;
@@ -31,7 +34,7 @@ struct RowChunks {
   std::int64_t rows = 0;  // of each rank
 
   std::int64_t count() const { return row_chunks(rows); }
-  /// Of the rows of one rank.
+  /// The rows of a chunk within those of one rank.
   RowRange own(std::int64_t chunk) const {
     return {rows * chunk / count(), rows * (chunk + 1) / count()};
   }
@@ -55,12 +58,12 @@ struct RowChunks {
 
 // The communicating layer: changes the layout of a tensor over one mesh axis. The collectives
 // follow from plan/tables/layout.h: transition(from, to) in the forward pass, transition(dual(to),
-// dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing.
-// The declarations of layers (plan/model/declaration.h) say what there is, also to the plan.
-// Between tokens and all tokens it can run on a stream of its own, beside products
+// dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing. The
+// declarations of layers (plan/model/declaration.h) say what there is, also to the plan. Between
+// tokens and all tokens it can run on a stream of its own and overlap products
 // (docs/tensor-overlap.md).
 
-/// What is made beside products. Without a stream nothing is.
+/// The parts of a reshard that overlap products. Without a stream there are none.
 struct Beside {
   Stream* stream = nullptr;
   bool forward = false, backward = false;              // in chunks
@@ -87,7 +90,7 @@ struct Reshard {
   /// dy is the gradient of y, dx that of x.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
 
-  /// The same; then, or meanwhile, work(RowRange) for all rows of y, each as soon as it is there.
+  /// As forward; then, or meanwhile, work(RowRange) for all rows of y, each as soon as it is there.
   template <class Work>
   void forward_then(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     if (beside.forward) return gather_beside(pass, x, y, work);
@@ -116,7 +119,7 @@ struct Reshard {
     backward(pass, dy, dx);
   }
 
-  /// The same as forward and backward, in one piece that need not be complete before it is awaited.
+  /// As forward and backward, but in one piece that need not be complete before it is awaited.
   Event start_forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
   Event start_backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
   static void await(const Pass& pass, const Event& event);
@@ -164,13 +167,14 @@ struct TensorParallel {
   Tensor sum{};              // see Reshard
   TensorOverlap overlap{};   // of blocks
   Stream* beside = nullptr;  // where what overlaps is made
-  Tensor arriving{};         // see Beside
+  Tensor arriving{};         // Beside::arriving
 
-  /// What declarations of a block's layers (plan/model) read of this to say what they exchange.
+  /// The part of this that declarations of a block's layers (plan/model) read to say what they
+  /// exchange.
   LayerShare share(BlockSplit split) const {
     return {.stream = stream, .split = split, .overlap = overlap};
   }
-  /// What a layer declares.
+  /// The reshard that a layer declares.
   Reshard along(const Exchange& one) const {
     return {.group = group,
             .from = one.from,
@@ -188,23 +192,26 @@ struct TensorParallel {
 // The ranks that share the experts of a stage.
 
 struct ExpertGroups {
-  Group* ep = nullptr;     // that hold other experts; null: this one holds all
-  Group* parts = nullptr;  // that hold a part of the same experts each and get other tokens; null:
-                           // one rank
-  Group* routers = nullptr;  // that route the tokens of all of them alike; null: one rank
-  bool adds_bias = true;     // to what experts give: the first of those with parts of them
-  // Tensor-parallel ranks send their shares of the tokens (ExchangeRule of plan/tables/layout.h):
-  // with by_stream those of the residual stream, or a slice each of those that `slices` have; null:
-  // all.
+  // The ranks with other experts. Null if this rank holds all of them.
+  Group* ep = nullptr;
+  // The ranks with another part of the same experts and other tokens. Null if this is the only one.
+  Group* parts = nullptr;
+  // The ranks that route the tokens of all of these ranks alike. Null if this is the only one.
+  Group* routers = nullptr;
+  // To the output of experts: true for the first of the ranks with parts of them.
+  bool adds_bias = true;
+  // Whether tensor-parallel ranks send their shares of the tokens (ExchangeRule of
+  // plan/tables/layout.h): those of the residual stream, or a slice each of the tokens that
+  // `slices` have. Null if they have all tokens.
   bool by_stream = false;
   Group* slices = nullptr;
-  // Numbers of rows travel while rows do: of the same ranks as `ep` and `parts`, which they are
-  // where a pass waits for its rows.
+  // The groups over which numbers of rows travel while rows do: those of the same ranks as `ep` and
+  // `parts`, or these groups themselves where a pass waits for its rows.
   Group* ep_counts = nullptr;
   Group* parts_counts = nullptr;
   RowOrder order{};  // of the routers' tokens
-  // In so many chunks rows go to experts of other ranks and back, each beside the products of
-  // another, on this stream; null: they are waited for.
+  // Rows are sent to experts of other ranks and back in this many chunks on this stream, each
+  // overlapping the products of another chunk. Without a stream nothing overlaps.
   std::int64_t chunks = 1;
   Stream* beside = nullptr;
 };

@@ -44,7 +44,7 @@ class ViewRows {
     return stage().block(unit, input_.keeps_more && input_.keeps_more(view_, unit));
   }
   Tensor at(int row) const { return row < 0 ? Tensor{} : input_.activations(view_, row); }
-  /// A row that is not made again, or as B and W have it.
+  /// A row that is not repeated, or as B and W have it.
   Tensor at(const RowCopies& row) const { return at(row.later); }
   template <template <class> class Kind>
   Kind<Tensor> bound(const Kind<RowCopies>& rows, BlockUse use = BlockUse::later) const {
@@ -59,14 +59,14 @@ class ViewRows {
   }
 
   bool by_token() const { return input_.tp.stream == Layout::tokens; }
-  /// The tokens that an operator works on, for a moment: all of them, in `all`, where it gathers
-  /// the stream, its share of a whole stream, else `own`.
+  /// The tokens that an operator works on, for a moment: `all` where it gathers the stream, its
+  /// share of a whole stream, else `own`.
   Tensor tokens_inside(const RowCopies& all, const Tensor& own, SplitBy split) const {
     if (gathers(input_.tp.stream, split)) return at(all);
     const bool share = !by_token() && split == SplitBy::tokens;
     return share ? own_rows(*input_.tp.group, own) : own;
   }
-  /// The same in a block of experts, where perhaps only shared ones need all tokens.
+  /// tokens_inside() of a block of experts, where perhaps only shared ones need all tokens.
   Tensor expert_tokens(const RowCopies& all, const Tensor& own) const {
     const bool needed = !input_.experts.by_stream || input_.model.shared_ffn > 0;
     return needed && by_token() ? at(all) : own;
@@ -125,7 +125,8 @@ class BlockTensors {
     const NormRows<Tensor> own = rows_.bound(norm, use_);
     return {x, own.y.empty() ? x : own.y, own.mean, own.rstd};
   }
-  /// Of a branch: its output is kept, and what is added is there for a moment.
+  /// The norm of a branch's output: the output is kept, and the term that is added is there for a
+  /// moment.
   Norm::Saved post_norm(const PostNormRows<RowCopies>& norm) const {
     const PostNormRows<Tensor> own = rows_.bound(norm, use_);
     return {own.x, rows_.at(rows_.stage().branch), own.mean, own.rstd};

@@ -1,4 +1,5 @@
-// The tensors of declared rows (plan/model/declaration.h).
+// The tensors that layers save and the gradients that they write, as views into the rows of the
+// activation table.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ ViewSaved place_view(const StageInput& input, int view);
 BlockSaved place_block(const StageInput& input, int view, std::int64_t layer,
                        BlockUse use = BlockUse::later);
 
-/// What the backward pass of one micro-batch writes.
+/// The tensors that the backward pass of one micro-batch writes.
 struct ViewGradients {
   std::vector<BlockGradients> blocks;  // of the stage's layers, in order
   Tensor embedded, all_embedded;       // of the embedding's output: this rank's part, and whole

@@ -1,5 +1,5 @@
 // Attention of this rank's queries with the keys and values of all ranks that hold tokens of the
-// same sequences: gathered from all of them, or passed on around a ring, block by block (Liu et al.
+// same sequences: gathered from all ranks, or passed on around a ring, block by block (Liu et al.
 // 2023), while the rank works on the block before. Without context parallelism, attention itself.
 #pragma once
 
@@ -13,24 +13,23 @@
 
 namespace trainctl {
 
-/// What attention of one layer knows of its context-parallel group. A group of one rank may be
-/// null.
+/// The context-parallel groups of one layer's attention. A group of one rank may be null.
 struct ContextParallel {
   ContextSplit split;
   TokenLayout tokens{};
   std::int64_t length_step = 0;  // Plan::length_step
   std::int64_t rank = 0;         // in the group
-  std::int64_t batch_ranks = 1;  // the batch has the queries of so many neighbours
+  std::int64_t batch_ranks = 1;  // neighbours whose queries the batch has
   Group* heads = nullptr;
   Group* ring = nullptr;
   Group* gather = nullptr;
   Tensor packed{};  // see Reshard, for the exchange of heads
 
-  /// Of such a row of the batch, the part with the queries of this layer's neighbourhood.
+  /// The part of a row of the batch with the queries of this layer's neighbourhood.
   Tensor own_queries(const Tensor& all) const;
 };
 
-/// The same for all layers of a stage.
+/// The context-parallel groups of all layers of a stage.
 struct StageContext {
   ContextSplits splits{};
   TokenLayout tokens{};
@@ -41,7 +40,7 @@ struct StageContext {
   Group* ring = nullptr;   // of neighbourhoods
   Tensor packed{};
 
-  /// Of a block's unit.
+  /// The groups of a block's unit.
   ContextParallel of_unit(int unit) const;
 };
 
@@ -86,7 +85,7 @@ class SharedKeys {
   bool around_ring() const { return ring_ != nullptr; }
   /// The shape with the keys of one rank of the ring, or with all that are gathered.
   AttentionShape shape_with(AttentionShape shape, std::size_t source) const;
-  /// Of the block that this rank works on in a step.
+  /// The source of the block that this rank works on in a step.
   std::size_t source_in(int step) const;
   void forward_around(const Pass& pass, const AttentionForward& args, const Buffers& buffers) const;
   void backward_around(const Pass& pass, const AttentionBackward& args,

@@ -104,7 +104,7 @@ class DecoderStage final : public Stage {
     }
   }
 
-  /// Of a block's unit: its place among this stage's blocks.
+  /// The place of a block's unit among this stage's blocks.
   std::size_t index(int unit) const { return at(block_at_, unit); }
 
   StageInput input_;

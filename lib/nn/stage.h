@@ -27,7 +27,7 @@ class Stage {
   virtual void place(int view) = 0;
   /// Units [begin, end) in ascending order, for a micro-batch in `view`; or a leg of one.
   virtual void forward(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
-  /// Of blocks [begin, end) what their forms make again; their outputs are not written.
+  /// Repeats the parts of blocks [begin, end) that their forms name; their outputs are not written.
   virtual void repeat(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
   /// Units [begin, end) in descending order.
   virtual void backward_input(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
@@ -49,7 +49,7 @@ struct StageInput {
   ExpertGroups experts{};
   OperatorSplits splits{};
   std::vector<Tensor> rope_tables;  // of ModelShape::ropes: [positions, size] fp32 on the device
-  // Of ModelShape::temperatures: [positions, head_dim] fp32.
+  // The tables of ModelShape::temperatures: [positions, head_dim] fp32.
   std::vector<Tensor> temperature_tables{};
   WeightSource weights;
   const DeclaredRows* rows = nullptr;  // of the table that `activations` gives rows of

@@ -1,6 +1,6 @@
 // The activation of a feed-forward layer: y = act(x), or gated y = act(x) * (up + offset). With a
 // limit L the gate is min(x, L) and up lies in [-L, L]; a gradient passes where the limit does not
-// act. Its functions are in activation_functions.h.
+// act.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// Of a gated activation alone.
+/// The offset and the limit of a gated activation.
 struct GateForm {
   float offset = 0;  // added to up
   float limit = 0;   // L; 0: none
@@ -46,7 +46,7 @@ void activation_backward(const OpContext& context, const ActivationBackward& arg
 // the value, and a factor times the slope, each in an order that keeps its bits. A new one is a
 // struct and a case of with_activation.
 
-/// What messages and benchmarks call an activation.
+/// The names of an activation in messages and benchmarks.
 struct ActivationNames {
   std::string_view forward, backward, gated_forward, gated_backward;
   constexpr std::string_view of_forward(bool gated) const {

@@ -19,7 +19,7 @@ struct Operand {
 [[noreturn]] void fail_check(std::string_view op, std::string_view rule,
                              std::initializer_list<Operand> operands);
 
-/// What messages call a forward: "gelu" of "gelu_forward".
+/// The name of an operation without its direction, for messages: "gelu" for "gelu_forward".
 constexpr std::string_view title_of(std::string_view forward) {
   constexpr std::string_view direction = "_forward";
   return forward.substr(0, forward.size() - direction.size());
@@ -39,7 +39,7 @@ inline bool same_kind(const Tensor& one, const Tensor& other) {
 inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
   return !tensor.empty() && tensor.shape == Shape{length} && tensor.dtype == dtype;
 }
-/// Of fp32 or bf16 elements.
+/// Whether the tensor is a vector of fp32 or bf16 elements.
 inline bool is_fp32_or_bf16(const Tensor& tensor, std::int64_t length) {
   return is_vector(tensor, length, DType::f32) || is_vector(tensor, length, DType::bf16);
 }

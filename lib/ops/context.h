@@ -1,4 +1,4 @@
-// What every op is given: where to run, with which kernels, and its temporary memory.
+// The context of every op: the stream it runs on, the kernels and its temporary memory.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ void in_order(const OpContext& context, const Op& op) {
   context.stream->enqueue(Task(op));
 }
 
-// What changes from step to step, in one small struct in device memory that kernels read, so that
-// nothing in a step depends on a host argument and no synchronisation is needed. The engine writes
-// the upper part before each step; step_verdict (optimizer.h) the lower part in it.
+// All values that change from step to step are in one small struct in device memory that kernels
+// read, so that nothing in a step depends on a host argument and no synchronisation is needed. The
+// engine writes the upper part before each step; step_verdict (optimizer.h) the lower part in it.
 
 struct StepState {
   std::uint64_t seed = 0;  // of the run; dropout keys derive from (seed, step, site)

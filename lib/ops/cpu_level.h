@@ -43,7 +43,7 @@ CpuLevel choose_cpu_level(const char* wish, std::span<const CpuLevel> available,
 /// The complete table of a level of this build.
 const Kernels& kernels_of(CpuLevel level);
 
-/// What the processor lacks for the lowest level, "avx2, fma"; "" if nothing.
+/// Names of the features that the processor lacks for the lowest level, "avx2, fma"; "" if none.
 std::string lacking_cpu_features();
 
 }  // namespace trainctl

@@ -1,4 +1,5 @@
-// cuDNN's attention, as the CUDA module offers it; see docs/gpu.md.
+// The libraries of NVIDIA that the CUDA module offers besides its kernels: cuDNN's attention and
+// cuBLASLt's products; see docs/gpu.md.
 #pragma once
 
 #include <array>
@@ -16,10 +17,12 @@
 
 namespace trainctl {
 
+// cuDNN's attention, as the CUDA module offers it; see docs/gpu.md.
+
 /// The module's table. All throw Error{unavailable} where the module was built without cuDNN's
 /// headers or the library is not there.
 struct CudaAttention {
-  /// Of the library: 91900 is 9.19.0.
+  /// The version of the library: 91900 is 9.19.0.
   std::int64_t (*version)();
   /// Makes the plans of both passes for parts and the calling thread's device, once for the
   /// process. Calls of attention with these extents, a context that has the parts' bytes behind its
@@ -27,7 +30,7 @@ struct CudaAttention {
   /// Throws where cuDNN refuses or needs more memory.
   void (*prepare)(const AttentionExtents& extents, const AttentionParts& parts, DType dtype);
   /// Whether it could on a device that `json` describes, which need not be there: the bytes that
-  /// the passes need, those of cuDNN and those beside them.
+  /// the passes need, those of cuDNN and our own.
   std::int64_t (*check)(const AttentionExtents& extents, DType dtype, const std::string& json);
 };
 
@@ -38,18 +41,19 @@ const CudaAttention& cuda_attention();
 // products of a thread are noted, timed on operands of the caller, and computed otherwise from then
 // on. See docs/gpu.md.
 
-/// All that the algorithm of a product depends on, beside the device.
+/// Everything but the device that the algorithm of a product depends on.
 struct ProductKey {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
   DType operand = DType::f32, result = DType::f32;
   std::uint32_t epilogue = 0;  // cublasLtEpilogue_t
   int multiprocessors = 0;     // OpContext::product_sms
-  // Of a batch, and from one of its products to the next the bytes between a, b, c, and vectors.
+  // The products of a batch, and the bytes from one of its products to the next between a, b, c and
+  // vectors.
   std::int64_t count = 1;
   std::array<std::int64_t, 4> strides{};
-  // Of a, b, c, the vector and the matrix beside c: the largest power of two up to 256 that divides
-  // address and stride.
+  // The largest power of two up to 256 that divides address and stride, for a, b, c, the vector,
+  // and the matrix that an epilogue reads or writes.
   std::array<std::uint32_t, 5> alignments{};
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
@@ -72,20 +76,20 @@ struct ProductAlgorithm {
 /// The module's table. All but `version` and `operand_bytes` are of the calling thread and its
 /// device.
 struct CudaProducts {
-  /// Of cuBLASLt: 130002 is 13.0.2.
+  /// The version of cuBLASLt: 130002 is 13.0.2.
   std::int64_t (*version)();
   /// From now on products are noted, except those whose extents vary and those by their shape.
   void (*note)();
   /// Ends that. What was noted, in the order of the first calls.
   std::vector<NotedProduct> (*noted)();
-  /// Of all operands of a product, as far apart as their alignments ask for.
+  /// The bytes of all operands of a product, as far apart as their alignments ask for.
   std::int64_t (*operand_bytes)(const ProductKey& product);
   /// The fastest of the library's first proposals; the first of them unless another takes 2 % less.
   /// Calls each several times on `operands`, operand_bytes of device memory that begin at a
   /// multiple of 256, and overwrites results there and the context's scratch. Waits for the stream.
   ProductAlgorithm (*time)(const OpContext& context, const ProductKey& product,
                            std::byte* operands);
-  /// What later calls of these products take, instead of the first proposals.
+  /// Later calls of these products take these algorithms instead of the first proposals.
   void (*use)(std::span<const ProductAlgorithm> algorithms);
 };
 
@@ -129,8 +133,8 @@ struct RateScales {
   std::int64_t count = 0;
 };
 
-/// Those of an operand [rows, k]; `is_b`: of the second. The library's order: strips lie beside
-/// those of other rows, and each row of blocks begins at a multiple of four scales.
+/// The scales of an operand [rows, k], the second one if `is_b`. In the library's order, strips are
+/// next to those of other rows, and each row of blocks begins at a multiple of four scales.
 constexpr RateScales scales_of(RateForm form, std::int64_t rows, std::int64_t k, bool is_b) {
   constexpr std::int64_t block = 128;
   const std::int64_t along = divide_up(k, block);

@@ -1,5 +1,4 @@
-// y = a + factor b, element by element, or y = factor b. The sum is taken in fp32 and rounded to
-// nearest even.
+// Operations on each element by itself: sums, casts, initial values and dropout.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,9 @@
 #include "ops/context.h"
 
 namespace trainctl {
+
+// y = a + factor b, element by element, or y = factor b. The sum is taken in fp32 and rounded to
+// nearest even.
 
 struct Add {
   Tensor a;  // any shape, fp32, bf16 or fp16; absent: 0, in the type of y

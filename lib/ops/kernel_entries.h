@@ -22,7 +22,8 @@ void each_kernel(const Visit& visit) {
 #undef KERNEL
 }
 
-/// What a call is called: its entry, or where an operation has kinds, its kind: "gelu_forward".
+/// The name of a call: that of its entry, or of its kind where an operation has kinds,
+/// "gelu_forward".
 template <class Args>
 std::string_view name_of_call(const Args&, std::string_view entry) {
   return entry;
@@ -43,8 +44,8 @@ inline std::string_view name_of_call(const Calls<Update>& calls, std::string_vie
   return calls.list().empty() ? entry : name_of(calls.list().front().rule);
 }
 
-/// kernels_for() gives this table instead of the device's from now on, in the whole process; null:
-/// the device's again. For measuring: its entries look at a call and make it by own_kernels().
+/// kernels_for() gives this table instead of the device's from now on, in the whole process. Null
+/// restores the device's. For measuring: its entries look at a call and make it by own_kernels().
 void replace_kernels(const Kernels* kernels);
 /// The table of the device, whatever replaces it.
 const Kernels& own_kernels(DeviceKind device);

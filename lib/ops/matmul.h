@@ -43,8 +43,7 @@ struct MatmulShape {
 
 MatmulShape shape_of(const Matmul& args);
 
-/// What every op with a product begins with: throws as matmul does, and notes the product for
-/// record_matmuls.
+/// Begins every op with a product: throws as matmul does, and notes the product for record_matmuls.
 void begin_product(const Matmul& args);
 
 /// From now on every product of the calling thread is also appended to `list`; null ends that.
@@ -78,7 +77,7 @@ void matmul_gelu(const OpContext& context, const MatmulGelu& args);
 void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args);
 void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args);
 
-/// What an op with such a product begins with, as begin_product.
+/// Begins an op with such a product, as begin_product does.
 void begin_column_sums(const MatmulColumnSums& args);
 
 // Products that do not depend on one another, such as those of q, k and v, which have the same

@@ -26,8 +26,8 @@ struct NormForward {
   float epsilon = 1e-5F;
   float x_factor = 1;  // only with a residual
   bool zero_centered = false;
-  // Of rms_norm, where ranks hold parts of each row: [rows] fp32, what they add up of norm_sums,
-  // and of how many features. Empty: x has whole rows.
+  // For rms_norm where ranks hold parts of each row: [rows] fp32, the sum of norm_sums over the
+  // ranks, and the number of features of a whole row. Empty: x has whole rows.
   Tensor sums{};
   std::int64_t features = 0;
 };
@@ -48,8 +48,8 @@ struct NormBackward {
   std::int64_t features = 0;
 };
 
-/// What ranks that hold parts of the rows of an rms_norm add up before it: of each row the sum of
-/// x^2; with dy that of dy weight x.
+/// Sums that ranks with parts of the rows of an rms_norm add up before it: for each row the sum of
+/// x^2, or with dy the sum of dy weight x.
 struct NormSums {
   Tensor x;         // [rows, hidden] fp32, bf16 or fp16
   Tensor dy{};      // as x
@@ -58,7 +58,7 @@ struct NormSums {
   bool zero_centered = false;
 };
 
-/// What is added to the stored weight.
+/// The number that is added to the stored weight.
 constexpr float weight_offset(bool zero_centered) { return zero_centered ? 1.0F : 0.0F; }
 
 void norm_forward(const OpContext& context, const NormForward& args);

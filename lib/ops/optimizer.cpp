@@ -43,8 +43,8 @@ void check_call(const Update& args) {
     const bool fits = i < kept ? is_narrow || is_vector(state, count, DType::f32) : state.empty();
     check(fits, Rule::name,
           Rule::narrow_states
-              ? "as many states as it keeps must be fp32 or bf16 vectors as long as parameter"
-              : "as many states as it keeps must be fp32 vectors as long as parameter",
+              ? "the states that it keeps must be fp32 or bf16 vectors as long as parameter"
+              : "the states that it keeps must be fp32 vectors as long as parameter",
           {{"parameter", args.parameter},
            {"states[0]", args.states[0]},
            {"states[1]", args.states[1]}});

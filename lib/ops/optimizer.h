@@ -1,5 +1,5 @@
-// Calls of one op that do not depend on each other, as one: on a device a few launches do them all.
-// They are built before the first step; running them allocates and copies nothing.
+// The optimizer's operations: updates of parameters, sums of squares of gradients, and the
+// verdict over a step.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,11 @@
 
 namespace trainctl {
 
-/// At most so many pieces, whatever the calls: the size of a piece grows. It depends on nothing but
-/// the elements.
+// Calls of one op that do not depend on each other, as one: on a device a few launches do them all.
+// They are built before the first step; running them allocates and copies nothing.
+
+/// The largest number of pieces, whatever the calls: the size of a piece grows, and depends on
+/// nothing but the elements.
 inline constexpr std::int64_t most_pieces = std::int64_t{1} << 17;
 inline constexpr std::int64_t least_piece = 4096;
 
@@ -36,7 +39,7 @@ struct Pieces {
 /// `elements`: of each call. Throws Error{unavailable} for more calls than half of most_pieces.
 Pieces cut_into_pieces(std::span<const std::int64_t> elements);
 
-/// What kernels of a device read; `calls` and `first` are in its memory.
+/// The calls as kernels of a device read them; `calls` and `first` are in its memory.
 template <class Args>
 struct PlacedCalls {
   const Args* calls = nullptr;
@@ -53,8 +56,8 @@ class Calls {
   static_assert(std::is_trivially_copyable_v<Args>);
 
   Calls() = default;
-  /// What the arguments point to must outlive this object. With a `stream` of a device, a copy for
-  /// its kernels is enqueued there.
+  /// The memory that the arguments point to must outlive this object. With a `stream` of a device,
+  /// a copy for its kernels is enqueued there.
   explicit Calls(std::vector<Args> list, Stream* stream = nullptr) : list_(std::move(list)) {
     if (stream != nullptr && stream->device() == DeviceKind::cuda && !list_.empty()) place(*stream);
   }
@@ -100,7 +103,7 @@ void each_call(const OpContext& context, const Calls<Args>& calls) {
 // be bf16: they are then rounded at random (random_rounding.h), after all was computed in fp32 from
 // what is kept.
 
-/// What rules read besides the step state; each reads some of it.
+/// Constants that rules read in addition to the step state; each rule reads some of them.
 struct UpdateConstants {
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   float momentum = 0;
@@ -142,7 +145,7 @@ constexpr std::int64_t elements_of(const SquareSum& args) { return args.x.shape.
 
 void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
 
-// What becomes of a step once every rank's sums of squares are there. All ranks have the same sums,
+// Decides about a step once every rank's sums of squares are there. All ranks have the same sums,
 // so all decide alike:
 //   found_inf = some sum is not finite
 //   grad_norm = sqrt(sum of the first column) / loss_scale

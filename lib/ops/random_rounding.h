@@ -31,8 +31,8 @@ struct RandomRounding {
   constexpr std::uint64_t stream(std::int64_t step) const {
     return tensor + static_cast<std::uint64_t>(step + 1) * 0x9E3779B97F4A7C15ULL;
   }
-  /// That of the parameter itself, which has the low 16 bits: another one, so that how a weight is
-  /// rounded does not depend on how its moments are.
+  /// The stream of the parameter itself, which has the low 16 bits of a word. It is another one, so
+  /// that how a weight is rounded does not depend on how its moments are.
   constexpr std::uint64_t weight_stream(std::int64_t step) const {
     return stream(step) ^ 0xD1B54A32D192ED03ULL;
   }

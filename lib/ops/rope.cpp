@@ -64,7 +64,7 @@ double yarn_frequency(double frequency, double pair, double size, const RopeScal
   return frequency * (1 - ramp) + frequency / scaling.factor * ramp;
 }
 
-/// Of `pair` of R = size features.
+/// The frequency of `pair` of R = size features.
 double frequency_of(std::int64_t pair, double size, const RopeScaling& scaling) {
   const double at = static_cast<double>(pair);
   // A larger base stretches the slowest pair by alpha, and the fastest not at all.

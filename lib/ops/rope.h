@@ -39,8 +39,8 @@ struct RopeScaling {
 /// Fills a host table [positions, R] in double precision, rounded once.
 void fill_rope_table(const RopeScaling& scaling, const Tensor& table);
 
-/// Of queries that grow with their position p (Llama 4, Ministral 3): they are multiplied by
-/// 1 + beta ln(1 + floor((p + add) / floor)).
+/// Queries that grow with their position p (Llama 4, Ministral 3) are multiplied by 1 + beta ln(1 +
+/// floor((p + add) / floor)).
 struct Temperature {
   double beta = 0;
   double floor = 1;

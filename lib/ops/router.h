@@ -1,4 +1,4 @@
-// Where the rows of a router lie: those of gathered ranks, and those on their way to experts.
+// The router of a layer of experts: its choice, its gradients, its losses and its statistics.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include "ops/context.h"
 
 namespace trainctl {
+
+// Where the rows of a router lie: those of gathered ranks, and those on their way to experts.
 
 /// Which token a row is. Rows that context-parallel ranks have gathered lie rank after rank, and
 /// each rank's sequence after sequence. By default rows lie in the order of the data.
@@ -33,7 +35,7 @@ struct RowOrder {
 
 /// Which tokens routers count, by their number in the order of the data: all but padding.
 struct RealTokens {
-  const std::uint8_t* marks = nullptr;  // null: all
+  const std::uint8_t* marks = nullptr;  // all tokens if null
 
   constexpr bool has(std::int64_t token) const { return marks == nullptr || marks[token] != 0; }
 };
@@ -58,10 +60,10 @@ struct RowChunking {
 };
 
 // The router of a layer of experts: which experts a token goes to and with what weight, and the
-// losses beside the main one. T tokens, E experts, k chosen for each token, G tokens of a routing
-// group (neighbours in the order of the data). Per token lse = log sum exp(logits); its scores are
-// p = softmax(logits), or s = sigmoid(logits) of each by itself. p of the losses is the softmax, or
-// with sigmoid s / sum of s.
+// losses in addition to the main one. T tokens, E experts, k chosen for each token, G tokens of a
+// routing group (neighbours in the order of the data). Per token lse = log sum exp(logits); its
+// scores are p = softmax(logits), or s = sigmoid(logits) of each by itself. p of the losses is the
+// softmax, or with sigmoid s / sum of s.
 
 // The choice of a token: the k largest logits, or with sigmoid the k largest s + bias, of the best
 //   `group_topk` of n groups of neighbouring experts: those with the largest sums of their
@@ -86,7 +88,7 @@ struct RowChunking {
 // data, 0 where a token is not; empty: all are.
 
 enum class RouterScore { softmax, sigmoid };
-/// What the score of a choice is divided by for its weight: 1, or a sum.
+/// The divisor of the score of a choice for its weight: 1, or a sum.
 enum class RouterWeighting { all, chosen, kept };
 /// Who finds a place: first choices before second ones, then earlier tokens; those with the largest
 /// weights (`kept`: scores), of equal ones the earlier token; or earlier tokens, of each the first
@@ -137,7 +139,7 @@ struct RouterForward {
   Tensor counts;   // [E] i64: rows of each expert
 };
 
-/// Of the weights alone.
+/// The gradient of the logits through the weights alone.
 struct RouterBackward {
   Tensor logits, chosen;
   RouterChoice choice{};
@@ -162,7 +164,7 @@ struct RouterLosses {
   const StepState* state = nullptr;
 };
 
-/// What router_statistics adds up for a layer, before the number of choices of each expert.
+/// The sums of router_statistics for a layer, before the number of choices of each expert.
 enum class RouterSum { balance, z_loss, entropy, dropped };  // G x balance loss; lse^2; that of p;
 inline constexpr std::int64_t router_sums = 4;               // choices that were dropped
 

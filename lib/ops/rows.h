@@ -1,11 +1,14 @@
-// Rows on their way to experts and back. x, y: fp32, bf16 or fp16; F elements of a row; sums are
-// taken in fp32.
+// Operations on whole rows: rows of experts, embeddings, gradients of biases, copies of rows and
+// blocks.
 #pragma once
 
 #include "device/tensor.h"
 #include "ops/context.h"
 
 namespace trainctl {
+
+// Rows on their way to experts and back. x, y: fp32, bf16 or fp16; F elements of a row; sums are
+// taken in fp32.
 
 // spread:  y[slot[t, j]] = x[t]; a slot of -1 takes nothing
 // collect: y[t] = sum over j of x[slot[t, j]]; a slot of -1 adds nothing. It is the gradient of

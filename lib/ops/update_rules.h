@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// Of the parameter: the step's, times its factor.
+/// The learning rate and the decay of the parameter: those of the step, times its factors.
 constexpr float rate_of(const Update& args) {
   return args.state->learning_rate * args.constants.rate_factor;
 }

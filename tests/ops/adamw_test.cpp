@@ -98,7 +98,7 @@ TEST_CASE("adamw names what does not fit") {
   Update args = operands.args(state, true);
   args.states[1] = shorter.tensor();
   CHECK(failure_of([&] { update(host.context(), one(args)); }) ==
-        "[adamw] as many states as it keeps must be fp32 or bf16 vectors as long as parameter: "
+        "[adamw] the states that it keeps must be fp32 or bf16 vectors as long as parameter: "
         "parameter [4] fp32, states[0] [4] fp32, states[1] [3] fp32");
   args = operands.args(state, true);
   args.compute = operands.m.tensor();

@@ -53,7 +53,7 @@ TEST_CASE("cast names what does not fit") {
   Values y(Shape{5}, DType::bf16);
   CHECK(failure_of([&] {
           cast(Host(tested_kernels()).context(), {.x = x.tensor(), .y = y.tensor()});
-        }) == "[cast] x and y must have as many elements: x [4] fp32, y [5] bf16");
+        }) == "[cast] x and y must have the same number of elements: x [4] fp32, y [5] bf16");
 }
 
 }  // namespace cast_test

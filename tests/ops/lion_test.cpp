@@ -112,11 +112,11 @@ TEST_CASE("lion names what does not fit") {
   Update args = operands.args(0, 4, state);
   args.states[0] = {};
   CHECK(starts_with(failure_of([&] { update(Host(tested_kernels()).context(), one(args)); }),
-                    "[lion] as many states as it keeps must be fp32 or bf16 vectors"));
+                    "[lion] the states that it keeps must be fp32 or bf16 vectors"));
   args = operands.args(0, 4, state);
   args.states[1] = args.states[0];
   CHECK(starts_with(failure_of([&] { update(Host(tested_kernels()).context(), one(args)); }),
-                    "[lion] as many states as it keeps must be fp32 or bf16 vectors"));
+                    "[lion] the states that it keeps must be fp32 or bf16 vectors"));
 }
 
 }  // namespace lion_test

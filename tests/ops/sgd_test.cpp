@@ -177,7 +177,7 @@ TEST_CASE("sgd names what does not fit") {
                                                           .constants = {.momentum = 0.5F},
                                                           .state = &state}));
                     }),
-                    "[sgd] as many states as it keeps must be fp32 vectors as long as parameter"));
+                    "[sgd] the states that it keeps must be fp32 vectors as long as parameter"));
   CHECK(failure_of([&] {
           update(host.context(),
                  one<Update>(

@@ -10,7 +10,7 @@ namespace trainctl {
 
 namespace {
 
-/// Of the query and head with number `statistic`: where its elements begin.
+/// The place where the elements of the query and head with number `statistic` begin.
 std::int64_t place_of(const AttentionShape& shape, const TokenRuns& queries,
                       std::int64_t statistic) {
   const std::int64_t query = statistic % shape.query_length;

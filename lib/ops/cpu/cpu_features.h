@@ -1,5 +1,5 @@
-// What CPUID and the operating system say about an x86-64 processor, and what it lacks for a level.
-// Internal to lib/ops.
+// Features of an x86-64 processor, as CPUID and the operating system report them, and those that it
+// lacks for a level. Internal to lib/ops.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct CpuIdentity {
   std::uint32_t xcr0 = 0;
 };
 
-/// Of the processor that this thread runs on.
+/// Reads the registers of the processor that this thread runs on.
 CpuIdentity read_cpu_identity();
 
 /// Names of what a processor lacks for `level`, the levels below included; empty if nothing.

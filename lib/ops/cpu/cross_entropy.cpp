@@ -61,7 +61,7 @@ float highest_of(const T* logits, const Form& form, std::int64_t count) {
   return result;
 }
 
-/// Of some logits, the largest and the sum of exp(logit - shift).
+/// The largest of some logits and the sum of exp(logit - shift).
 struct RowStats {
   float highest;
   double sum;

@@ -21,7 +21,7 @@ consteval Kernels table_of_level() {
   table.matmul_gelu_backward = matmul_gelu_backward_plain;
   table.matmul_column_sums = matmul_column_sums_plain;
   table.matmul_batch = matmul_batch_plain;
-  table.attention_merge = attention_merge_plain;  // little beside attention itself
+  table.attention_merge = attention_merge_plain;  // little compared with attention
   table.largest = largest_plain;                  // one number for each query of a head
   table.router_forward = router_forward_plain;    // few numbers for each token
   table.router_backward = router_backward_plain;

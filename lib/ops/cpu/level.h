@@ -1,7 +1,6 @@
-// What the kernels of one level are to the rest of the program: one table. The sources of a level
-// are compiled with that level's instructions and become one object in which only the table is
-// visible, so that no other code can come to use them; CMakeLists.txt says how. Internal to
-// lib/ops/cpu.
+// The kernels of one level are one table to the rest of the program. The sources of a level are
+// compiled with that level's instructions and become one object in which only the table is visible,
+// so that no other code can come to use them; CMakeLists.txt says how. Internal to lib/ops/cpu.
 #pragma once
 
 #include "base/dtype.h"
@@ -32,11 +31,11 @@ extern const trainctl::LevelKernels trainctl_level_amx;
 
 namespace trainctl {
 
-/// What a level is made of. A level that multiplies pairs of bf16 has kernels of its own for bf16
+/// The parts of a level. A level that multiplies pairs of bf16 has kernels of its own for bf16
 /// only: those for other types would be the same as in its base.
 struct LevelParts {
   CpuLevel level;
-  const LevelKernels* base;    // null: not in this build
+  const LevelKernels* base;    // null if it is not in this build
   const LevelKernels* newest;  // replaces what it has of `base`, for operands of bf16
 
   const LevelKernels& part_for(DType operand) const {

@@ -23,8 +23,8 @@ struct ProductTable {
   Ways fp32, bf16, fp16;
 };
 
-/// What was the fastest where it was measured. Below AVX-512, oneDNN allocates in every product and
-/// cannot multiply bf16; below AVX512-BF16 it is slow with bf16. Not every oneDNN multiplies fp16.
+/// The fastest ways that were measured. Below AVX-512, oneDNN allocates in every product and cannot
+/// multiply bf16; below AVX512-BF16 it is slow with bf16. Not every oneDNN multiplies fp16.
 constexpr ProductTable products_at(CpuLevel level) {
   constexpr Ways library{Way::library, Way::library};
   constexpr Ways widened{Way::widened, Way::widened};

@@ -139,7 +139,8 @@ struct BackwardRow {
   T* dx;
   float mean, rstd;
   float offset;  // of the weights
-  // Of a row that ranks divide, what they added up, and over how many features; else the columns.
+  // For a row that ranks divide, the sum that they added up and the number of features it covers;
+  // else null and the columns.
   const float* sum;
   float features;
 };
@@ -202,7 +203,7 @@ void rms_row(const BackwardRow<T> row, const float* weight, float* dweight, std:
   });
 }
 
-/// The same without weights.
+/// The gradient of a row without weights.
 template <class T>
 void unweighted_row(const BackwardRow<T> row, std::int64_t hidden) {
   float gz_total = 0;

@@ -59,7 +59,7 @@ class RandomWords {
   RandomWords(std::uint64_t seed, std::uint64_t stream, const RandomRounding& rounding)
       : lanes_(seed, stream), rounding_(rounding) {}
 
-  /// Those of elements [begin, end) of the part.
+  /// Writes the words of elements [begin, end) of the part.
   void fill(std::int64_t begin, std::int64_t end, std::uint32_t* words) const {
     while (begin < end) {
       const std::int64_t left = rounding_.run - (begin + rounding_.skip) % rounding_.run;

@@ -24,7 +24,7 @@ struct Backward {
   float* mean;  // d_out . out of each query and head, as logsumexp lies; null where no room is left
 };
 
-/// What the gradients of a query's scores need of it.
+/// The values of a query that the gradients of its scores need.
 struct Query {
   float logsumexp;      // in exponent units
   float mean;           // d_out . out
@@ -107,7 +107,7 @@ __device__ void link(const AttentionProblem<T>& problem, const Query& query, boo
   gradient = chance * (factor * gradient - query.mean) * slope;
 }
 
-/// The same for all scores of a thread. `kept` is that of kept_by_dropout, or all ones.
+/// The gradients of all scores of a thread. `kept` is that of kept_by_dropout, or all ones.
 template <class T, int tile, class QueryOf, class KeyPosition>
 __device__ void link_all(const AttentionProblem<T>& problem, bool all_seen, std::uint32_t kept,
                          const QueryOf& query_of, const KeyPosition& key_position,

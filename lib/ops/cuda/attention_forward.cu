@@ -38,7 +38,7 @@ struct Forward {
   const std::uint8_t* real;  // of the queries; or null
 };
 
-/// What a thread knows of its queries.
+/// The queries of a thread.
 template <int rows>
 struct Queries {
   std::int64_t row[rows];

@@ -1,4 +1,4 @@
-// What the attention kernels of both passes are given: where tokens lie, which keys a query sees,
+// The arguments of the attention kernels of both passes: where tokens lie, which keys a query sees,
 // what dropout keeps; and how tiles of tokens come into shared memory.
 #pragma once
 
@@ -37,7 +37,7 @@ struct AttentionProblem {
   std::int64_t first_head, heads_total, seq_length;
 
   __device__ int kv_head(int head) const { return head / (heads / kv_heads); }
-  /// Of a query by its row and position: the first position that it sees.
+  /// The first position that the query of this row and position sees.
   __device__ int first_seen(std::int64_t row, int position) const {
     const int document = first_position != nullptr ? first_position[row] : 0;
     return static_cast<int>(limits.first_seen(position, document));
@@ -67,7 +67,7 @@ struct AttentionProblem {
         (token[query_row] * heads_total + first_head + head) * seq_length + key_position;
     return random.uniform(static_cast<std::uint64_t>(index)) >= probability;
   }
-  /// What dropout multiplies a probability by, given whether it keeps it.
+  /// The factor of dropout for a probability that is kept or not.
   __device__ float factor(bool kept) const { return kept ? 1.0F / (1.0F - probability) : 0.0F; }
   __device__ Philox random() const {
     return state != nullptr ? Philox(state->seed, dropout_stream(state->step, site)) : Philox(0, 0);

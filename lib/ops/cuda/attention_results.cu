@@ -1,4 +1,4 @@
-// Joins attention over two sets of keys: a warp takes one head of one query.
+// Operations on the results of attention: the join of two sets of keys, and sinks.
 
 #include "ops/attention.h"
 #include "ops/cuda/attention_runs.cuh"
@@ -8,6 +8,8 @@
 
 namespace trainctl::cuda {
 namespace {
+
+// Joins attention over two sets of keys: a warp takes one head of one query.
 
 template <class T>
 struct Merge {

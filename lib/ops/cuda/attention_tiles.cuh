@@ -163,7 +163,7 @@ constexpr std::size_t tiles_bytes(int count) {
   return static_cast<std::size_t>(count * tile * tile_stride<T>(dim) + room) * sizeof(T);
 }
 
-/// What factors and logarithms are multiplied by before `exponential`.
+/// Factors and logarithms are multiplied by this before `exponential`.
 template <class T>
 inline constexpr float exponent_unit = sizeof(T) == 4 ? 1.0F : 1.44269504F;  // log2 e
 /// e^(x / exponent_unit), as exact as products of T need it.
@@ -172,7 +172,7 @@ __device__ float exponential(float x) {
   return sizeof(T) == 4 ? expf(x) : exp2_fast(x);
 }
 
-/// Of each score of a thread, whether dropout keeps its probability: bit own * i + j for the key at
+/// Whether dropout keeps the probability of each score of a thread: bit own * i + j for the key at
 /// position key_position(i, j) and the query in row query_row(i, j).
 template <class Scores, class Problem, class QueryRow, class KeyPosition>
 __device__ std::uint32_t kept_by_dropout(const Problem& problem, const Philox& random, int head,

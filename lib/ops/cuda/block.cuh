@@ -1,6 +1,7 @@
-// What kernels need beside C++: launches, shared memory, tensor-core products and asynchronous
-// copies. This file and conversions.cuh have all PTX, this one the counterpart of <<<>>>. All other
-// sources of kernels are plain C++: tests/cuda_on_host has the twins of both for the host.
+// Everything that kernels need and C++ lacks: launches, shared memory, tensor-core products and
+// asynchronous copies. This file and conversions.cuh have all PTX, this one the counterpart of
+// <<<>>>. All other sources of kernels are plain C++: tests/cuda_on_host has the twins of both for
+// the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -93,7 +94,7 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
                : "memory");
 }
 
-/// The same with each matrix transposed.
+/// load_matrices() with each matrix transposed.
 __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

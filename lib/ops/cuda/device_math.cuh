@@ -1,4 +1,5 @@
-// What kernels share: vector loads and stores of fp32, bf16 and fp16 as floats; sums over threads.
+// Functions that kernels share: vector loads and stores of fp32, bf16 and fp16 as floats; sums over
+// threads.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ struct LargestOf {
   const float* x;
   std::int64_t count;
   unsigned* key;
-  const std::uint8_t* real;  // of the queries; null: all numbers count
+  const std::uint8_t* real;  // of the queries; if null, all numbers count
   Runs queries;
   int query_length, heads;
 };

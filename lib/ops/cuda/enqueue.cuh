@@ -83,7 +83,7 @@ void for_elements(const OpContext& context, std::int64_t count, bool wide, const
 /// that results do not change with the device.
 std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t least_rows);
 /// first[column] += the sum of the strips, in a fixed order; second, where there is one, gets the
-/// sum of as many strips that follow.
+/// sum of the next `count` strips.
 void add_strips(const OpContext& context, const float* strips, std::int64_t count,
                 std::int64_t columns, float* first, float* second = nullptr);
 

@@ -18,7 +18,7 @@
 namespace trainctl::cuda {
 namespace {
 
-/// Of a vector in the context's memory, in bytes.
+/// The alignment of a vector in the context's memory, in bytes.
 constexpr std::int64_t vector_alignment = 256;
 
 /// The context's memory for products: first that of vectors, then the library's.
@@ -47,8 +47,8 @@ bool multiplies_nothing(const Matmul& args) {
   return args.c.numel() == 0 || (args.transpose_a ? args.a.rows() : args.a.columns()) == 0;
 }
 
-/// Whether an epilogue may have the matrix beside the result: the library asks for rows of whole
-/// packs of eight elements, and this for their alignment.
+/// Whether an epilogue may have this matrix in addition to the result: the library asks for rows of
+/// whole packs of eight elements, and this for their alignment.
 bool fits_beside(const Tensor& matrix) {
   return matrix.columns() % 8 == 0 && all_aligned({matrix.data});
 }

@@ -11,7 +11,7 @@ namespace trainctl::cuda {
 namespace {
 
 constexpr int tile_rows = block_threads / 32;  // a warp each
-// What a block may ask for on all devices of compute capability 8.0 and later.
+// The shared memory that a block may ask for on all devices of compute capability 8.0 and later.
 constexpr std::int64_t most_shared_bytes = std::int64_t{96} << 10;
 
 template <class T>
@@ -37,7 +37,7 @@ struct Forward {
   std::int64_t counted;  // features of a row, of all ranks
 };
 
-/// Of a norm without weights they are 0, and their offset is 1.
+/// Without weights, the norm reads 0 with an offset of 1.
 template <int width>
 __device__ void load_weights(const float* weights, std::int64_t at, float (&to)[width]) {
   if (weights != nullptr) return load<width>(weights + at, to);
@@ -133,7 +133,7 @@ struct Backward {
   std::int64_t counted;  // the same
 };
 
-/// What the columns of a row need to know of it.
+/// The sums over a row that its columns need.
 struct RowSums {
   float mean, rstd;
   float gradient;         // mean of dy weight

@@ -37,7 +37,7 @@ __device__ void random_words(const Philox& philox, const RandomRounding& roundin
   for (int i = 0; i < width; ++i) words[i] = philox.bits(rounding.whole(at + i));
 }
 
-/// Of values in bf16, rounded at random; fp32 is stored as it is.
+/// Stores bf16 values rounded at random, and fp32 values as they are.
 template <int width>
 __device__ void store_at_random(float* to, const float (&values)[width],
                                 const std::uint32_t (&)[width], int) {
@@ -56,7 +56,7 @@ __device__ void store_at_random(bf16* to, const float (&values)[width],
   *reinterpret_cast<Chunk*>(to) = chunk;
 }
 
-/// The same of a parameter: fp32, or bf16 with random words of its own.
+/// Stores values of a parameter: fp32 as they are, bf16 rounded by random words of their own.
 template <int width>
 __device__ void store_weight(float* to, const float (&values)[width], std::int64_t at,
                              const Philox&, const RandomRounding&) {
@@ -285,7 +285,7 @@ __global__ void add_results_kernel(PlacedCalls<SquareSum> calls, const double* s
   for (std::int64_t call = 0; call < calls.count; ++call) *calls.calls[call].result += sums[call];
 }
 
-/// What of StepVerdict the kernel reads.
+/// The members of StepVerdict that the kernel reads.
 struct Rules {
   double limit, growth, backoff, least;
   std::int64_t window, hysteresis;

@@ -1,6 +1,4 @@
-// The router's choice. A thread chooses for a token; then a block to each expert, of each group or
-// of all rows, looks through the choices in their order, so that what is dropped and where rows go
-// depends on nothing else.
+// The router's choice, its gradients, losses and statistics.
 
 #include <cstdint>
 
@@ -12,6 +10,10 @@
 
 namespace trainctl::cuda {
 namespace {
+
+// The router's choice. A thread chooses for a token; then a block to each expert, of each group or
+// of all rows, looks through the choices in their order, so that what is dropped and where rows go
+// depends on nothing else.
 
 // Scores of experts as the router's kernels need them: in double, so that the choices are those of
 // the CPU. The formulas are those of ops/router.h.
@@ -70,7 +72,7 @@ struct RouterWeights {
     norm = by_sigmoid ? sum : most + log(sum);
   }
 
-  /// Of an expert, as if it were kept.
+  /// The weight of an expert as if it were kept.
   __device__ double of(std::int64_t expert) const {
     return by_sigmoid ? sigmoid(logits[expert]) / norm : exp(logits[expert] - norm);
   }
@@ -88,8 +90,8 @@ struct RouterWeights {
   __device__ double inner(std::int64_t expert) const {
     return by_sigmoid ? 1 - sigmoid(logits[expert]) : 1;
   }
-  /// What the softmax over all experts leaves in the gradient of an expert: its part of the mean of
-  /// the gradients of the weights.
+  /// The rest that the softmax over all experts leaves in the gradient of an expert: its part of
+  /// the mean of the gradients of the weights.
   __device__ double rest(std::int64_t expert) const {
     if (by_sigmoid || weighting == RouterWeighting::chosen) return 0;
     return of(expert) * (weighting == RouterWeighting::kept ? least_kept_sum : 1);
@@ -139,8 +141,8 @@ struct RouterArrays {
   std::int32_t* choices;
   std::int64_t* counts;
 
-  /// Of an expert, in the group from token `first` on that shares its places. All threads of the
-  /// block ask.
+  /// The places of an expert in the group of tokens from `first` that shares them. All threads of
+  /// the block call it.
   __device__ std::int64_t places(std::int64_t first) const {
     int sharing = 0;
     for (std::int64_t i = threadIdx.x; i < capacity.group; i += block_threads) {
@@ -163,7 +165,7 @@ struct RouterArrays {
   }
 };
 
-/// What the choice compares, of one token.
+/// The values of one token that the choice compares.
 struct Ranking {
   const float* logits;
   const float* bias;
@@ -176,7 +178,7 @@ struct Ranking {
     if (!by_sigmoid) return logits[e];
     return sigmoid(logits[e]) + (bias != nullptr ? bias[e] : 0);
   }
-  /// What the sums of groups add up.
+  /// The term of an expert in the sum of its group.
   __device__ double summed(std::int64_t e) const {
     return by_sigmoid || sums_logits ? of(e) : exp(logits[e] - largest);
   }
@@ -363,7 +365,7 @@ __global__ void __launch_bounds__(block_threads) drop_light_kernel(RouterArrays 
   const std::int64_t first = blockIdx.y * args.capacity.group;
   const std::int64_t places = args.places(first);
   if (heavier(args, first, expert, 0) <= places) return;
-  // The largest bits that so many choices reach: those of the last one that is kept.
+  // The largest bits that `places` choices reach: those of the last one that is kept.
   unsigned least = 0;
   for (int bit = 30; bit >= 0; --bit) {
     const unsigned tried = least | 1U << bit;
@@ -467,7 +469,7 @@ namespace {
 struct RouterBalance {
   const RouterProbabilities& p;
   const std::int32_t* choices;
-  const std::int32_t* chosen;  // or null: not of a round
+  const std::int32_t* chosen;  // null unless this is a round
   std::int64_t number;
   double sum = 1;
   double mean = 0;
@@ -483,7 +485,8 @@ struct RouterBalance {
   __device__ double left(std::int64_t e) const {
     return chosen != nullptr && has_kept(chosen, number, e) ? 0 : p.of(e);
   }
-  /// The slope of the mean along the logit of e. What S has beside p m keeps q from adding up to 1.
+  /// The slope of the mean along the logit of e. Since S has more terms than p m, q does not add up
+  /// to 1.
   __device__ double slope(std::int64_t e) const {
     if (chosen == nullptr) return p.slope(e) * (choices[e] - mean);
     return (left(e) * (choices[e] - mean) - p.of(e) * mean * least_kept_sum) / sum;
@@ -502,8 +505,8 @@ __device__ RouterBalance balance_of(const RouterChoice& choice, const RouterProb
   return {p, experts, choices + (choice.free_counts ? experts : 0), nullptr, 0};
 }
 
-/// What RouterBalance::mean is multiplied by: experts over the choices that are counted for a term,
-/// which are as many in each of a group. `choices` as in balance_of.
+/// The factor of RouterBalance::mean: experts over the choices that are counted for a term. All
+/// terms of a group have the same number of choices. `choices` as in balance_of.
 __device__ double even_share(const std::int32_t* choices, std::int64_t experts) {
   std::int64_t counted = 0;
   for (std::int64_t e = 0; e < experts; ++e) counted += choices[e];

@@ -1,4 +1,5 @@
-// Rows that move, are scaled or are summed: blocks of bytes, rows of experts, gradients of biases.
+// Rows that move, are scaled or are summed: blocks of bytes, rows of experts, embeddings,
+// gradients of biases.
 
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"

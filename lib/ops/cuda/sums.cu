@@ -1,4 +1,4 @@
-// Sums over rows in two steps: strips of rows by other kernels, then the strips here.
+// Sums over rows, and sums over ranks that share a device.
 
 #include <string>
 
@@ -10,6 +10,8 @@
 
 namespace trainctl::cuda {
 namespace {
+
+// Sums over rows in two steps: strips of rows by other kernels, then the strips here.
 
 /// 32 columns per block, 32 threads to a column; blocks of the second row take the second result.
 __global__ void __launch_bounds__(1024)

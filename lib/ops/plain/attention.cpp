@@ -88,13 +88,13 @@ class Sequence {
     const double score = uncapped_score(query, key, head);
     return shape_.cap > 0 ? shape_.cap * std::tanh(score / shape_.cap) : score;
   }
-  /// Of a score, by what it was before the cap.
+  /// The slope of the cap at a score before it.
   double slope(double score) const {
     const double part = shape_.cap > 0 ? score / shape_.cap : 0.0;
     return 1 - part * part;
   }
 
-  /// What dropout multiplies this probability by.
+  /// The factor of dropout for this probability.
   double factor(const Query<T>& query, std::int64_t head, const Place& key) const {
     const AttentionDropout& dropout = args_.dropout;
     if (dropout.key.probability == 0.0F) return 1.0;

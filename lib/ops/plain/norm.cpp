@@ -22,7 +22,7 @@ const T* input_row(const NormForward& args, std::int64_t row) {
   return sum;
 }
 
-/// What the normalised value `i` of a row is multiplied by.
+/// The factor of the normalised value `i` of a row.
 double factor_at(const Tensor& weight, bool zero_centered, std::int64_t i) {
   return weight.empty() ? 1.0 : weight.as<float>()[i] + double{weight_offset(zero_centered)};
 }

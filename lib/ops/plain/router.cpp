@@ -1,4 +1,4 @@
-// The router's gradients, and what it adds up.
+// The router's choice, its gradients, losses and statistics.
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,8 @@
 #include "ops/router.h"
 
 namespace trainctl {
+
+// The router's gradients, and what it adds up.
 
 namespace {
 
@@ -61,7 +63,7 @@ class Weights {
     norm_ = sigmoid_ ? sum : most + std::log(sum);
   }
 
-  /// Of an expert, as if it were kept.
+  /// The weight of an expert as if it were kept.
   double of(std::int64_t expert) const {
     return sigmoid_ ? sigmoid(logits_[expert]) / norm_ : std::exp(logits_[expert] - norm_);
   }
@@ -74,8 +76,8 @@ class Weights {
   }
   /// The slope of log score of an expert along its own logit, where the others stay.
   double inner(std::int64_t expert) const { return sigmoid_ ? 1 - sigmoid(logits_[expert]) : 1; }
-  /// What the softmax over all experts leaves in the gradient of an expert: its part of the mean of
-  /// the gradients of the weights.
+  /// The rest that the softmax over all experts leaves in the gradient of an expert: its part of
+  /// the mean of the gradients of the weights.
   double rest(std::int64_t expert) const {
     if (sigmoid_ || weighting_ == RouterWeighting::chosen) return 0;
     return of(expert) * (weighting_ == RouterWeighting::kept ? least_kept_sum : 1);
@@ -119,7 +121,8 @@ inline RealTokens real_tokens(const Tensor& real) {
   return {real.empty() ? nullptr : real.as<std::uint8_t>()};
 }
 
-/// What the choice compares: the score of an expert, or a very small one outside the best groups.
+/// The values that the choice compares: the score of an expert, or a very small one outside the
+/// best groups.
 class Ranking {
  public:
   Ranking(const float* logits, std::int64_t experts, const float* bias, const RouterChoice& choice)
@@ -134,7 +137,7 @@ class Ranking {
     if (!sigmoid_) return logits_[e];
     return sigmoid(logits_[e]) + (bias_ != nullptr ? bias_[e] : 0);
   }
-  /// What the sums of groups add up.
+  /// The term of an expert in the sum of its group.
   double summed(std::int64_t e) const {
     return sigmoid_ || sums_logits_ ? of(e) : std::exp(logits_[e] - most_);
   }
@@ -231,7 +234,7 @@ struct PlaceGroup {
   std::int64_t choices() const { return tokens * topk; }
   /// Where choice number i of the group's tokens lies, token after token.
   std::int64_t at(std::int64_t i) const { return order.row_of(first + i / topk) * topk + i % topk; }
-  /// The same, first choices before second ones.
+  /// As at(), but in the order of first choices before second ones.
   std::int64_t at_position(std::int64_t i) const { return at(i % tokens * topk + i / tokens); }
   void drop(std::int64_t at) const {
     chosen[at] = ~chosen[at];
@@ -444,7 +447,7 @@ class Balance {
     for (std::int64_t e = 0; e < experts; ++e) mean_ += left(e) / sum_ * choices[e];
   }
   double mean() const { return mean_; }
-  /// Its slope along the logit of e. What S has beside p m keeps q from adding up to 1.
+  /// Its slope along the logit of e. Since S has more terms than p m, q does not add up to 1.
   double slope(std::int64_t e) const {
     if (chosen_ == nullptr) return p_.slope(e) * (choices_[e] - mean_);
     return (left(e) * (choices_[e] - mean_) - p_.of(e) * mean_ * least_kept_sum) / sum_;
@@ -474,8 +477,8 @@ void for_balance(const RouterChoice& choice, const Probabilities& p, std::int64_
   }
 }
 
-/// What Balance::mean() is multiplied by: experts over the choices that are counted for a term,
-/// which are as many in each of a group. `choices` as in for_balance.
+/// The factor of Balance::mean(): experts over the choices that are counted for a term. All terms
+/// of a group have the same number of choices. `choices` as in for_balance.
 double even_share(const std::int32_t* choices, std::int64_t experts) {
   const std::int64_t counted = std::accumulate(choices, choices + experts, std::int64_t{0});
   return static_cast<double>(experts) / static_cast<double>(counted);

@@ -1,6 +1,6 @@
-// What a plain kernel reads and writes, told to the thread sanitizer at once. It does not watch the
-// loops of these kernels (lib/ops/CMakeLists.txt), which would take most of its tests' time. Other
-// builds are told nothing.
+// Plain kernels tell the thread sanitizer at once which memory they read and write. It does not
+// watch the loops of these kernels (lib/ops/CMakeLists.txt), which would take most of its tests'
+// time. Other builds are told nothing.
 #pragma once
 
 #include <initializer_list>

@@ -1,5 +1,5 @@
-// How attention's work is cut: the sizes of its blocks, pieces of scratch memory, and how items
-// reach the threads. Internal to lib/ops/cpu.
+// How attention's work is cut into blocks, and how these are packed into panels. Internal to
+// lib/ops/cpu.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,9 @@
 #include "ops/cpu/attention/tile.h"
 
 namespace trainctl {
+
+// How attention's work is cut: the sizes of its blocks, pieces of scratch memory, and how items
+// reach the threads. Internal to lib/ops/cpu.
 
 // Multiples of what every Dot takes at a time.
 inline constexpr std::int64_t block_queries = 96;
@@ -49,7 +52,8 @@ class Arena {
   std::byte* next_;
 };
 
-/// Multiplications of all scores of an operation, masked ones too, and of as many sums of values.
+/// The multiplications of an operation: those for all scores, masked ones too, and an equal number
+/// for the sums of values.
 inline std::int64_t products_of(const AttentionShape& shape) {
   return 2 * shape.sequences * shape.heads * shape.query_length * shape.key_length * shape.head_dim;
 }

@@ -1,5 +1,5 @@
-// Blocks of queries of one head and blocks of keys: where they lie, and which keys a block of
-// queries sees. Internal to lib/ops/cpu.
+// Blocks of queries and keys of attention, and the steps of attention on rows of their scores.
+// Internal to lib/ops/cpu.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,9 @@
 
 namespace trainctl {
 
+// Blocks of queries of one head and blocks of keys: where they lie, and which keys a block of
+// queries sees. Internal to lib/ops/cpu.
+
 /// Up to block_queries consecutive queries of one head.
 struct QueryBlock {
   std::int64_t sequence, head;
@@ -20,7 +23,7 @@ struct QueryBlock {
   std::int64_t count;
   std::int64_t position;          // of the first query
   std::int64_t row;               // of its token
-  const std::int32_t* first_key;  // [block_queries]: first position each sees; null: position 0
+  const std::int32_t* first_key;  // [block_queries]: first position each sees; 0 if null
 
   /// With those up to the next multiple of what Dot's products take at a time.
   template <class Dot>
@@ -127,7 +130,7 @@ inline Overlap overlap(const QueryBlock& block, const KeyBlock& keys) {
   return {keys.position, unseen ? 0 : columns, block.position - keys.position + 1};
 }
 
-// What attention does to one row of scores: masking, maximum, exponentials, dropout. Internal to
+// The steps of attention on one row of scores: masking, maximum, exponentials, dropout. Internal to
 // lib/ops/cpu.
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -195,8 +198,8 @@ inline void differentiate(const float* weights, float* d_scores, float mean, std
   for (std::int64_t i = 0; i < columns; ++i) d_scores[i] = weights[i] * (d_scores[i] - mean);
 }
 
-/// The same under dropout, where d_scores holds the gradient of the dropped weights; the weights
-/// become the dropped ones.
+/// differentiate() under dropout: d_scores holds the gradient of the dropped weights, and the
+/// weights become the dropped ones.
 inline void differentiate(float* weights, float* d_scores, const float* factors, float mean,
                           std::int64_t columns) {
 #pragma omp simd

@@ -34,7 +34,8 @@ struct Panels {
   const float* scale = nullptr;  // per row of C, for Start::scaled
 };
 
-/// What C holds before the product: nothing, a sum to add to, or a sum to scale by row and add to.
+/// The contents of C before the product: nothing, a sum to add to, or a sum to scale by row and add
+/// to.
 enum class Start { zero, keep, scaled };
 
 struct StepRange {
@@ -120,7 +121,7 @@ void vector_product(std::int64_t rows, std::int64_t columns,
   }
 }
 
-/// What a Dot (dot.h) whose products are in vector registers shares with the others.
+/// The common part of each Dot (dot.h) whose products are in vector registers.
 template <class Dot, class DotUnit>
 struct VectorProducts {
   using Unit = DotUnit;

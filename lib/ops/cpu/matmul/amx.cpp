@@ -92,7 +92,8 @@ constexpr std::int64_t block_columns = 768;
 
 constexpr std::int64_t tiles_of(std::int64_t values) { return (values + edge - 1) / edge; }
 
-/// Rows of sums lie so many floats apart that not all begin in the same set of a cache.
+/// The floats from one row of sums to the next, chosen so that not all rows begin in the same set
+/// of a cache.
 constexpr std::int64_t stride_of(std::int64_t columns) { return columns + lanes; }
 
 /// How one product is cut. The order of each element's sum follows from the shape alone, whatever

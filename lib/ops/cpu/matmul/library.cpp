@@ -50,7 +50,7 @@ inline dnnl::memory::data_type type_of(DType type) {
   return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-/// What a product reads and writes; `bias` is a zero descriptor where there is none.
+/// The operands of a product; `bias` is a zero descriptor where there is none.
 struct MatmulOperands {
   dnnl::memory::desc a, b, bias, c;
 };
@@ -100,8 +100,8 @@ struct Key {
   friend bool operator==(const Key&, const Key&) = default;
 };
 
-/// As many strips as have some 20 microseconds of work each: by the operations of the product, and
-/// by the bytes that it reads, which decide where it has few rows. With half as many bytes in a
+/// The number of strips with some 20 microseconds of work each: by the operations of the product,
+/// and by the bytes that it reads, which decide where it has few rows. With half the bytes in a
 /// strip, two threads generate from a small model no faster than one.
 std::int64_t strips_worth(const Matmul& args, const MatmulShape& shape) {
   constexpr std::int64_t flops_per_strip = 1'000'000;
@@ -220,8 +220,8 @@ class Prepared {
   std::array<dnnl_exec_arg_t, 5> operands_{};
 };
 
-/// What a thread keeps between products, for itself and for those that help it. Each rank of a
-/// process has a thread of its own, so nothing here is shared with another rank.
+/// The primitives that a thread keeps between products, for itself and for those that help it. Each
+/// rank of a process has a thread of its own, so nothing here is shared with another rank.
 class Products {
  public:
   void run(const Key& key, const OpContext& context, const Matmul& args) {
@@ -275,7 +275,7 @@ class Products {
       if (one->key == key) return one->strips;
     }
     if (kept_.size() == most_kept) kept_.erase(kept_.begin());
-    omp_set_num_threads(1);  // a primitive is made for so many threads
+    omp_set_num_threads(1);  // the number of threads that a primitive is made for
     auto made = std::make_unique<Kept>(Kept{key, {}});
     const std::int64_t length = key.cut.by_rows ? key.shape.m : key.shape.n;
     for (std::int64_t begin = 0; begin < length; begin += key.cut.width) {

@@ -19,7 +19,8 @@ struct PackSource {
   bool depth_is_inner;          // neighbours in memory follow the summed dim
 };
 
-/// What to pack: strips [first, last) of `per_strip` lanes each, values [begin, end) along depth.
+/// The range to pack: strips [first, last) of `per_strip` lanes each, values [begin, end) along
+/// depth.
 struct PackRange {
   std::int64_t first, last, per_strip;
   std::int64_t begin, end;
@@ -37,7 +38,7 @@ constexpr std::int64_t words_for(std::int64_t values) {
   return (values + step - 1) / step * Words::step_words;
 }
 
-/// A square block of words: as many rows as there are lanes, as many steps.
+/// A square block of words: one row and one step for each lane.
 template <class Words>
 using WordBlock = typename Words::Vector[Words::lanes];
 

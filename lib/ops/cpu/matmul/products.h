@@ -1,10 +1,12 @@
-// The product through oneDNN: for every machine, and for the shapes and types that the tile kernels
-// leave to it. Internal to lib/ops.
+// The ways to multiply matrices on the CPU. Internal to lib/ops.
 #pragma once
 
 #include "ops/matmul.h"
 
 namespace trainctl {
+
+// The product through oneDNN: for every machine, and for the shapes and types that the tile kernels
+// leave to it. Internal to lib/ops.
 
 /// m, n and k must be positive. Primitives are made on the first call of a shape in a thread and
 /// kept.

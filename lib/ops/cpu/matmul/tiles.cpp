@@ -117,7 +117,7 @@ struct Cutter {
     return true;
   }
 
-  /// One chunk of the summed dim at a time, with the sums of as many rows as there is room for.
+  /// One chunk of the summed dim at a time, with the sums of all rows for which there is room.
   void by_chunk(std::int64_t chunk_words, std::int64_t room) {
     constexpr std::int64_t columns_with_sums = 768;
     cut.depth = cut.chunk;

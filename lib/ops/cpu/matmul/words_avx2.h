@@ -23,7 +23,7 @@ struct Lanes8 {
 
   using Vector = __m256i;
   using Sums = __m256;
-  using Mask = std::int64_t;  // the first so many lanes
+  using Mask = std::int64_t;  // the number of leading lanes
 
   static Mask mask(std::int64_t count) { return count; }
 

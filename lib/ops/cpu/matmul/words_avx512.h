@@ -41,7 +41,7 @@ struct Lanes16 {
   static constexpr __mmask64 low_bits(std::int64_t count) {
     return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
   }
-  /// Of the first `count` lanes.
+  /// The mask of the first `count` lanes.
   static Mask mask(std::int64_t count) { return static_cast<Mask>(low_bits(count)); }
 
   static Vector no_words() { return _mm512_setzero_si512(); }

@@ -1,6 +1,6 @@
-// The tile registers of AMX: 32 x 32 sums in four of them, two for 16 x 32 values of a each, two
-// for 32 x 16 values of b (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
-// chapter 18, and TDPBF16PS). Internal to lib/ops/cpu.
+// The tile registers of AMX: four hold 32 x 32 sums, two hold 16 x 32 values of a each, and two
+// hold 32 x 16 values of b each (Intel 64 and IA-32 Architectures Software Developer's Manual,
+// volume 1, chapter 18, and TDPBF16PS). Internal to lib/ops/cpu.
 #pragma once
 
 #include <immintrin.h>

@@ -58,7 +58,7 @@ inline float fast_exp_bounded(float x) {
   return x < lowest ? 0.0F : value;
 }
 
-/// The same for any x; inf above 88.37.
+/// fast_exp_bounded() for any x; inf above 88.37.
 inline float fast_exp(float x) {
   constexpr float highest = 88.37F;
   const float value = fast_exp_bounded(highest < x ? highest : x);
@@ -126,7 +126,7 @@ void for_blocks_ahead(std::int64_t first, std::int64_t last, const Body& body, T
   }
 }
 
-/// The same on all threads, for the elements [0, count).
+/// for_blocks_ahead() on all threads, for the elements [0, count).
 template <class Body, class... T>
 void for_elements_ahead(std::int64_t count, const Body& body, T*... arrays) {
   for_elements(count, [&](std::int64_t begin, std::int64_t end) {

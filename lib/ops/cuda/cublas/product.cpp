@@ -1,3 +1,5 @@
+// Products by cuBLASLt: descriptions, timing of algorithms, calls, and forms that no run
+// computes in.
 #include "ops/cuda/cublas/product.h"
 
 #include <cublasLt.h>
@@ -46,8 +48,8 @@ struct Operands {
   const void* beside = nullptr;
 };
 
-/// What is kept between calls. Threads that are ranks share it; the lock is held while a product is
-/// enqueued, since pointers of the epilogue are part of the shared description.
+/// The state that is kept between calls. Threads that are ranks share it; the lock is held while a
+/// product is enqueued, since pointers of the epilogue are part of the shared description.
 struct Library {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;  // by device
@@ -64,7 +66,7 @@ void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
 }
 
-/// What the library proposes for a product, and why there may be nothing.
+/// The library's proposals for a product, and its status where there are none.
 struct Proposed {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -114,7 +116,7 @@ Library& library() {
   return *kept;
 }
 
-/// What an epilogue (cublasLtEpilogue_t) has beside the operands.
+/// Whether an epilogue (cublasLtEpilogue_t) has a vector, or a matrix, in addition to the operands.
 bool has_vector(std::uint32_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
          epilogue == CUBLASLT_EPILOGUE_BGRADB;
@@ -239,7 +241,7 @@ constexpr double clear_gain = 0.98;
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof ProductAlgorithm::words);
 
-/// Of one thread, which is a rank's.
+/// The products that one thread, which is a rank's, has noted.
 struct Notes {
   bool on = false;
   std::vector<NotedProduct> list;
@@ -259,7 +261,7 @@ std::vector<NotedProduct> end_notes() {
 
 /// Where operands lie in one block, and its size.
 struct Places {
-  std::array<std::int64_t, 5> offsets{};  // a, b, c, vector, beside
+  std::array<std::int64_t, 5> offsets{};  // of a, b, c, the vector, the matrix
   std::int64_t bytes = 0;
 };
 
@@ -365,7 +367,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Of each algorithm; they take turns, so that what changes over time meets all alike.
+/// The median seconds of each algorithm. They take turns, so that a change over time meets all
+/// alike.
 std::vector<double> medians(Stopwatch& watch, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
   std::vector<std::vector<double>> rounds(algorithms.size());
   for (int round = 0; round <= timed_rounds; ++round) {
@@ -439,7 +442,8 @@ std::uint32_t alignment_of(const void* data, std::int64_t stride) {
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-/// What proposals suppose of a product by its shape, however its operands are really aligned.
+/// The alignment that proposals suppose for a product by its shape, however its operands are really
+/// aligned.
 constexpr std::uint32_t alignment_by_shape = 64;
 
 ProductKey key_of(const Call& call, int multiprocessors) {
@@ -609,7 +613,7 @@ Product described(const RateProduct& one, const Words& words) {
   return product;
 }
 
-/// Of a form that it does not have the library may also say that a value is invalid.
+/// Whether the library lacks a form: it may also answer that a value is invalid.
 bool means_no_form(cublasStatus_t status) {
   return status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED;
 }

@@ -1,7 +1,4 @@
-// One product, or a batch of them, as a call of cuBLASLt. Its algorithm is the library's first
-// proposal, or what CudaProducts::use named, so that all ranks choose alike; it is kept for the
-// next call. A product by its shape (Matmul::by_shape) has the first proposal always, whatever is
-// left to collectives, and is neither noted nor timed.
+// Products by cuBLASLt: calls, their timing, and products in forms that no run computes in.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,6 +10,11 @@
 #include "ops/matmul.h"
 
 namespace trainctl::cuda {
+
+// One product, or a batch of products, as a call of cuBLASLt. Its algorithm is the library's first
+// proposal, or what CudaProducts::use named, so that all ranks choose alike; it is kept for the
+// next call. A product by its shape (Matmul::by_shape) has the first proposal always, whatever is
+// left to collectives, and is neither noted nor timed.
 
 /// How many products are one call, and from one to the next the bytes between its operands.
 struct Strides {
@@ -50,7 +52,8 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
 // The products that a rank's thread notes, their fastest algorithms, and the part of the module
 // that offers both (CudaProducts).
 
-/// Of every product with fixed extents, once it is enqueued; nothing unless the thread notes them.
+/// Notes a product with fixed extents once it is enqueued. Does nothing unless the thread notes
+/// products.
 void note_call(const ProductKey& key);
 
 extern const CudaProducts products_part_of_module;

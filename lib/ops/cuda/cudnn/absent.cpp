@@ -1,4 +1,5 @@
-// Of a module that was built without cuDNN's headers.
+// The module's attention of cuDNN when the module was built without cuDNN's headers: it refuses to
+// prepare, and every call goes to our kernels.
 #include "base/error.h"
 #include "ops/cuda/kernels.h"
 

@@ -24,7 +24,7 @@ namespace {
 
 // Causal attention as graphs of cuDNN, in the operations that its attention engines recognise.
 
-/// What a graph depends on. Tensors have rows of all heads; the graph takes some of them.
+/// The sizes that a graph depends on. Tensors have rows of all heads; the graph takes some of them.
 struct CudnnAttention {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
   std::int64_t sequences = 0, length = 0;        // of one execution
@@ -69,7 +69,7 @@ Extents score_extents(const CudnnAttention& a) {
   return {a.sequences, a.heads, a.length, a.length};
 }
 
-/// Of a tensor [sequences * length, row_heads * head_dim].
+/// The strides of a tensor [sequences * length, row_heads * head_dim].
 Extents row_strides(const CudnnAttention& a, std::int64_t row_heads) {
   const std::int64_t row = row_heads * a.head_dim;
   return {a.length * row, a.head_dim, row, 1};
@@ -93,7 +93,7 @@ Value keys_transposed(CudnnGraph& graph, const CudnnAttention& a, std::int64_t i
                       transposed(row_strides(a, a.row_kv_heads)));
 }
 
-/// Of an execution only: one of some heads has one sequence.
+/// Sums of one execution only: an execution of some of the heads has one sequence.
 Value sums(CudnnGraph& graph, const CudnnAttention& a, std::int64_t id) {
   return graph.memory(id, CUDNN_DATA_FLOAT, sum_extents(a), packed(sum_extents(a)));
 }
@@ -206,8 +206,8 @@ struct Ready {
   CudnnPlan forward, backward;
 };
 
-/// What is kept between calls. Threads that are ranks share it; the lock is held while parts are
-/// enqueued, since the handle knows one stream.
+/// The state that is kept between calls. Threads that are ranks share it; the lock is held while
+/// parts are enqueued, since the handle knows one stream.
 struct Kept {
   std::mutex mutex;
   std::unordered_map<int, cudnnHandle_t> handles;  // by device
@@ -236,7 +236,7 @@ std::int64_t own_bytes(const AttentionExtents& part) {
   return attention_mean_bytes(part) + attention_sum_bytes(part);
 }
 
-/// Of both passes.
+/// The bytes that both passes need.
 std::int64_t needed_bytes(const Ready& ready) {
   const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
   return std::max(ready.forward.workspace_bytes, own_bytes(part) + ready.backward.workspace_bytes);
@@ -263,7 +263,8 @@ Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, D
   return made;
 }
 
-/// Of what was prepared with so many bytes, which tell whether its sums are ordered.
+/// The plans that were prepared with this number of bytes, which tells whether their sums are
+/// ordered.
 const Ready* find_ready(int device, AttentionExtents extents, std::int64_t bytes, DType dtype) {
   extents.ordered = is_ordered(bytes);
   for (const auto& one : kept().ready) {
@@ -296,7 +297,7 @@ std::int64_t room_of(const OpContext& context) {
   return context.scratch_bytes - scratch_bytes(DeviceKind::cuda, 1);
 }
 
-/// The plans for a call, if its context has the memory; null: it is for our kernels.
+/// The plans for a call, if its context has the memory; null if the call is for our kernels.
 template <class Args>
 const Ready* ready_for(const OpContext& context, const Args& args) {
   const AttentionShape& shape = args.shape;

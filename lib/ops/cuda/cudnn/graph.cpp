@@ -238,7 +238,7 @@ Descriptor device_properties(const std::string& json) {
 
 namespace {
 
-/// What the library proposes, best first.
+/// The library's proposals, best first.
 std::vector<Descriptor> proposals(const Descriptor& graph, const Descriptor& device) {
   Descriptor advice(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;

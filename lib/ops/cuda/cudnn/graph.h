@@ -1,5 +1,4 @@
-// cuDNN's functions, from a library that is opened when they are first asked for: a machine without
-// it runs the module as well.
+// cuDNN's functions, its descriptors, and the graphs of operations that are built from them.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -12,6 +11,9 @@
 #include <vector>
 
 namespace trainctl::cuda {
+
+// cuDNN's functions, from a library that is opened when they are first asked for: a machine without
+// it runs the module as well.
 
 struct Cudnn {
   decltype(&cudnnGetVersion) version;
@@ -93,7 +95,7 @@ class CudnnGraph {
   Value accumulator(std::int64_t id, const Extents& extents);
   /// One fp32 number of the host, given the same way.
   Value number(std::int64_t id);
-  /// What lies between operations.
+  /// A value between two operations.
   Value inner(const Extents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   Value inner(const Extents& extents, const Extents& strides, cudnnDataType_t type);
 
@@ -103,15 +105,15 @@ class CudnnGraph {
   /// of `axis`.
   void each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, const Value& to,
             cudnnDataType_t computed = CUDNN_DATA_FLOAT, std::int64_t axis = -1);
-  /// The same to a new fp32 value as large as the first operand.
+  /// Writes the result to a new fp32 value as large as the first operand.
   Value each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from);
   Value index(const Value& of, std::int64_t axis);
   /// Over the extents that are smaller in `to`.
   void reduce(cudnnReduceTensorOp_t how, const Value& from, const Value& to);
-  /// The same elements by other extents and strides.
+  /// Gives the elements other extents and strides.
   void reshape(const Value& from, const Value& to);
 
-  /// Of all operations so far, none after it.
+  /// Finishes the graph of all operations so far. None may follow.
   const Descriptor& finish();
 
  private:
