@@ -167,7 +167,7 @@ struct TensorParallel {
   Tensor sum{};              // see Reshard
   TensorOverlap overlap{};   // of blocks
   Stream* beside = nullptr;  // where what overlaps is made
-  Tensor arriving{};         // Beside::arriving
+  Tensor arriving{};         // [T, hidden] where gathered chunks come in
 
   /// The part of this that declarations of a block's layers (plan/model) read to say what they
   /// exchange.
