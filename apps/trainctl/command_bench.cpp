@@ -28,7 +28,7 @@ constexpr const char* bench_examples =
     "  trainctl bench device --config configs/gpt2-124m.yaml --save own.yaml\n"
     "  trainctl bench checkpoint --config configs/gpt2-124m.yaml --directory /scratch\n";
 
-constexpr std::int64_t most_bytes = std::int64_t{1} << 36;
+constexpr std::int64_t max_bytes = std::int64_t{1} << 36;
 
 /// Options of all benchmarks; false if only the help was requested.
 bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
@@ -115,12 +115,12 @@ int run_comm(const Arguments& arguments) {
                         2, 1024);
   line.add_choice("--device", device, "Where the tensors are; cuda: over NCCL, a device each",
                   {"cpu", "cuda"});
-  line.add_whole_number("--min-bytes", options.least_bytes, "The smallest size; default 1024", 4,
-                        most_bytes);
-  line.add_whole_number("--max-bytes", options.most_bytes, "The largest size; default 67108864", 4,
-                        most_bytes);
+  line.add_whole_number("--min-bytes", options.min_bytes, "The smallest size; default 1024", 4,
+                        max_bytes);
+  line.add_whole_number("--max-bytes", options.max_bytes, "The largest size; default 67108864", 4,
+                        max_bytes);
   line.add_whole_number("--factor", options.factor, "From one size to the next; default 4", 2,
-                        most_bytes);
+                        max_bytes);
   line.add_whole_number("--iterations", iterations, "Calls of a measurement; default 20", 1,
                         1'000'000);
   line.add_number("--deadline", options.deadline_seconds,
@@ -136,9 +136,9 @@ int run_comm(const Arguments& arguments) {
   if (local_ranks == 0 && launched.size < 2) {
     line.refuse("needs at least 2 ranks: --local-ranks 2, or mpirun -n 2");
   }
-  if (options.least_bytes > options.most_bytes) {
-    line.refuse(formatted("--min-bytes {} is greater than --max-bytes {}", options.least_bytes,
-                          options.most_bytes));
+  if (options.min_bytes > options.max_bytes) {
+    line.refuse(formatted("--min-bytes {} is greater than --max-bytes {}", options.min_bytes,
+                          options.max_bytes));
   }
   line.check_ranks(local_ranks);
   options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;

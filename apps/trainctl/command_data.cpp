@@ -165,8 +165,8 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
   about["tokens"] = file.tokens();
   if (file.tokens() == 0) return about;
   const Range range = range_of(file);
-  about["least_token"] = range.least;
-  about["most_token"] = range.most;
+  about["min_token"] = range.least;
+  about["max_token"] = range.most;
   const std::vector<std::int32_t> tokens = first_tokens(file);
   about["first_tokens"] = tokens;
   if (tokenizer_name.empty()) return about;

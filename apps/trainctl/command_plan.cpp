@@ -172,8 +172,8 @@ void check_search_options(const CommandLine& line, const SearchOptions& options,
   if (worlds.empty()) refuse(search_program, given + "must be numbers of ranks");
   std::set<std::int64_t> known;
   for (const std::int64_t world : worlds) {
-    if (world > most_ranks) {
-      refuse(search_program, formatted("{}at most {} ranks", given, most_ranks));
+    if (world > max_ranks) {
+      refuse(search_program, formatted("{}at most {} ranks", given, max_ranks));
     }
     if (!known.insert(world).second) {
       refuse(search_program, formatted("{}{} is there twice", given, world));
@@ -360,7 +360,7 @@ std::vector<Form> planned_forms(const PlanCommand& command, const Planned& plann
     const Plan again = prepare(read, planned.site, purpose_of(command), {},
                                request.reads_data ? Epochs::counted : Epochs::unknown);
     if (read.diagnostics.has_errors()) continue;
-    forms.push_back({cost.form, cost.flops, again.most_memory().device()});
+    forms.push_back({cost.form, cost.flops, again.max_memory().device()});
   }
   std::stable_sort(forms.begin(), forms.end(),
                    [](const Form& left, const Form& right) { return left.flops < right.flops; });
@@ -379,7 +379,7 @@ void tell_what_fits(const PlanCommand& command, const Planned& planned, const Me
     }
     if (least == nullptr || form.bytes < least->bytes) least = &form;
   }
-  const std::int64_t own = planned.plan.most_memory().device();
+  const std::int64_t own = planned.plan.max_memory().device();
   const std::int64_t bytes = least == nullptr ? own : std::min(own, least->bytes);
   const auto lacking = static_cast<std::int64_t>(static_cast<double>(bytes) - limit);
   print_message(

@@ -16,9 +16,9 @@ void add_plan_options(CommandLine& line, PlanRequest& request) {
   line.add_device(request.set_options);
   line.add_whole_number("--world-size", request.world_size,
                         "Number of ranks; default: from the file's parallel section, else 1", 1,
-                        most_ranks);
+                        max_ranks);
   line.add_whole_number("--ranks-per-host", request.ranks_per_host,
-                        "Ranks per host; default: all ranks, but at most 8", 1, most_ranks);
+                        "Ranks per host; default: all ranks, but at most 8", 1, max_ranks);
   line.add_flag("--search-again", request.search_again, search_again_text);
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 /// Operations of a step beyond which a model is not compared as a whole unless that is asked for: a
 /// minute of one core.
-constexpr double most_operations = 2e12;
+constexpr double max_operations = 2e12;
 
 /// Before any layout runs: a missing device is not a difference. Throws Error{unavailable}.
 void require_devices(const Plan& plan) {
@@ -72,9 +72,9 @@ WordRow with_axes(WordRow said) {
 }
 
 LayoutSelection select(const VerifyCommand& command, const Config& config, std::int64_t ranks) {
-  if (ranks > most_layout_ranks) {
+  if (ranks > max_layout_ranks) {
     refuse(verify_name, formatted("--world-size {}: layouts of at most {} ranks are run", ranks,
-                                  most_layout_ranks));
+                                  max_layout_ranks));
   }
   LayoutSelection selection = command.layouts == "quick"
                                   ? select_few_layouts(config, {}, ranks)
@@ -191,7 +191,7 @@ std::vector<VerifyPlanner::Layout> VerifyPlanner::layouts_to_run(LayoutSelection
 
 /// Among how many replicas a batch of one layer must be divided.
 std::int64_t VerifyPlanner::replicas_of_layer() const {
-  if (command_.layouts.empty()) return std::min(planned_.plan.mesh.dp, most_layer_replicas);
+  if (command_.layouts.empty()) return std::min(planned_.plan.mesh.dp, max_layer_replicas);
   if (command_.selects()) return planned_.site.world_size;
   std::int64_t replicas = 1;
   for (const LayoutChoice& choice : parse_layouts(command_.layouts, command_.request.world_size)) {
@@ -340,9 +340,9 @@ std::string VerifyPlanner::too_large(const VerifyComparisons& all) const {
            format_bytes(limit_) + " may be used (--memory-limit)";
   }
   const double operations = operations_of(all.list.front().candidates.back().plan);
-  if (operations <= most_operations) return "";
+  if (operations <= max_operations) return "";
   return "a step of the whole model has " + format_count(operations) + " operations, more than " +
-         format_count(most_operations) + " (--size whole takes it all the same)";
+         format_count(max_operations) + " (--size whole takes it all the same)";
 }
 
 /// Makes the comparison of one layer fit into the memory that it may use: leaves out the free run,

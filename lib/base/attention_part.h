@@ -62,7 +62,7 @@ struct AttentionParts {
 /// than the second. Eight heads of 8,192 tokens, which keep a Hopper busy for three quarters of the
 /// time, need a little more than 1 GiB.
 inline constexpr std::int64_t wished_attention_bytes = std::int64_t{1280} << 20;
-inline constexpr std::int64_t most_attention_bytes = std::int64_t{2} << 30;
+inline constexpr std::int64_t max_attention_bytes = std::int64_t{2} << 30;
 
 inline constexpr std::int64_t attention_block = 256;  // bytes; each of what follows is whole ones
 

@@ -129,7 +129,7 @@ inline float to_float(fp16 value) {
 inline fp16 to_fp16(float value) {
   constexpr std::uint32_t infinity = 0x7f800000U;
   constexpr std::uint32_t too_large = (127U + 16U) << 23;
-  constexpr std::uint32_t least_normal = (127U - 14U) << 23;
+  constexpr std::uint32_t min_normal = (127U - 14U) << 23;
   // Adding this leaves a number below the least normal one in the low bits, rounded by the sum.
   constexpr std::uint32_t shift = (127U - 15U + 23U - 10U + 1U) << 23;
   const std::uint32_t wide = std::bit_cast<std::uint32_t>(value);
@@ -139,7 +139,7 @@ inline fp16 to_fp16(float value) {
   const float sum = std::bit_cast<float>(size) + std::bit_cast<float>(shift);
   const std::uint32_t small = std::bit_cast<std::uint32_t>(sum) - shift;
   const std::uint32_t special = size > infinity ? 0x7e00U : 0x7c00U;
-  const std::uint32_t finite = size < least_normal ? small : normal;
+  const std::uint32_t finite = size < min_normal ? small : normal;
   const std::uint32_t half = size >= too_large ? special : finite;
   return fp16{static_cast<std::uint16_t>(half | (wide >> 16 & 0x8000U))};
 }

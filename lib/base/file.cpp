@@ -434,10 +434,10 @@ bool is_special(const std::filesystem::path& path) {
 std::filesystem::path end_of_links(const std::filesystem::path& path) {
   require(!is_special(path), ExitCode::io,
           "cannot replace " + path.string() + ": it is not a regular file");
-  constexpr int most_links = 40;  // as the system follows
+  constexpr int max_links = 40;  // as the system follows
   std::filesystem::path end = path;
   std::error_code failure;
-  for (int i = 0; i < most_links && std::filesystem::is_symlink(end, failure); ++i) {
+  for (int i = 0; i < max_links && std::filesystem::is_symlink(end, failure); ++i) {
     const std::filesystem::path next = std::filesystem::read_symlink(end, failure);
     end = next.is_absolute() ? next : end.parent_path() / next;
   }

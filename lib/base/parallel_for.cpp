@@ -14,7 +14,7 @@ namespace trainctl {
 
 namespace {
 
-thread_local int most_threads = 1;
+thread_local int max_threads = 1;
 
 // Executed by a processor in a loop that only waits.
 #if defined(__x86_64__)
@@ -213,9 +213,9 @@ class Team {
 
 }  // namespace
 
-void set_thread_count(int count) { most_threads = count; }
+void set_thread_count(int count) { max_threads = count; }
 
-int thread_count() { return most_threads; }
+int thread_count() { return max_threads; }
 
 void detail::run_workers(int workers, void (*body)(void*, int, int), void* context) {
   thread_local Team team;

@@ -8,7 +8,7 @@ namespace trainctl {
 /// Each rank has one piece of every sequence, or two: chunks number r and 2 ranks - 1 - r of
 /// 2 ranks equal ones, so that under the causal mask all ranks have as much to do (Megatron-Core:
 /// get_batch_on_this_cp_rank). All pieces have the same length.
-struct TokenLayout {
+struct TokenPieces {
   std::int64_t seq_length = 0;
   std::int64_t ranks = 1;
   bool zigzag = false;

@@ -63,7 +63,7 @@ void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& 
 struct CommBench {
   DeviceKind device = DeviceKind::cpu;
   int local_ranks = 0;  // as threads of this process; 0: those that mpirun started
-  std::int64_t least_bytes = 1 << 10, most_bytes = 64 << 20;
+  std::int64_t min_bytes = 1 << 10, max_bytes = 64 << 20;
   std::int64_t factor = 4;  // from one size to the next, at least 2
   int iterations = 20;      // of a measurement
   double deadline_seconds = 60;

@@ -273,7 +273,7 @@ SavingResult measure_saving(const BenchSetup& setup, const fs::path& directory, 
   SavingRank rank(setup, directory);
   measure_speed(rank, directory, pairs, result.speed);
   result.peak_bytes = peak_resident_bytes();
-  result.planned_bytes = setup.plan.most_memory().total();
+  result.planned_bytes = setup.plan.max_memory().total();
   measure_delay(rank, result.speed.bytes, pairs, result.delay);
   return result;
 }
@@ -312,9 +312,9 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
   return result;
 }
 
-constexpr double least_rate = 0.8;    // of a plain write
-constexpr double most_delay = 1.5;    // times the copy and the writer's share of the processor
-constexpr double most_foreign = 1.5;  // times a load into the layout that saved
+constexpr double min_rate = 0.8;     // of a plain write
+constexpr double max_delay = 1.5;    // times the copy and the writer's share of the processor
+constexpr double max_foreign = 1.5;  // times a load into the layout that saved
 
 struct Limit {
   double value = 0;
@@ -325,7 +325,7 @@ struct Limit {
 /// The rate of saves as part of that of plain writes.
 Limit saving_rate(const SavingSpeed& speed) {
   const double rate = median(ratios_of(speed.write_seconds, speed.save_seconds));
-  return {rate, least_rate, rate >= least_rate};
+  return {rate, min_rate, rate >= min_rate};
 }
 
 double allowed_seconds(const SavingDelay& delay) {
@@ -340,14 +340,14 @@ double delay_seconds(const SavingDelay& delay) {
 }
 Limit saving_delay(const SavingDelay& delay) {
   const double ratio = delay_seconds(delay) / allowed_seconds(delay);
-  return {ratio, most_delay, ratio <= most_delay};
+  return {ratio, max_delay, ratio <= max_delay};
 }
 
 /// A load of the checkpoint of layout `from`, as multiple of one of its own.
 Limit loading_cost(const std::vector<LoadingSpeed>& loads, std::size_t from, std::size_t into) {
   const LoadingSpeed& speed = loads[into];
   const double cost = median(ratios_of(speed.seconds[from], speed.seconds[into]));
-  return {cost, most_foreign, cost <= most_foreign};
+  return {cost, max_foreign, cost <= max_foreign};
 }
 
 std::string spread(const std::vector<double>& seconds) {

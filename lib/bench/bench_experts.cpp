@@ -234,7 +234,7 @@ ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, in
   return speed;
 }
 
-constexpr double most_over_dense = 1.3;  // on a CPU
+constexpr double max_over_dense = 1.3;  // on a CPU
 
 ExpertLayerSpeed measure(const Plan& plan, int rounds) {
   set_thread_count(plan.threads_per_rank);
@@ -260,8 +260,7 @@ void print_table(const ExpertLayerSpeed& speed, const Plan& plan, const std::str
       << "its products                       " << format_seconds(median(speed.products)) << '\n'
       << "products of a plain MLP, as wide   " << format_seconds(median(speed.dense)) << '\n'
       << "step / products of the plain MLP   " << ratio.of_pairs("%.2f") << ", limit "
-      << printed("%.2f", most_over_dense) << ": " << verdict(ratio.median <= most_over_dense)
-      << '\n';
+      << printed("%.2f", max_over_dense) << ": " << verdict(ratio.median <= max_over_dense) << '\n';
 }
 
 }  // namespace
@@ -279,7 +278,7 @@ void bench_experts(const BenchRequest& request, std::ostream& out) {
                                         {"dense_products_seconds", median(speed.dense)},
                                         {"step_over_dense", median(speed.ratios())},
                                         {"step_over_dense_all", speed.ratios()},
-                                        {"limit", most_over_dense},
+                                        {"limit", max_over_dense},
                                         {"device", where},
                                         {"threads", plan.threads_per_rank},
                                         {"compute", std::string(name_of(plan.compute))}};

@@ -18,8 +18,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr double most_exposed = 1.0 / 3;     // of the serial time
-constexpr double most_apart = 0.1;           // measured bubble from the simulated one
+constexpr double max_exposed = 1.0 / 3;      // of the serial time
+constexpr double max_apart = 0.1;            // measured bubble from the simulated one
 constexpr std::int64_t predicted_most = 8;   // stages
 constexpr std::int64_t wanted_buckets = 16;  // where no size is given
 
@@ -73,7 +73,7 @@ double exposed_ratio(const OverlapResult& overlap) {
   return overlap.overlapped_exposed_seconds / overlap.serial_exposed_seconds;
 }
 
-bool is_near(double ratio) { return ratio >= 1 - most_apart && ratio <= 1 + most_apart; }
+bool is_near(double ratio) { return ratio >= 1 - max_apart && ratio <= 1 + max_apart; }
 
 /// A model smaller than a bucket has one, which is full when the backward ends and hides nothing.
 Config with_buckets(Config config) {
@@ -175,14 +175,14 @@ void print_gradients(const GradientFindings& found, std::ostream& out) {
       << format_seconds(overlap.overlapped_step_seconds) << '\n'
       << "  exposed    " << format_seconds(overlap.serial_exposed_seconds) << "           "
       << format_seconds(overlap.overlapped_exposed_seconds) << "    ratio "
-      << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", most_exposed)
-      << ": " << verdict(exposed_ratio(overlap) < most_exposed) << '\n';
+      << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", max_exposed)
+      << ": " << verdict(exposed_ratio(overlap) < max_exposed) << '\n';
   out << "bubble, 2 stages, 1f1b, on the first wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
         << ", simulated " << percent(bubble.simulated) << "    ratio "
-        << printed("%.2f", bubble.ratio) << ", limits " << printed("%.2f", 1 - most_apart) << " to "
-        << printed("%.2f", 1 + most_apart) << ": " << verdict(is_near(bubble.ratio)) << '\n';
+        << printed("%.2f", bubble.ratio) << ", limits " << printed("%.2f", 1 - max_apart) << " to "
+        << printed("%.2f", 1 + max_apart) << ": " << verdict(is_near(bubble.ratio)) << '\n';
   }
   out << "simulated from the measured times, a core for each stage\n";
   for (const Prediction& prediction : found.predictions) {
@@ -219,7 +219,7 @@ nlohmann::ordered_json document(const GradientFindings& found) {
       {"serial_step_seconds", overlap.serial_step_seconds},
       {"overlapped_step_seconds", overlap.overlapped_step_seconds},
       {"exposed_ratio", exposed_ratio(overlap)},
-      {"exposed_limit", most_exposed}};
+      {"exposed_limit", max_exposed}};
   for (const BubbleResult& bubble : found.bubbles) {
     json["bubbles"].push_back({{"microbatches", bubble.microbatches},
                                {"measured", bubble.measured},

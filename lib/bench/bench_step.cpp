@@ -362,7 +362,7 @@ void bench_step(const BenchRequest& request, std::ostream& out) {
       {"device", where},
       {"threads", setup.plan.threads_per_rank},
       {"compute", std::string(name_of(setup.plan.compute))},
-      {"planned_bytes", setup.plan.most_memory().device()},
+      {"planned_bytes", setup.plan.max_memory().device()},
       {"graphs", setup.plan.cuda_graphs},
       {"product_algorithms", word_of(setup.config.parallel.product_algorithms)}};
   tell(request, document.dump(), out, [&] { print_table(measured, setup.plan, where, out); });
@@ -405,7 +405,7 @@ class Side {
     return static_cast<double>(setup_.plan.tokens_per_step()) / seconds();
   }
   std::int64_t activation_bytes() const { return setup_.plan.activation_bytes(0); }
-  std::int64_t memory_bytes() const { return setup_.plan.most_memory().total(); }
+  std::int64_t memory_bytes() const { return setup_.plan.max_memory().total(); }
 
  private:
   BenchSetup setup_;

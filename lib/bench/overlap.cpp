@@ -42,7 +42,7 @@ Config with_microbatches(const Config& config, std::int64_t stages, std::int64_t
 
 /// The exposed time of the sums of gradients.
 double exposed(const TimedStep& step, std::span<const Action> rows) {
-  return least_waits(
+  return min_waits(
       step, rows, [](const Action& row) { return row.kind == ActionKind::wait_reduce; },
       [](const RowRecord& record) { return record.waited; });
 }
@@ -277,8 +277,8 @@ namespace {
 /// The exposed time of the collectives inside layers.
 double exposed_in_layers(const TimedStep& step, std::span<const Action> rows,
                          bool (*counts)(const Action&)) {
-  return least_waits(step, rows, counts,
-                     [](const RowRecord& record) { return record.spent.collectives; });
+  return min_waits(step, rows, counts,
+                   [](const RowRecord& record) { return record.spent.collectives; });
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ double median_of(const std::vector<TimedStep>& steps, const Value& value) {
 /// The wire's cost in the waits that waited(RowRecord) says, in rows for which counts(Action)
 /// holds: each is as late as for the rank that waits least. The others wait for that rank, too.
 template <class Counts, class Waited>
-double least_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
-                   const Waited& waited) {
+double min_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
+                 const Waited& waited) {
   double sum = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!counts(rows[i])) continue;

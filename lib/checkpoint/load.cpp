@@ -23,13 +23,13 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::size_t most_listed = 8;
+constexpr std::size_t max_listed = 8;
 
 std::string listed(const std::vector<std::string>& lines) {
   std::string text;
-  for (std::size_t i = 0; i < lines.size() && i < most_listed; ++i) text += "\n  " + lines[i];
-  if (lines.size() > most_listed) {
-    text += formatted("\n  and {} more", lines.size() - most_listed);
+  for (std::size_t i = 0; i < lines.size() && i < max_listed; ++i) text += "\n  " + lines[i];
+  if (lines.size() > max_listed) {
+    text += formatted("\n  and {} more", lines.size() - max_listed);
   }
   return text;
 }

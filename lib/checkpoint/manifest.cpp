@@ -240,9 +240,9 @@ void check_coverage(const Manifest& manifest, const std::string& where) {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t most_extent = std::int64_t{1} << 40;  // of a dimension
-constexpr std::int64_t most_elements = std::int64_t{1} << 56;
-constexpr int most_nesting = 16;
+constexpr std::int64_t max_extent = std::int64_t{1} << 40;  // of a dimension
+constexpr std::int64_t max_elements = std::int64_t{1} << 56;
+constexpr int max_nesting = 16;
 
 /// The depth of lists and objects, outside of strings.
 int nesting_of(const std::string& text) {
@@ -357,8 +357,8 @@ Shape Node::shape() const {
     default: break;
   }
   for (int dim = 0; dim < shape.rank(); ++dim) {
-    shape[dim] = at(dims, dim).count(most_extent);
-    require(!__builtin_mul_overflow(product, shape[dim], &product) && product <= most_elements,
+    shape[dim] = at(dims, dim).count(max_extent);
+    require(!__builtin_mul_overflow(product, shape[dim], &product) && product <= max_elements,
             ExitCode::bad_data, where_ + " is too large");
   }
   return shape;
@@ -366,8 +366,8 @@ Shape Node::shape() const {
 
 Json parse_json(const std::string& text, const std::string& where) {
   // Each level takes stack when a value is written.
-  require(nesting_of(text) <= most_nesting, ExitCode::bad_data,
-          formatted("{} is nested deeper than {} levels", where, most_nesting));
+  require(nesting_of(text) <= max_nesting, ExitCode::bad_data,
+          formatted("{} is nested deeper than {} levels", where, max_nesting));
   // The JSON library takes it for the end of the text.
   require(text.find('\0') == std::string::npos, ExitCode::bad_data, where + " has a byte of 0");
   Json document = Json::parse(text, nullptr, false);
@@ -385,7 +385,7 @@ SavedPiece read_piece(const Node& node, const Shape& whole, DType dtype, std::in
           ExitCode::bad_data,
           formatted("{}: the tensor has {} dimensions", node.where(), whole.rank()));
   for (int dim = 0; dim < whole.rank(); ++dim) {
-    at(piece.box.begin, dim) = at(begin, dim).count(most_extent);
+    at(piece.box.begin, dim) = at(begin, dim).count(max_extent);
     require(piece.box.end(dim) <= whole[dim], ExitCode::bad_data,
             node.where() + ": the box " + piece.box.to_string() +
                 " is not within the tensor of shape " + whole.to_string());
@@ -470,7 +470,7 @@ SavedSource read_source(const Node& node) {
   source.identity = {node["bytes"].count(), node["xxh3"].hash()};
   source.position = {.order = node["order"].count(),
                      .epoch = node["epoch"].count(),
-                     .seq_length = node["seq_length"].count(most_extent),
+                     .seq_length = node["seq_length"].count(max_extent),
                      .seed = node["seed"].hash(),
                      .shuffle = node["shuffle"].flag(),
                      .windows = node["windows"].count(),
@@ -577,13 +577,13 @@ class SessionFinder : public nlohmann::json_sax<Json> {
     return depth_ != 2 || name != "tensors";
   }
   bool number_unsigned(number_unsigned_t value) override {
-    const bool fits = value <= static_cast<std::uint64_t>(most_session);
+    const bool fits = value <= static_cast<std::uint64_t>(max_session);
     if (is_session_ && fits) session = static_cast<std::int64_t>(value);
     return !is_session_;
   }
-  bool start_object(std::size_t /*size*/) override { return ++depth_ < most_depth; }
+  bool start_object(std::size_t /*size*/) override { return ++depth_ < max_depth; }
   bool end_object() override { return --depth_ > 0; }
-  bool start_array(std::size_t /*size*/) override { return ++depth_ < most_depth; }
+  bool start_array(std::size_t /*size*/) override { return ++depth_ < max_depth; }
   bool end_array() override { return --depth_ > 0; }
   bool null() override { return true; }
   bool boolean(bool /*value*/) override { return true; }
@@ -597,8 +597,8 @@ class SessionFinder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  static constexpr int most_depth = 64;
-  static constexpr std::int64_t most_session = 9'999'999'999;  // of ten digits
+  static constexpr int max_depth = 64;
+  static constexpr std::int64_t max_session = 9'999'999'999;  // of ten digits
   int depth_ = 0;
   bool is_session_ = false;
 };

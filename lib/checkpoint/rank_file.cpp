@@ -156,7 +156,7 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
 
 namespace {
 
-constexpr std::size_t most_open = 64;
+constexpr std::size_t max_open = 64;
 
 /// Stored values as fp32. No value is in two blocks.
 void widen(DType dtype, std::span<const std::byte> stored, float* out) {
@@ -216,7 +216,7 @@ void PieceReader::load(const SavedTensor& tensor, const SavedPiece& piece, std::
 const File& PieceReader::open(int file) {
   auto found = files_.find(file);
   if (found == files_.end()) {
-    if (files_.size() >= most_open) files_.clear();
+    if (files_.size() >= max_open) files_.clear();
     found =
         files_.emplace(file, File::open_to_read(directory_ / at(manifest_.files, file).name)).first;
   }

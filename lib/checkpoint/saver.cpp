@@ -186,11 +186,11 @@ void Saver::poll() {
 void Saver::finish() {
   if (!flight_) return;
   std::vector<double> before;
-  Patience patience(input_.deadline_seconds);
+  WaitLimit patience(input_.deadline_seconds);
   auto noticed = Clock::now();
   while (!all_ended()) {
     const auto now = Clock::now();
-    if (progress_ != before) patience = Patience(input_.deadline_seconds);
+    if (progress_ != before) patience = WaitLimit(input_.deadline_seconds);
     before = progress_;
     std::string waiting;
     for (std::size_t rank = 0; rank < progress_.size(); ++rank) {

@@ -106,7 +106,7 @@ std::vector<std::string> gather_bytes(Group& group, std::string mine, int root) 
 namespace {
 
 constexpr std::chrono::milliseconds between_words{200};
-constexpr double least_idle_seconds = 10;
+constexpr double min_idle_seconds = 10;
 
 /// Whether this member is done, for the thread that tells the others.
 class Done {
@@ -143,7 +143,7 @@ void exchange_words(Group& group, Done& done, const char* what, WorkingThread& w
 }  // namespace
 
 double longest_idle(const Group& group) {
-  return std::max(group.deadline_seconds(), least_idle_seconds);
+  return std::max(group.deadline_seconds(), min_idle_seconds);
 }
 
 void end_stuck(const char* what, double idle_seconds) {

@@ -58,7 +58,7 @@ struct CudaModule {
 /// The module's table of sums over ranks that share a device, for comm/.
 struct CudaSums {
   /// The largest number of ranks that may share a device, since a kernel is given the part of each.
-  static constexpr std::size_t most_parts = 64;
+  static constexpr std::size_t max_parts = 64;
   /// Enqueues what sum_in_rank_order (comm/host/host_group.h) does, with the same bits.
   void (*in_rank_order)(void* out, std::span<const void* const> parts, std::int64_t count,
                         DType dtype, Stream& stream);

@@ -189,7 +189,7 @@ void sleep(double seconds) {
 /// Asks again and again, so that a deadline can be kept.
 bool wait_host(void* queue, std::uint64_t ticket, double seconds) {
   CudaQueue& waited_for = queue_of(queue);
-  Patience patience(seconds);
+  WaitLimit patience(seconds);
   WaitPace pace = waited_for.pace();
   const bool ended = wait_at_pace(
       pace, ticket, patience, [&] { return waited_for.reached(ticket); }, sleep);

@@ -84,7 +84,7 @@ class CpuQueue {
     if (seconds >= longest_wait_seconds) {
       done_.wait(lock, is_done);
     } else if (!is_done()) {
-      Patience patience(seconds);
+      WaitLimit patience(seconds);
       while (!done_.wait_for(lock, patience.until_next_look(), is_done)) {
         if (patience.over()) return false;
       }

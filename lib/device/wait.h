@@ -16,9 +16,9 @@ namespace trainctl {
 /// The clock of all waits for other ranks. It counts only time in which this process runs, so that
 /// a job that was suspended as a whole continues, and a rank that wakes up does not blame the
 /// others.
-class Patience {
+class WaitLimit {
  public:
-  explicit Patience(double seconds) : limit_(seconds), last_(Clock::now()) {}
+  explicit WaitLimit(double seconds) : limit_(seconds), last_(Clock::now()) {}
 
   /// Call several times per second while waiting: one look adds at most half a second, however
   /// late it comes.
@@ -93,8 +93,8 @@ class WaitPace {
 
 /// Waits until reached() holds, which is so from some time on; false: `patience` (patience.h) was
 /// over before. sleep(seconds) sleeps, with 0 it lets others run.
-template <class Patience, class Reached, class Sleep>
-bool wait_at_pace(WaitPace& pace, std::uint64_t ticket, Patience& patience, const Reached& reached,
+template <class WaitLimit, class Reached, class Sleep>
+bool wait_at_pace(WaitPace& pace, std::uint64_t ticket, WaitLimit& patience, const Reached& reached,
                   const Sleep& sleep) {
   bool ended = reached();
   if (ended) return true;  // which says nothing about the next
@@ -131,14 +131,14 @@ class WorkingThread {
     const double now = used_seconds();
     if (now == used_) return patience_.over();
     used_ = now;
-    patience_ = Patience(seconds_);
+    patience_ = WaitLimit(seconds_);
     return false;
   }
   double idle_seconds() const { return patience_.waited(); }
 
  private:
   double seconds_;
-  Patience patience_;
+  WaitLimit patience_;
   clockid_t clock_{};
   bool known_;
   double used_ = 0;  // at the last look that found a change

@@ -624,7 +624,7 @@ MemoryEstimate Engine::memory() const {
   memory.parameters = store_.bytes("weights") + store_.bytes("masters");
   memory.gradients = store_.bytes("gradients") + store_.bytes("sums");
   memory.optimizer = matrices_.bytes();
-  for (int i = 0; i < most_kept; ++i) memory.optimizer += store_.bytes("state" + std::to_string(i));
+  for (int i = 0; i < max_kept; ++i) memory.optimizer += store_.bytes("state" + std::to_string(i));
   memory.activations = buffers_.bytes();
   memory.offloaded = buffers_.host_bytes() + store_.host_bytes();
   memory.data += executor_.feed_bytes();

@@ -427,10 +427,11 @@ void Executor::run_forward(const Action& row) {
   const auto& hook = in_.hooks.after_forward;
   if (!hook || !training_) return stage_->forward(pass, view, {row.begin, row.end}, row.leg);
   const bool received = at(rows().units, row.chunk).begin == row.begin;
-  if (received && row.begin > 0 && runs(row.leg, Leg::out)) hook(row, row.begin - 1, view);
+  if (received && row.begin > 0 && runs(row.leg, ExchangePhase::out))
+    hook(row, row.begin - 1, view);
   for (int unit = row.begin; unit < row.end; ++unit) {
     stage_->forward(pass, view, {unit, unit + 1}, row.leg);
-    if (runs(row.leg, Leg::home)) hook(row, unit, view);
+    if (runs(row.leg, ExchangePhase::home)) hook(row, unit, view);
   }
 }
 
@@ -442,7 +443,7 @@ void Executor::backward_input(const Action& row) {
   if (!hook) return stage_->backward_input(pass, view, {row.begin, row.end}, row.leg);
   for (int unit = row.end - 1; unit >= row.begin; --unit) {
     stage_->backward_input(pass, view, {unit, unit + 1}, row.leg);
-    if (unit > 0 && runs(row.leg, Leg::home)) hook(row, unit, view);
+    if (unit > 0 && runs(row.leg, ExchangePhase::home)) hook(row, unit, view);
   }
 }
 

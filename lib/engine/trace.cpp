@@ -572,7 +572,7 @@ class Posts {
   Posts(const TraceSource& source, std::int64_t step, double offset) : plan_(source.plan) {
     for (const StagePlan& stage : plan_.stages) {
       const auto sends = std::count_if(stage.actions.begin(), stage.actions.end(), is_send);
-      most_ = std::max(most_, static_cast<std::size_t>(sends));
+      max_ = std::max(max_, static_cast<std::size_t>(sends));
     }
     std::vector<double> mine;
     const auto rows = source.trace.rows();
@@ -580,10 +580,10 @@ class Posts {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (is_send(rows[i])) mine.push_back(posted_at(plan_, rows, records, i) + offset);
     }
-    mine.resize(most_);
-    times_.resize(most_ * static_cast<std::size_t>(source.everyone.size()));
+    mine.resize(max_);
+    times_.resize(max_ * static_cast<std::size_t>(source.everyone.size()));
     Stream stream(DeviceKind::cpu, "ledger", Stream::Mode::run_inline);
-    if (most_ > 0) gather_values(source.everyone, mine, times_, stream);
+    if (max_ > 0) gather_values(source.everyone, mine, times_, stream);
   }
 
   /// When the sender of what `row` receives posted it, in rank 0's clock.
@@ -604,13 +604,13 @@ class Posts {
       ++number;
     }
     const int sender = plan_.mesh.group(rank, Axis::pp)[static_cast<std::size_t>(from->stage)];
-    return times_[static_cast<std::size_t>(sender) * most_ + std::min(number, most_ - 1)];
+    return times_[static_cast<std::size_t>(sender) * max_ + std::min(number, max_ - 1)];
   }
 
  private:
   static bool is_send(const Action& row) { return is_message(row.kind) && !is_receive(row.kind); }
   const Plan& plan_;
-  std::size_t most_ = 0;  // sends of a rank
+  std::size_t max_ = 0;  // sends of a rank
   std::vector<double> times_;
 };
 

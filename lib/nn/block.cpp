@@ -18,7 +18,7 @@ Tensor share_of(const Group& group, const Tensor& x) {
 
 /// Calls call(leg), or call() for a layer that does not run in legs.
 template <class Layer, class Call>
-void in_leg(const Layer&, Leg leg, const Call& call) {
+void in_leg(const Layer&, ExchangePhase leg, const Call& call) {
   if constexpr (std::is_same_v<Layer, Experts>) {
     call(leg);
   } else {
@@ -40,8 +40,8 @@ void Block::repeat_attention(const Pass& pass, const Saved& saved) const {
   repeat_middle(pass, saved);
 }
 
-void Block::repeat(const Pass& pass, const Saved& saved, Leg leg) const {
-  if (runs(leg, Leg::out)) repeat_attention(pass, saved);
+void Block::repeat(const Pass& pass, const Saved& saved, ExchangePhase leg) const {
+  if (runs(leg, ExchangePhase::out)) repeat_attention(pass, saved);
   std::visit(
       [&](const auto& layer) {
         if (saved.form.repeats(BlockPart::mlp)) {
@@ -49,7 +49,7 @@ void Block::repeat(const Pass& pass, const Saved& saved, Leg leg) const {
                  [&](auto... of) { layer.widen(pass, saved.mlp, !saved.mlp.keeps_x, of...); });
         }
         const bool activates = saved.form.repeats(BlockPart::activation);
-        if (activates && runs(leg, Leg::work)) layer.activate(pass, saved.mlp);
+        if (activates && runs(leg, ExchangePhase::work)) layer.activate(pass, saved.mlp);
       },
       mlp);
 }
@@ -77,8 +77,8 @@ void Block::add_attention(const Pass& pass, const Saved& saved, bool norms) cons
   add(*pass.ops, {.a = saved.x, .b = branch, .y = saved.norm2.x, .factor = branch_factor});
 }
 
-void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
-  if (runs(leg, Leg::out)) {
+void Block::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) const {
+  if (runs(leg, ExchangePhase::out)) {
     if (!saved.x_slice.empty()) pass.ops->stream->copy(saved.x_slice, share_of(*group, saved.x));
     if (!norm1.empty()) norm1.forward(pass, saved.norm1);
     attention.forward(pass, saved.attention);
@@ -89,7 +89,7 @@ void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
         in_leg(layer, leg, [&](auto... of) { layer.forward(pass, saved.mlp, of...); });
       },
       mlp);
-  if (!runs(leg, Leg::home)) return;
+  if (!runs(leg, ExchangePhase::home)) return;
   Tensor branch = saved.mlp.y;
   if (!post_norm2.empty()) {
     post_norm2.forward(pass, saved.post_norm2);
@@ -100,8 +100,8 @@ void Block::forward(const Pass& pass, const Saved& saved, Leg leg) const {
 }
 
 void Block::backward_input(const Pass& pass, const Saved& saved, const Gradients& g,
-                           Leg leg) const {
-  if (runs(leg, Leg::out)) {
+                           ExchangePhase leg) const {
+  if (runs(leg, ExchangePhase::out)) {
     branch_gradient(pass, g.dy, g.mlp.dy, mlp_site);
     if (!post_norm2.empty()) post_norm2.backward(pass, saved.post_norm2, g.mlp.dy, {}, g.mlp.dy);
   }
@@ -111,7 +111,7 @@ void Block::backward_input(const Pass& pass, const Saved& saved, const Gradients
                [&](auto... of) { layer.backward_input(pass, saved.mlp, g.mlp, of...); });
       },
       mlp);
-  if (!runs(leg, Leg::home)) return;
+  if (!runs(leg, ExchangePhase::home)) return;
   norm_gradient(pass, norm2, saved.norm2, g.d_norm, g.dy, g.d_middle);
   branch_gradient(pass, g.d_middle, g.attention.dy, attention_site);
   if (!post_norm1.empty()) {

@@ -53,12 +53,13 @@ struct Block {
   std::int64_t mlp_site = 0;
 
   /// A leg (Action::leg) is of a block with experts, here and below.
-  void forward(const Pass& pass, const Saved& saved, Leg leg = Leg::whole) const;
+  void forward(const Pass& pass, const Saved& saved,
+               ExchangePhase leg = ExchangePhase::whole) const;
   /// The parts that saved.form names, from what was kept: all that the backward passes read is
   /// there again. `saved` are the tensors of the backward.
-  void repeat(const Pass& pass, const Saved& saved, Leg leg = Leg::whole) const;
+  void repeat(const Pass& pass, const Saved& saved, ExchangePhase leg = ExchangePhase::whole) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients,
-                      Leg leg = Leg::whole) const;
+                      ExchangePhase leg = ExchangePhase::whole) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:

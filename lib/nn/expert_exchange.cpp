@@ -13,14 +13,14 @@ namespace trainctl {
 namespace {
 
 /// The transfers of a pass that are under way.
-struct UnderWay {
+struct InFlight {
   std::vector<Event> arrivals;  // when each chunk has come
   Event returned;               // and the last one is back
 };
 
 /// Kept by the thread, so that a step allocates nothing.
-UnderWay& under_way(ExpertPass direction) {
-  thread_local std::array<UnderWay, 2> both;
+InFlight& under_way(ExpertPass direction) {
+  thread_local std::array<InFlight, 2> both;
   return both[static_cast<std::size_t>(direction)];
 }
 
@@ -38,12 +38,12 @@ ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
 }
 
 /// Rows of one fp32 element.
-bool are_weights(const ExpertWay& way) {
+bool are_weights(const ExchangedTensor& way) {
   return way.rows.shape[1] == 1 && way.rows.dtype == DType::f32;
 }
 
 /// Where the order of the slots is kept on the way.
-Tensor in_slots(const RoutedRows& routed, const ExpertWay& way) {
+Tensor in_slots(const RoutedRows& routed, const ExchangedTensor& way) {
   const Tensor& all = are_weights(way) ? routed.sent_weight : routed.sent;
   return all.view({all.shape[0], way.rows.shape[1]});
 }
@@ -122,7 +122,7 @@ void ExpertExchange::find_places() const {
 
 /// The tensors through which a chunk of one tensor passes where other ranks hold experts or parts
 /// of experts.
-struct ExpertExchange::Through {
+struct ExpertExchange::ExchangeRun {
   Tensor sent;      // in the order of the slots
   Tensor gathered;  // what has come to each part, rank after rank, in the room for it
   Tensor place;     // of the gathered among the rows; -1: nothing
@@ -131,7 +131,8 @@ struct ExpertExchange::Through {
   std::span<const std::int64_t> to, from;  // elements for each rank, and of each
 };
 
-ExpertExchange::Through ExpertExchange::through(const ExpertWay& way, std::int64_t chunk) const {
+ExpertExchange::ExchangeRun ExpertExchange::through(const ExchangedTensor& way,
+                                                    std::int64_t chunk) const {
   const std::int64_t features = way.rows.shape[1];
   const auto ranks = static_cast<std::size_t>(counts_.ranks);
   std::int64_t* to = routed_.exchanged.as<std::int64_t>();
@@ -147,7 +148,7 @@ ExpertExchange::Through ExpertExchange::through(const ExpertWay& way, std::int64
   const auto rows = [](const Tensor& x, std::int64_t begin, std::int64_t end, std::int64_t width) {
     return x.slice(begin, end).view({end - begin, width});
   };
-  Through made{
+  ExchangeRun made{
       .sent =
           in_slots(routed_, way).slice(counts_.sent_before(chunk), counts_.sent_before(chunk + 1)),
       .gathered = rows(all, first, first + counts_.parts * room, features),
@@ -161,9 +162,9 @@ ExpertExchange::Through ExpertExchange::through(const ExpertWay& way, std::int64
   return made;
 }
 
-void ExpertExchange::send(std::span<const ExpertWay> ways) const {
+void ExpertExchange::send(std::span<const ExchangedTensor> ways) const {
   const OpContext& ops = *pass_.ops;
-  for (const ExpertWay& way : ways) {
+  for (const ExchangedTensor& way : ways) {
     const Tensor share = share_of(way.of_choices);
     spread_rows(
         ops,
@@ -176,8 +177,8 @@ void ExpertExchange::send(std::span<const ExpertWay> ways) const {
   arrivals.clear();
   wire().wait(ops.stream->record());
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
-    for (const ExpertWay& way : ways) {
-      const Through by = through(way, chunk);
+    for (const ExchangedTensor& way : ways) {
+      const ExchangeRun by = through(way, chunk);
       groups_.ep->all_to_all(by.sent, by.to, by.received, by.from, wire());
       if (counts_.parts > 1) parts().start_forward(pass_, by.own, by.gathered);
     }
@@ -185,19 +186,19 @@ void ExpertExchange::send(std::span<const ExpertWay> ways) const {
   }
 }
 
-void ExpertExchange::take(std::span<const ExpertWay> ways, std::int64_t chunk) const {
+void ExpertExchange::take(std::span<const ExchangedTensor> ways, std::int64_t chunk) const {
   if (alone()) return;
   Reshard::await(pass_, under_way(direction_).arrivals[static_cast<std::size_t>(chunk)]);
-  for (const ExpertWay& way : ways) {
-    const Through by = through(way, chunk);
+  for (const ExchangedTensor& way : ways) {
+    const ExchangeRun by = through(way, chunk);
     spread_rows(*pass_.ops, {.x = by.gathered, .slot = by.place, .y = way.rows});
   }
 }
 
-void ExpertExchange::give(std::span<const ExpertWay> ways, std::int64_t chunk) const {
+void ExpertExchange::give(std::span<const ExchangedTensor> ways, std::int64_t chunk) const {
   if (alone()) return;
-  for (const ExpertWay& way : ways) {
-    const Through by = through(way, chunk);
+  for (const ExchangedTensor& way : ways) {
+    const ExchangeRun by = through(way, chunk);
     collect_rows(*pass_.ops, {.x = way.rows, .slot = by.place, .y = by.gathered});
     wire().wait(pass_.ops->stream->record());
     if (counts_.parts > 1) parts().start_backward(pass_, by.gathered, by.own);
@@ -206,10 +207,10 @@ void ExpertExchange::give(std::span<const ExpertWay> ways, std::int64_t chunk) c
   if (chunk + 1 == counts_.chunks) under_way(direction_).returned = wire().record();
 }
 
-void ExpertExchange::finish(std::span<const ExpertWay> ways) const {
+void ExpertExchange::finish(std::span<const ExchangedTensor> ways) const {
   if (ways.empty()) return;
   if (!alone()) Reshard::await(pass_, under_way(direction_).returned);
-  for (const ExpertWay& way : ways) {
+  for (const ExchangedTensor& way : ways) {
     const Tensor share = share_of(way.of_choices);
     if (groups_.slices != nullptr) pass_.ops->stream->zero(way.of_choices);
     collect_rows(

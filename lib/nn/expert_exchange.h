@@ -102,7 +102,7 @@ struct ExpertShare {
 
 /// A tensor that is exchanged: `rows` on the ranks of the experts; `of_choices` has a row for each
 /// choice, or (k fewer) for each token. Rows of one fp32 element are weights.
-struct ExpertWay {
+struct ExchangedTensor {
   Tensor of_choices, rows;
 };
 
@@ -153,22 +153,24 @@ class ExpertExchange {
   /// `back` what that has made: the sum of a token's choices where it has one row for all of them.
   /// meanwhile() may do what needs no rows of experts. With a leg of a pass only that part.
   template <class Meanwhile, class Work>
-  void run(Leg leg, std::span<const ExpertWay> there, std::span<const ExpertWay> back,
-           const Meanwhile& meanwhile, const Work& work) const {
-    if (runs(leg, Leg::out)) {
+  void run(ExchangePhase leg, std::span<const ExchangedTensor> there,
+           std::span<const ExchangedTensor> back, const Meanwhile& meanwhile,
+           const Work& work) const {
+    if (runs(leg, ExchangePhase::out)) {
       send(there);
       meanwhile();
     }
-    for (std::int64_t chunk = 0; runs(leg, Leg::work) && chunk < counts_.chunks; ++chunk) {
+    for (std::int64_t chunk = 0; runs(leg, ExchangePhase::work) && chunk < counts_.chunks;
+         ++chunk) {
       take(there, chunk);
       work(ExpertChunks{chunk, chunk + 1});
       give(back, chunk);
     }
-    if (runs(leg, Leg::home)) finish(back);
+    if (runs(leg, ExchangePhase::home)) finish(back);
   }
 
  private:
-  struct Through;
+  struct ExchangeRun;
 
   bool alone() const { return counts_.senders() == 1; }
   Stream& wire() const { return groups_.beside != nullptr ? *groups_.beside : *pass_.ops->stream; }
@@ -180,14 +182,14 @@ class ExpertExchange {
   /// From the counts to where the rows that come here go.
   void find_places() const;
   /// Each chunk of the tokens' rows, as the wire is free.
-  void send(std::span<const ExpertWay> ways) const;
+  void send(std::span<const ExchangedTensor> ways) const;
   /// Moves the arrived values of a chunk to its rows.
-  void take(std::span<const ExpertWay> ways, std::int64_t chunk) const;
+  void take(std::span<const ExchangedTensor> ways, std::int64_t chunk) const;
   /// The rows of a chunk back to the ranks of their tokens.
-  void give(std::span<const ExpertWay> ways, std::int64_t chunk) const;
+  void give(std::span<const ExchangedTensor> ways, std::int64_t chunk) const;
   /// Waits for all of them.
-  void finish(std::span<const ExpertWay> ways) const;
-  Through through(const ExpertWay& way, std::int64_t chunk) const;
+  void finish(std::span<const ExchangedTensor> ways) const;
+  ExchangeRun through(const ExchangedTensor& way, std::int64_t chunk) const;
 
   const Pass& pass_;
   const ExpertGroups& groups_;

@@ -141,8 +141,8 @@ namespace {
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
 
 /// The tokens and the weights of their choices.
-std::array<ExpertWay, 2> to_experts(const Tensor& x, const RoutedRows& routed) {
-  return {ExpertWay{x, routed.rows}, {column(routed.weight), column(routed.row_weight)}};
+std::array<ExchangedTensor, 2> to_experts(const Tensor& x, const RoutedRows& routed) {
+  return {ExchangedTensor{x, routed.rows}, {column(routed.weight), column(routed.row_weight)}};
 }
 
 }  // namespace
@@ -249,8 +249,8 @@ void Experts::first_products(const Pass& pass, const Saved& saved,
   });
 }
 
-void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, Leg leg) const {
-  if (runs(leg, Leg::out)) {
+void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, ExchangePhase leg) const {
+  if (runs(leg, ExchangePhase::out)) {
     if (gathers) enter.forward(pass, saved.x, saved.all_x);
     route(pass, saved);
   }
@@ -318,12 +318,12 @@ void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
                                 .sums = sums.view({sums.numel()})});
 }
 
-void Experts::forward(const Pass& pass, const Saved& saved, Leg leg) const {
-  if (runs(leg, Leg::out)) {
+void Experts::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) const {
+  if (runs(leg, ExchangePhase::out)) {
     enter.forward(pass, saved.x, saved.all_x);
     route(pass, saved);
   }
-  const ExpertWay back[] = {{groups.by_stream ? saved.y : saved.partial, saved.routed.out}};
+  const ExchangedTensor back[] = {{groups.by_stream ? saved.y : saved.partial, saved.routed.out}};
   exchange(pass, saved)
       .run(
           leg, to_experts(routed_x(saved), saved.routed), back,
@@ -338,7 +338,7 @@ void Experts::forward(const Pass& pass, const Saved& saved, Leg leg) const {
             activate(pass, saved, chunks);
             project(pass, saved, chunks);
           });
-  if (!runs(leg, Leg::home)) return;
+  if (!runs(leg, ExchangePhase::home)) return;
   if (!shared.empty()) shared.project(pass, saved, !groups.by_stream);
   if (!groups.by_stream) return leave.forward(pass, saved.partial, saved.y);
   if (shared.empty()) return;
@@ -446,12 +446,12 @@ void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradi
 }
 
 void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradients& g,
-                             Leg leg) const {
+                             ExchangePhase leg) const {
   const bool by_stream = groups.by_stream;
-  if (runs(leg, Leg::out)) leave.backward(pass, g.dy, g.all_dy);
-  const ExpertWay there[] = {{by_stream ? g.dy : g.all_dy, g.d_rows}};
-  const ExpertWay back[] = {{by_stream ? g.dx : g.partial_dx, saved.routed.out},
-                            {column(saved.routed.weight), column(g.d_row_weight)}};
+  if (runs(leg, ExchangePhase::out)) leave.backward(pass, g.dy, g.all_dy);
+  const ExchangedTensor there[] = {{by_stream ? g.dy : g.all_dy, g.d_rows}};
+  const ExchangedTensor back[] = {{by_stream ? g.dx : g.partial_dx, saved.routed.out},
+                                  {column(saved.routed.weight), column(g.d_row_weight)}};
   exchange(pass, saved, ExpertPass::backward)
       .run(
           leg, there, back, [] {},
@@ -459,7 +459,7 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
             backward_activation(pass, saved, g, chunks);
             backward_rows(pass, saved, g, chunks);
           });
-  if (!runs(leg, Leg::home)) return;
+  if (!runs(leg, ExchangePhase::home)) return;
   if (!shared.empty()) shared.backward_input(pass, saved, g, !by_stream);
   if (!by_stream) {
     enter.backward(pass, g.partial_dx, g.dx);

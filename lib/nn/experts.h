@@ -76,13 +76,15 @@ struct Experts {
   RouterRule rule;
   std::int64_t layer = 0;  // its row in Pass::router_sums
 
-  void forward(const Pass& pass, const Saved& saved, Leg leg = Leg::whole) const;
+  void forward(const Pass& pass, const Saved& saved,
+               ExchangePhase leg = ExchangePhase::whole) const;
   /// From x and all_x, which is gathered if `gathers`, to `up` (and `gate`): routing, the exchange,
   /// the first products.
-  void widen(const Pass& pass, const Saved& saved, bool gathers, Leg leg = Leg::whole) const;
+  void widen(const Pass& pass, const Saved& saved, bool gathers,
+             ExchangePhase leg = ExchangePhase::whole) const;
   void activate(const Pass& pass, const Saved& saved) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients,
-                      Leg leg = Leg::whole) const;
+                      ExchangePhase leg = ExchangePhase::whole) const;
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:

@@ -87,11 +87,11 @@ Matmul gradient_product(const Weight& weight, const Tensor& dy, const Tensor& x)
           .varies = weight.rows_vary};
 }
 
-/// Up to most_together products, without memory of the heap.
+/// Up to max_together products, without memory of the heap.
 class Batch {
  public:
   void add(const Matmul& product, const Tensor& sums) {
-    assert(count_ < most_together);
+    assert(count_ < max_together);
     list_[count_++] = {product, sums};
   }
   void run(const Pass& pass) const {
@@ -99,7 +99,7 @@ class Batch {
   }
 
  private:
-  std::array<MatmulBatch::One, most_together> list_;
+  std::array<MatmulBatch::One, max_together> list_;
   std::size_t count_ = 0;
 };
 

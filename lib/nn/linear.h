@@ -46,13 +46,13 @@ struct Linear {
   Matmul input_product(const Tensor& dy, const Tensor& dx) const;
 };
 
-/// One of up to most_together layers with the same input, as q, k and v, and its output or the
+/// One of up to max_together layers with the same input, as q, k and v, and its output or the
 /// gradient of that. One without a weight is left out.
 struct LayerOutput {
   const Linear& layer;
   Tensor y;
 };
-inline constexpr std::size_t most_together = 4;
+inline constexpr std::size_t max_together = 4;
 
 /// `forward` and `backward_parameters` of each; the products as a batch (ops/matmul.h).
 void forward_together(const Pass& pass, const Tensor& x, std::initializer_list<LayerOutput> list);

@@ -42,7 +42,7 @@ void scatter_in_fp32(const OpContext& ops, Group& group, const Tensor& wide, con
   cast_there(own, y);
 }
 
-struct Way {
+struct Transition {
   Layout from, to;
 };
 
@@ -92,7 +92,8 @@ void exchange_gathered(const Pass& pass, const Reshard& reshard, Layout from, co
   swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
 }
 
-void move(const Pass& pass, const Reshard& reshard, Way way, const Tensor& x, const Tensor& y) {
+void move(const Pass& pass, const Reshard& reshard, Transition way, const Tensor& x,
+          const Tensor& y) {
   if (reshard.group == nullptr || reshard.group->size() == 1) return copy(pass, x, y);
   Group& group = *reshard.group;
   const std::optional<Collective> collective = transition(way.from, way.to);

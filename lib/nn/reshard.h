@@ -64,7 +64,7 @@ struct RowChunks {
 // (docs/tensor-overlap.md).
 
 /// The parts of a reshard that overlap products. Without a stream there are none.
-struct Beside {
+struct ReshardOverlap {
   Stream* stream = nullptr;
   bool forward = false, backward = false;              // in chunks
   bool whole_forward = false, whole_backward = false;  // what start_forward, start_backward start
@@ -82,7 +82,7 @@ struct Reshard {
   // part.
   bool at_once = true;
   Tensor packed{};  // where the tensor lies by rank on this way; gathered, that of all ranks
-  Beside beside{};
+  ReshardOverlap beside{};
 
   /// x has layout `from`, y layout `to`; y is overwritten. If the collective is none or an
   /// all-reduce, x and y may be the same memory.
@@ -125,7 +125,7 @@ struct Reshard {
   static void await(const Pass& pass, const Event& event);
 
  private:
-  using Arrivals = std::array<Event, most_row_chunks>;
+  using Arrivals = std::array<Event, max_row_chunks>;
 
   RowChunks chunks_of(const Tensor& own) const { return {group->size(), own.rows()}; }
   Arrivals start_chunks(const Pass& pass, const Tensor& x, const Tensor& y) const;

@@ -13,7 +13,7 @@ constexpr int key_tag = 0;
 constexpr int gradient_tag = 2;
 
 /// The runs of ranks [first, first + count), whose tokens lie one rank after another.
-std::vector<TokenRun> runs_of(const TokenLayout& tokens, std::int64_t sequences, std::int64_t first,
+std::vector<TokenRun> runs_of(const TokenPieces& tokens, std::int64_t sequences, std::int64_t first,
                               std::int64_t count) {
   std::vector<TokenRun> runs;
   for (std::int64_t rank = 0; rank < count; ++rank) {
@@ -69,7 +69,7 @@ ContextParallel StageContext::of_unit(int unit) const {
 SharedKeys::SharedKeys(const ContextParallel& context, std::int64_t sequences) {
   const ContextSplit& split = context.split;
   if (split.ranks() == 1) return;
-  const TokenLayout& tokens = context.tokens;
+  const TokenPieces& tokens = context.tokens;
   gather_ = {.group = context.gather, .from = Layout::tokens, .to = Layout::replicated};
   ring_ = context.ring;
   const std::int64_t step = context.length_step > 0 ? context.length_step : tokens.seq_length;
@@ -83,7 +83,7 @@ SharedKeys::SharedKeys(const ContextParallel& context, std::int64_t sequences) {
 SharedKeys::Runs SharedKeys::runs_at(const ContextParallel& context, std::int64_t sequences,
                                      std::int64_t length) {
   const ContextSplit& split = context.split;
-  TokenLayout tokens = context.tokens;
+  TokenPieces tokens = context.tokens;
   tokens.seq_length = length;
   const auto neighbourhood = [&](std::int64_t number, std::int64_t count) {
     return runs_of(tokens, sequences, number * split.heads, count * split.heads);

@@ -16,7 +16,7 @@ namespace trainctl {
 /// The context-parallel groups of one layer's attention. A group of one rank may be null.
 struct ContextParallel {
   ContextSplit split;
-  TokenLayout tokens{};
+  TokenPieces tokens{};
   std::int64_t length_step = 0;  // Plan::length_step
   std::int64_t rank = 0;         // in the group
   std::int64_t batch_ranks = 1;  // neighbours whose queries the batch has
@@ -32,7 +32,7 @@ struct ContextParallel {
 /// The context-parallel groups of all layers of a stage.
 struct StageContext {
   ContextSplits splits{};
-  TokenLayout tokens{};
+  TokenPieces tokens{};
   std::int64_t length_step = 0;
   std::int64_t rank = 0;
   Group* whole = nullptr;  // all ranks

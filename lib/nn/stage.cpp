@@ -29,7 +29,7 @@ class DecoderStage final : public Stage {
     at(gradients_, view) = place_gradients(input_, view);
   }
 
-  void forward(const Pass& pass, int view, const UnitRange& units, Leg leg) override {
+  void forward(const Pass& pass, int view, const UnitRange& units, ExchangePhase leg) override {
     const ViewSaved& saved = at(saved_, view);
     for (int unit = units.begin; unit < units.end; ++unit) {
       if (unit == 0) {
@@ -45,14 +45,15 @@ class DecoderStage final : public Stage {
     }
   }
 
-  void repeat(const Pass& pass, int view, const UnitRange& units, Leg leg) override {
+  void repeat(const Pass& pass, int view, const UnitRange& units, ExchangePhase leg) override {
     const ViewSaved& saved = at(saved_, view);
     for (int unit = units.begin; unit < units.end; ++unit) {
       blocks_[index(unit)].repeat(pass, saved.blocks[index(unit)], leg);
     }
   }
 
-  void backward_input(const Pass& pass, int view, const UnitRange& units, Leg leg) override {
+  void backward_input(const Pass& pass, int view, const UnitRange& units,
+                      ExchangePhase leg) override {
     const ViewSaved& saved = at(saved_, view);
     const ViewGradients& gradients = at(gradients_, view);
     for (int unit = units.end - 1; unit >= units.begin; --unit) {

@@ -26,11 +26,12 @@ class Stage {
   /// Finds the tensors of `view` again: their shapes have changed.
   virtual void place(int view) = 0;
   /// Units [begin, end) in ascending order, for a micro-batch in `view`; or a leg of one.
-  virtual void forward(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
+  virtual void forward(const Pass& pass, int view, const UnitRange& units, ExchangePhase leg) = 0;
   /// Repeats the parts of blocks [begin, end) that their forms name; their outputs are not written.
-  virtual void repeat(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
+  virtual void repeat(const Pass& pass, int view, const UnitRange& units, ExchangePhase leg) = 0;
   /// Units [begin, end) in descending order.
-  virtual void backward_input(const Pass& pass, int view, const UnitRange& units, Leg leg) = 0;
+  virtual void backward_input(const Pass& pass, int view, const UnitRange& units,
+                              ExchangePhase leg) = 0;
   virtual void backward_weight(const Pass& pass, int view, int begin, int end) = 0;
 };
 

@@ -26,17 +26,17 @@ namespace trainctl {
 
 /// The largest number of pieces, whatever the calls: the size of a piece grows, and depends on
 /// nothing but the elements.
-inline constexpr std::int64_t most_pieces = std::int64_t{1} << 17;
-inline constexpr std::int64_t least_piece = 4096;
+inline constexpr std::int64_t max_pieces = std::int64_t{1} << 17;
+inline constexpr std::int64_t min_piece = 4096;
 
 /// How calls are cut into pieces: of `size` elements of one call, the last of a call of fewer.
 struct Pieces {
   std::vector<std::int64_t> first;  // by call, the number of its first piece
   std::int64_t total = 0;
-  std::int64_t size = least_piece;
+  std::int64_t size = min_piece;
 };
 
-/// `elements`: of each call. Throws Error{unavailable} for more calls than half of most_pieces.
+/// `elements`: of each call. Throws Error{unavailable} for more calls than half of max_pieces.
 Pieces cut_into_pieces(std::span<const std::int64_t> elements);
 
 /// The calls as kernels of a device read them; `calls` and `first` are in its memory.

@@ -64,7 +64,7 @@ void check_real(std::string_view op, const Tensor& real, std::int64_t tokens,
 
 void check_order(std::string_view op, const RowOrder& order, std::int64_t rows,
                  const Tensor& logits) {
-  const TokenLayout& tokens = order.tokens;
+  const TokenPieces& tokens = order.tokens;
   const std::int64_t length = tokens.seq_length;
   const std::int64_t pieces = tokens.ranks * tokens.pieces();
   check(tokens.ranks == 1 || (tokens.ranks > 0 && length > 0 && length % pieces == 0 &&

@@ -14,7 +14,7 @@ namespace trainctl {
 /// Which token a row is. Rows that context-parallel ranks have gathered lie rank after rank, and
 /// each rank's sequence after sequence. By default rows lie in the order of the data.
 struct RowOrder {
-  TokenLayout tokens{};        // seq_length is needed with several ranks
+  TokenPieces tokens{};        // seq_length is needed with several ranks
   std::int64_t sequences = 1;  // of each rank
 
   constexpr std::int64_t token_of(std::int64_t row) const {
@@ -27,7 +27,7 @@ struct RowOrder {
   constexpr std::int64_t row_of(std::int64_t token) const {
     if (tokens.ranks == 1) return token;
     const std::int64_t piece = tokens.piece_length();
-    const TokenLayout::Piece held = tokens.piece_with(token % tokens.seq_length);
+    const TokenPieces::Piece held = tokens.piece_with(token % tokens.seq_length);
     const std::int64_t sequence = held.rank * sequences + token / tokens.seq_length;
     return sequence * tokens.rank_length() + held.number * piece + token % piece;
   }
@@ -183,7 +183,7 @@ void router_losses(const OpContext& context, const RouterLosses& args);
 void router_statistics(const OpContext& context, const RouterStatistics& args);
 
 /// Where sums of weights and of p m begin.
-inline constexpr double least_chosen_sum = 1e-20;
-inline constexpr double least_kept_sum = 1e-9;
+inline constexpr double min_chosen_sum = 1e-20;
+inline constexpr double min_kept_sum = 1e-9;
 
 }  // namespace trainctl

@@ -49,7 +49,7 @@ const Plan& Plan::after(std::int64_t completed) const {
 namespace {
 
 /// Over all numbers of micro-batches.
-std::int64_t most_bytes(const Plan& plan, int stage, std::int64_t ActivationSlots::*bytes) {
+std::int64_t max_bytes(const Plan& plan, int stage, std::int64_t ActivationSlots::*bytes) {
   std::int64_t most = at(plan.stages, stage).activation_slots.*bytes;
   for (const Plan& other : plan.smaller) {
     most = std::max(most, at(other.stages, stage).activation_slots.*bytes);
@@ -66,7 +66,7 @@ int microbatch_in(const StagePlan& stage, int view) {
 }  // namespace
 
 std::int64_t Plan::activation_bytes(int stage) const {
-  return most_bytes(*this, stage, &ActivationSlots::bytes);
+  return max_bytes(*this, stage, &ActivationSlots::bytes);
 }
 
 std::int64_t Plan::scratch_bytes() const {
@@ -75,7 +75,7 @@ std::int64_t Plan::scratch_bytes() const {
 }
 
 std::int64_t Plan::host_bytes(int stage) const {
-  return most_bytes(*this, stage, &ActivationSlots::host_bytes);
+  return max_bytes(*this, stage, &ActivationSlots::host_bytes);
 }
 
 namespace {
@@ -99,7 +99,7 @@ std::int64_t Plan::parameter_count() const { return count_parameters(*this, mode
 
 std::int64_t Plan::active_parameter_count() const { return count_parameters(*this, model.topk); }
 
-const MemoryEstimate& Plan::most_memory() const {
+const MemoryEstimate& Plan::max_memory() const {
   const auto most = std::max_element(
       stages.begin(), stages.end(),
       [](const auto& a, const auto& b) { return a.memory.device() < b.memory.device(); });

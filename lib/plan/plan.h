@@ -44,7 +44,7 @@ struct StagePlan {
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // per parameter
   std::vector<MatrixWork> matrices;    // whose updates need them whole
-  FlatLayout flat;
+  FlatBuffer flat;
   std::vector<BucketSum> sums;  // per bucket
   Ring gradient_ring;           // elements, of buckets that are summed repeatedly
   std::vector<GatherBlock> gathers;
@@ -70,7 +70,7 @@ struct Plan {
   ModelShape model;
   EndShape local;
   ContextSplits context;  // how the ranks of a context-parallel group share attention
-  TokenLayout tokens;     // of every sequence, over the same ranks
+  TokenPieces tokens;     // of every sequence, over the same ranks
   // Above 0, micro-batches may be shorter, by multiples of this (resolve_length_step); sizes in the
   // plan are of the longest.
   std::int64_t length_step = 0;
@@ -135,7 +135,7 @@ struct Plan {
   std::int64_t parameter_count() const;  // of the whole model, each once
   /// Counts only the parameters that a token meets: of the experts only those that it chooses.
   std::int64_t active_parameter_count() const;
-  const MemoryEstimate& most_memory() const;  // of the stage that needs most
+  const MemoryEstimate& max_memory() const;  // of the stage that needs most
   int units() const { return all_units(model.layers).end; }
   const StagePlan& stage_of(std::int64_t rank) const {
     return stages[static_cast<std::size_t>(mesh.coordinate(rank, Axis::pp))];

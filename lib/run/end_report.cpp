@@ -312,7 +312,7 @@ std::string document(const EndReport& report, const std::vector<Ledger>& planned
 }
 
 /// The rank with the largest difference in one category, of all its planned bytes.
-int most_different(const Plan& plan, const std::vector<double>& all) {
+int max_different(const Plan& plan, const std::vector<double>& all) {
   int worst = 0;
   double most = -1;
   for (std::size_t at = 0; at < all.size(); at += per_rank) {
@@ -351,7 +351,7 @@ void add_time(const Plan& plan, const TimeEstimate& planned, const MeasuredStep&
 }
 
 void add_memory(const Plan& plan, const std::vector<double>& all, Lines& lines) {
-  const int rank = most_different(plan, all);
+  const int rank = max_different(plan, all);
   const MemoryEstimate& planned = plan.stage_of(rank).memory;
   lines.push_back(pair_line("rank " + std::to_string(rank), "planned", "measured"));
   for (std::size_t i = 0; i < categories.size(); ++i) {

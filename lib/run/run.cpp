@@ -411,7 +411,7 @@ class Training {
              (config_.data.packing ? " tokens" : " positions") + " per step, " +
              std::string(name_of(plan_.compute)) + ", CPU level " +
              std::string(name_of(cpu_level())) + ", about " +
-             format_bytes(plan_.most_memory().device()) + " per rank; writing to " +
+             format_bytes(plan_.max_memory().device()) + " per rank; writing to " +
              directory_.string());
   }
 
@@ -474,7 +474,7 @@ class Training {
   }
 
   void tell_memory(std::int64_t peak) const {
-    const MemoryEstimate& memory = plan_.most_memory();
+    const MemoryEstimate& memory = plan_.max_memory();
     const std::int64_t planned =
         input_.ranks_in_process * (memory.host() - memory.runtime) + memory.runtime;
     log_info("memory: " + format_bytes(peak) + " at most, planned " + format_bytes(planned));

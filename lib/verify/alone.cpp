@@ -247,7 +247,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   Record record;
   record.loss_scaling = resolve_loss_scaling(single);
   record.loss_scaling.initial = first_scale(config, single, plan, steps, rounding);
-  record.optimizer_states = most_states(single.optimizer);
+  record.optimizer_states = max_states(single.optimizer);
   record.rounding = rounding;
   RecordedStep step;
   EngineInput input = engine_input(single, plan, single.parallel.deadline_seconds);
@@ -299,7 +299,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
 std::int64_t record_bytes(const Config& config, std::int64_t steps) {
   // Before and after each step the masters and the optimizer's values; of each step the gradients,
   // the residual stream after each unit, and the logits of each router.
-  const std::int64_t kinds = 1 + most_states(config.optimizer);
+  const std::int64_t kinds = 1 + max_states(config.optimizer);
   const Plan plan = plan_alone(alone(config));
   std::int64_t elements = 0;
   for (const ParamSpec& row : plan.stages.front().parameters) elements += row.shape.numel();

@@ -146,10 +146,10 @@ void DropoutCheck::compare_masks(Findings& findings) const {
   }
 }
 
-constexpr std::int64_t most_sequences = 2;
+constexpr std::int64_t max_sequences = 2;
 /// The elements of a model whose kinds are moved one after another; a larger model moves all at
 /// once.
-constexpr std::int64_t most_elements = 8'000'000;
+constexpr std::int64_t max_elements = 8'000'000;
 
 /// A few sequences as one micro-batch, so that a router meets all tokens of a step at once. The
 /// weights are so large that every layer changes its input by about as much as it is.
@@ -162,7 +162,7 @@ Config to_differentiate(const Config& given) {
   config.model.perform_initialization = true;
   config.model.init_method_std = 1 / std::sqrt(static_cast<double>(config.model.hidden_size));
   const std::int64_t least = sequences_of_groups(model_shape(config.model, config.moe));
-  const std::int64_t few = std::min(most_sequences, config.train.global_batch_size);
+  const std::int64_t few = std::min(max_sequences, config.train.global_batch_size);
   config.train.global_batch_size = round_up(few, least);
   config.train.micro_batch_size = config.train.global_batch_size;
   config.train.rampup_batch_size.reset();
@@ -454,7 +454,7 @@ void compare_slopes(Slopes& slopes, Findings& findings) {
   for (const ParamSpec& spec : slopes.table()) elements += spec.shape.numel();
   for (int i = 0; i < std::ssize(slopes.table()); ++i) {
     const ParamSpec& spec = at(slopes.table(), i);
-    const bool together = elements > most_elements;
+    const bool together = elements > max_elements;
     const std::string name = together ? "of every parameter" : kind_of(spec.name);
     if (spec.kind != ParamKind::expert_bias) kinds[name].push_back(i);
   }

@@ -78,9 +78,9 @@ std::vector<std::int64_t> index_of(std::int64_t element, const Shape& shape) {
 /// Gradients are made from the last unit to the first and, within a unit, from the last row of the
 /// table to the first; that of a tied embedding is whole at the very end. All else in any order.
 std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
-  constexpr std::int64_t most_rows = 1 << 20;
+  constexpr std::int64_t max_rows = 1 << 20;
   const std::int64_t unit = spec.two_homes ? 0 : spec.unit;
-  const std::int64_t place = unit * most_rows + subject.row;
+  const std::int64_t place = unit * max_rows + subject.row;
   const bool backwards = subject.phase == Phase::gradient || subject.phase == Phase::sum ||
                          subject.phase == Phase::free_gradient;
   return backwards ? -place : place;
@@ -164,7 +164,7 @@ void Findings::compare_mean(const Subject& subject, const ParamSpec& spec,
   where.tensor = spec.name;
   where.index = index_of(farthest.at, spec.global_shape);
   where.error = error_of(farthest.sum / static_cast<double>(farthest.count), scale);
-  where.bound = std::max(subject.bound, subject.least_bound / scale);
+  where.bound = std::max(subject.bound, subject.min_bound / scale);
   take(where,
        {subject.step, static_cast<std::int64_t>(subject.phase), place_of(subject, spec), rank_});
 }
@@ -220,12 +220,12 @@ Departure Findings::departure(const Subject& subject, double found, double expec
 }
 
 void Findings::take(const Subject& subject, const Whole& whole, const Farthest& element) {
-  const double scale = std::max(whole.largest, subject.least_scale);
+  const double scale = std::max(whole.largest, subject.min_scale);
   Departure where = departure(subject, element.found, element.expected);
   where.tensor = whole.name;
   where.index = index_of(element.at, whole.shape);
   where.error = error_of(element.difference, scale);
-  where.bound = std::max(subject.bound, std::min(subject.least_bound / scale, 0.25));
+  where.bound = std::max(subject.bound, std::min(subject.min_bound / scale, 0.25));
   take(where, {subject.step, static_cast<std::int64_t>(subject.phase), whole.place, rank_});
 }
 
@@ -233,9 +233,9 @@ void Findings::compare(const Subject& subject, double found, double expected,
                        const std::string& tensor) {
   Departure where = departure(subject, found, expected);
   where.tensor = tensor;
-  const double scale = std::max(std::abs(expected), subject.least_scale);
+  const double scale = std::max(std::abs(expected), subject.min_scale);
   where.error = error_of(difference_of(found, expected), scale);
-  where.bound = std::max(subject.bound, subject.least_bound / scale);
+  where.bound = std::max(subject.bound, subject.min_bound / scale);
   take(where, {subject.step, static_cast<std::int64_t>(subject.phase), subject.row, rank_});
 }
 

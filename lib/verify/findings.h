@@ -72,17 +72,17 @@ class Findings {
 
   struct Subject {
     Phase phase = Phase::loss;
-    std::int64_t step = 0;   // 1 for the first
-    double least_scale = 0;  // where the tensor's largest value, or the number, is smaller
-    double bound = 0;        // 0: the same bits
+    std::int64_t step = 0;  // 1 for the first
+    double min_scale = 0;   // where the tensor's largest value, or the number, is smaller
+    double bound = 0;       // 0: the same bits
     // The bound of the difference itself. Where it is larger than the other bound it holds, up to
     // an error of a quarter.
-    double least_bound = 0;
+    double min_bound = 0;
     // The row of the tensor in the table of the rank's stage; for a stream its unit or layer.
     std::int64_t row = 0;
     const char* beside = single_rank_has;
   };
-  /// Error: the largest difference over the largest value of the whole tensor, or over least_scale.
+  /// Error: the largest difference over the largest value of the whole tensor, or over min_scale.
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                const HeldPart& held);
   /// Compares the elements [begin, ..) of a stream, which are `part`.
@@ -91,7 +91,7 @@ class Findings {
   /// `tensor`: what the number is of, or empty.
   void compare(const Subject& subject, double found, double expected,
                const std::string& tensor = {});
-  /// Error: the mean difference over `scale`. least_bound is that of the mean difference, without
+  /// Error: the mean difference over `scale`. min_bound is that of the mean difference, without
   /// a limit.
   void compare_mean(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                     const HeldPart& held, double scale);

@@ -261,7 +261,7 @@ void let_grow(const Day& day, FreeRounding& rounding) {
 
 std::optional<std::int64_t> first_chaos(const FreeRounding& rounding, const FreeNumbers& found) {
   const auto is_far = [](double apart, double value) {
-    return apart > most_free_rounding * std::abs(value);
+    return apart > max_free_rounding * std::abs(value);
   };
   for (std::size_t i = 0; i < found.steps.size(); ++i) {
     const FreeStep& step = found.steps[i];

@@ -67,7 +67,7 @@ struct FreeNumbers {
 };
 
 /// The largest rounding of a loss or a norm. In fp32 a day that converges stays far below.
-inline constexpr double most_free_rounding = 1e-2;
+inline constexpr double max_free_rounding = 1e-2;
 
 /// How far the same numbers of runs that round otherwise are from one another, at most.
 struct FreeRounding {
@@ -78,7 +78,7 @@ struct FreeRounding {
   };
   std::vector<Step> steps;
   /// The first step in fp32 whose loss or norm other roundings take by more than
-  /// `most_free_rounding`. Training does not converge then: it multiplies a difference until two
+  /// `max_free_rounding`. Training does not converge then: it multiplies a difference until two
   /// runs have no more in common than any two, and no factor of what a few runs show bounds what
   /// another one does. From here on losses and norms say nothing.
   std::optional<std::int64_t> chaos;

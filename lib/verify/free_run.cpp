@@ -44,7 +44,7 @@ struct Session {
 class FreeRun {
  public:
   /// `exported` is filled by rank 0 and read by all ranks of its process.
-  FreeRun(const FreeRecord& record, const Given& given, const Session& session, World& world,
+  FreeRun(const FreeRecord& record, const VerifyInput& given, const Session& session, World& world,
           Findings& findings, WholeTensors& exported)
       : record_(record),
         given_(given),
@@ -202,7 +202,7 @@ class FreeRun {
     const std::int64_t replica =
         plan.full_batch ? 0 : plan.mesh.coordinate(world_.rank(), Axis::dp);
     const std::vector<RecordedStream>& data = at(record_.found.steps, step - 1).data;
-    Findings::Subject subject{.phase = Phase::batch, .step = step, .least_scale = 1};
+    Findings::Subject subject{.phase = Phase::batch, .step = step, .min_scale = 1};
     subject.beside = "the files have";
     double weights = 0;
     double counted = 0;
@@ -267,7 +267,7 @@ class FreeRun {
     Findings::Subject subject{.step = report.step, .bound = bound(report.step)};
     const auto compare = [&](Phase phase, double found, double other, double apart) {
       subject.phase = phase;
-      subject.least_bound = figure_apart(apart);
+      subject.min_bound = figure_apart(apart);
       findings_.compare(subject, found, other);
     };
     if (is_comparable(report.step)) {
@@ -303,15 +303,14 @@ class FreeRun {
   void compare_gradients(Findings::Subject subject, const FreeStep& expected,
                          const FreeRounding::Step& rounding) {
     subject.phase = Phase::free_gradient;
-    const double least_scale = 1e-3 * largest_of(expected.gradients);
+    const double min_scale = 1e-3 * largest_of(expected.gradients);
     for (subject.row = 0; const ParamSpec& spec : table()) {
       const int index = static_cast<int>(subject.row);
       const std::vector<float>& whole = expected.gradients.at(spec.name);
       const HeldPart held{store().gradient(index), at(owners(), index).summed};
-      subject.least_bound =
+      subject.min_bound =
           free_roundings_apart * mean_in(held.part, spec, rounding.gradients.at(spec.name));
-      findings_.compare_mean(subject, spec, whole, held,
-                             std::max(mean_distance(whole), least_scale));
+      findings_.compare_mean(subject, spec, whole, held, std::max(mean_distance(whole), min_scale));
       ++subject.row;
     }
   }
@@ -401,7 +400,7 @@ class FreeRun {
     findings_.compare({.phase = Phase::validation,
                        .step = step,
                        .bound = loss_bound(step),
-                       .least_bound = figure_apart(rounding)},
+                       .min_bound = figure_apart(rounding)},
                       *found, expected);
   }
 
@@ -449,9 +448,9 @@ class FreeRun {
       const double moved = std::max(mean_distance(expected, record_.initial.at(spec.name)),
                                     fp32_bound * largest_of(expected));
       subject.bound = export_bound;
-      subject.least_bound = free_roundings_apart * record_.rounding.exported.at(spec.name);
+      subject.min_bound = free_roundings_apart * record_.rounding.exported.at(spec.name);
       // Where rounding moves a parameter as far as training does, there is nothing to compare.
-      if (subject.least_bound < moved) own.compare_mean(subject, spec, expected, part, moved);
+      if (subject.min_bound < moved) own.compare_mean(subject, spec, expected, part, moved);
       ++subject.row;
     }
     findings_.merge(own);
@@ -493,7 +492,7 @@ class FreeRun {
     return all;
   }
 
-  int kinds() const { return 1 + most_states(given_.config.optimizer); }
+  int kinds() const { return 1 + max_states(given_.config.optimizer); }
 
   void compare_figures(const StepReport& found, const StepReport& expected) {
     const auto compare = [&](const char* what, double one, double other) {
@@ -530,7 +529,7 @@ class FreeRun {
   const std::vector<Ownership>& owners() { return store().ownership().parameters; }
 
   const FreeRecord& record_;
-  const Given given_;
+  const VerifyInput given_;
   const Session session_;
   Plan plan_;  // as the engine has it
   World& world_;
@@ -557,25 +556,27 @@ LayoutVerdict judge_day(const FreeRecord& record, const VerifiedLayout& layout,
                         const Faults& faults, NoonCheckpoint& noon) {
   WholeTensors exported;
   noon.afternoons.resize(static_cast<std::size_t>(layout.plan.mesh.world_size()));
-  return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
-    FreeRun day(record, given, {nullptr, noon.run}, world, findings, exported);
-    at(noon.afternoons, world.rank()) = day.run();
-  });
+  return judge_ranks(layout, faults,
+                     [&](const VerifyInput& given, World& world, Findings& findings) {
+                       FreeRun day(record, given, {nullptr, noon.run}, world, findings, exported);
+                       at(noon.afternoons, world.rank()) = day.run();
+                     });
 }
 
 LayoutVerdict judge_afternoon(const FreeRecord& record, const VerifiedLayout& layout,
                               const Faults& faults, const NoonCheckpoint& noon, bool same) {
   WholeTensors exported;
-  return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
-    const Continuation continuation =
-        continue_from(noon.run, record.day, given.truth_config, world);
-    const Plan rest = plan_of_day(given.truth_config, given.truth, continuation.progress);
-    const Given afternoon{given.config, rest,   given.truth_config,
-                          rest,         faults, given.deadline_seconds};
-    FreeRun run(record, afternoon, {&continuation, noon.run}, world, findings, exported);
-    const Afternoon found = run.run();
-    if (same) run.compare_bits(found, at(noon.afternoons, world.rank()));
-  });
+  return judge_ranks(
+      layout, faults, [&](const VerifyInput& given, World& world, Findings& findings) {
+        const Continuation continuation =
+            continue_from(noon.run, record.day, given.truth_config, world);
+        const Plan rest = plan_of_day(given.truth_config, given.truth, continuation.progress);
+        const VerifyInput afternoon{given.config, rest,   given.truth_config,
+                                    rest,         faults, given.deadline_seconds};
+        FreeRun run(record, afternoon, {&continuation, noon.run}, world, findings, exported);
+        const Afternoon found = run.run();
+        if (same) run.compare_bits(found, at(noon.afternoons, world.rank()));
+      });
 }
 
 }  // namespace trainctl

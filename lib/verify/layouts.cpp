@@ -35,8 +35,8 @@ class LayoutText {
   }
 
   LayoutChoice choice(std::int64_t world_size) {
-    if (choice_.ranks() > most_layout_ranks) {
-      refuse_layout(text_, "more than " + std::to_string(most_layout_ranks) + " ranks");
+    if (choice_.ranks() > max_layout_ranks) {
+      refuse_layout(text_, "more than " + std::to_string(max_layout_ranks) + " ranks");
     }
     if (world_size > 0) fill(world_size);
     for (std::size_t i = 0; i < choice_.words.size(); ++i) check_meaning(i);

@@ -25,7 +25,7 @@ class FirstRanks : public ForwardingWorld {
   int size_;
 };
 
-using Body = std::function<void(const Given&, World&, Findings&)>;
+using Body = std::function<void(const VerifyInput&, World&, Findings&)>;
 
 void run_rank(const VerifiedLayout& layout, const Faults& faults, const Body& body, World& world,
               Findings& findings) {

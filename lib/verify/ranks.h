@@ -14,7 +14,7 @@
 namespace trainctl {
 
 /// The inputs of one rank, and configuration and plan as they were before any fault.
-struct Given {
+struct VerifyInput {
   const Config& config;
   const Plan& plan;
   const Config& truth_config;
@@ -27,7 +27,7 @@ struct Given {
 /// goes into the verdict. With VerifiedLayout::job it is collective over that, every process gets
 /// the same verdict, and a rank that fails throws Error{diverged}: the others cannot go on.
 LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
-                          const std::function<void(const Given&, World&, Findings&)>& body);
+                          const std::function<void(const VerifyInput&, World&, Findings&)>& body);
 
 /// A folder that all ranks use, in TMPDIR, for the time in which rank 0 has this object. Collective
 /// over `job`, which is null for a folder of this process alone. Throws Error{io}.

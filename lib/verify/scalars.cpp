@@ -136,7 +136,7 @@ void compare_scores(Findings& findings, std::int64_t step, double bound,
   for (; subject.row < std::ssize(expected); ++subject.row) {
     if (subject.row % heads == 0) {
       const auto layer = expected.begin() + subject.row;
-      subject.least_scale = largest_of(std::vector<float>(layer, layer + heads));
+      subject.min_scale = largest_of(std::vector<float>(layer, layer + heads));
     }
     findings.compare(subject, double{at(found, subject.row)}, double{at(expected, subject.row)},
                      "largest attention score " + std::to_string(subject.row));

@@ -29,8 +29,8 @@ double largest_of(const Values& values) {
 /// A rank's part of a parameter and of what the optimizer keeps, before the step and as it should
 /// be after it.
 struct Updated {
-  std::array<Values, 1 + most_kept> before;
-  std::array<Values, 1 + most_kept> after;
+  std::array<Values, 1 + max_kept> before;
+  std::array<Values, 1 + max_kept> after;
   std::map<std::size_t, double> loose;  // by element: Element::loose, where there is any
 
   double largest_change(int kind) const {
@@ -194,7 +194,7 @@ class UpdateCheck {
     subject_.bound = kind > 0           ? fp32_bound
                      : compared.is_muon ? own::muon_bound(config_.optimizer.muon)
                                         : update_bound;
-    double scale = std::max(largest, least_value);
+    double scale = std::max(largest, min_value);
     if (kind == 0) {
       scale = std::max(updated.largest_change(kind), 0x1p-22 * scale / subject_.bound);
     }
@@ -215,7 +215,7 @@ class UpdateCheck {
     const std::vector<float> values = values_of(found.values);
     const Values& expected = at(updated.after, kind);
     double missing = 0;
-    double change = least_value;
+    double change = min_value;
     double variance = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double step = expected[i] - (kind == 0 ? at(updated.before, kind)[i] : 0);
@@ -229,7 +229,7 @@ class UpdateCheck {
                             std::abs(missing) / scale);
   }
 
-  static constexpr double least_value = 1e-30;
+  static constexpr double min_value = 1e-30;
 
   Findings& findings_;
   const Record& record_;

@@ -29,7 +29,7 @@ constexpr double neighbour_apart = 0x1p-7;
 
 }  // namespace
 
-VerifiedRank::VerifiedRank(const Record& record, const Given& given, World& world,
+VerifiedRank::VerifiedRank(const Record& record, const VerifyInput& given, World& world,
                            Findings& findings)
     : record_(record),
       config_(given.config),
@@ -175,7 +175,7 @@ void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream
   const std::int64_t rows = stream.rows();
   const Tensor own = stream.view({rows, stream.columns()});
   // Perhaps a shorter one: of each sequence the first tokens.
-  TokenLayout tokens = truth_.tokens;
+  TokenPieces tokens = truth_.tokens;
   tokens.seq_length = tokens.seq_length * rows / truth_.local.stream_rows;
   for (std::int64_t row = 0; row < rows;) {
     const std::int64_t token = part * rows + row;  // of the rank's, in its order
@@ -187,7 +187,7 @@ void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream
     findings_.compare({.phase = Phase::activation,
                        .step = step_,
                        .bound = bound(),
-                       .least_bound = roundings_apart * whole.rounding,
+                       .min_bound = roundings_apart * whole.rounding,
                        .row = unit},
                       whole, place * own.columns(), own.slice(row, end));
     row = end;
@@ -202,7 +202,7 @@ void VerifiedRank::meet_router(std::int64_t layer, const Tensor& tokens, const T
       findings_.compare({.phase = Phase::router,
                          .step = step_,
                          .bound = bound(),
-                         .least_bound = roundings_apart * whole.rounding,
+                         .min_bound = roundings_apart * whole.rounding,
                          .row = layer},
                         whole, run.token * logits.columns(), logits.slice(run.begin, run.end));
     }
@@ -213,7 +213,7 @@ void VerifiedRank::meet_router(std::int64_t layer, const Tensor& tokens, const T
 void VerifiedRank::compare_tensors(Findings::Subject subject, const WholeTensors& whole,
                                    const GetPart& get) {
   for (subject.row = 0; const ParamSpec& spec : table()) {
-    subject.least_bound = subject.phase == Phase::gradient ? allowed_rounding(spec) : 0;
+    subject.min_bound = subject.phase == Phase::gradient ? allowed_rounding(spec) : 0;
     findings_.compare(subject, spec, whole.at(spec.name), get(static_cast<int>(subject.row)));
     ++subject.row;
   }
@@ -341,10 +341,11 @@ void VerifiedRank::gradients_summed() {
 LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
                             const Faults& faults,
                             const std::function<void(VerifiedRank&, World&)>& body) {
-  return judge_ranks(layout, faults, [&](const Given& given, World& world, Findings& findings) {
-    VerifiedRank rank(record, given, world, findings);
-    body(rank, world);
-  });
+  return judge_ranks(layout, faults,
+                     [&](const VerifyInput& given, World& world, Findings& findings) {
+                       VerifiedRank rank(record, given, world, findings);
+                       body(rank, world);
+                     });
 }
 
 }  // namespace trainctl

@@ -19,7 +19,7 @@ namespace trainctl {
 
 class VerifiedRank {
  public:
-  VerifiedRank(const Record& record, const Given& given, World& world, Findings& findings);
+  VerifiedRank(const Record& record, const VerifyInput& given, World& world, Findings& findings);
 
   /// The initial parameters, compared.
   void initialise();

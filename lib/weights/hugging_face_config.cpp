@@ -225,7 +225,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t most_json_bytes = 1 << 20;
+constexpr std::int64_t max_json_bytes = 1 << 20;
 
 constexpr const char* files_of_tokenizers[] = {"tokenizer.json",
                                                "tokenizer_config.json",
@@ -238,7 +238,7 @@ constexpr const char* files_of_tokenizers[] = {"tokenizer.json",
 
 Json read_json(const std::filesystem::path& file) {
   if (kind_of_file(file) == FileKind::none) return Json::object();
-  const Json json = Json::parse(read_beginning(file, most_json_bytes), nullptr, false);
+  const Json json = Json::parse(read_beginning(file, max_json_bytes), nullptr, false);
   return json.is_object() ? json : Json::object();
 }
 

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using PlainJson = nlohmann::json;
 
-constexpr std::int64_t most_index_bytes = 100'000'000;
-constexpr int most_index_depth = 8;
+constexpr std::int64_t max_index_bytes = 100'000'000;
+constexpr int max_index_depth = 8;
 
 /// Whether `file` lies in `folder`, both without symbolic links.
 bool lies_in(const fs::path& file, const fs::path& folder) {
@@ -34,7 +34,7 @@ bool lies_in(const fs::path& file, const fs::path& folder) {
 std::string read_text(const fs::path& path) {
   const File file = File::open_to_read(path);
   const std::int64_t size = file.size();
-  require(size <= most_index_bytes, ExitCode::bad_data,
+  require(size <= max_index_bytes, ExitCode::bad_data,
           formatted("{} has {} bytes, too many for an index", path.string(), size));
   std::string text(static_cast<std::size_t>(size), '\0');
   file.read_at(0, text);
@@ -47,7 +47,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   std::vector<std::set<std::string>> open;
   const PlainJson::parser_callback_t watch = [&](int depth, PlainJson::parse_event_t event,
                                                  PlainJson& value) {
-    require(depth <= most_index_depth, ExitCode::bad_data, where + " is nested too deeply");
+    require(depth <= max_index_depth, ExitCode::bad_data, where + " is nested too deeply");
     if (event == PlainJson::parse_event_t::object_start) open.emplace_back();
     if (event == PlainJson::parse_event_t::object_end) open.pop_back();
     if (event == PlainJson::parse_event_t::key) {
@@ -175,8 +175,8 @@ std::vector<SafetensorsFile> open_model_files(const fs::path& directory) {
 
 namespace {
 
-constexpr std::size_t most_listed = 20;
-constexpr std::int64_t most_config_bytes = 1 << 20;
+constexpr std::size_t max_listed = 20;
+constexpr std::int64_t max_config_bytes = 1 << 20;
 
 using Found = FileTensor;
 using Tensors = std::map<std::string, Found>;
@@ -348,15 +348,15 @@ std::string not_zero(const Found& found, const std::string& name) {
 std::optional<HuggingFaceBlocks> blocks_of_model(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "config.json";
   if (kind_of_file(file) != FileKind::regular) return std::nullopt;
-  return read_hugging_face_blocks(read_beginning(file, most_config_bytes));
+  return read_hugging_face_blocks(read_beginning(file, max_config_bytes));
 }
 
 void refuse(const std::filesystem::path& directory, const std::vector<std::string>& wrong) {
   if (wrong.empty()) return;
   std::string text = directory.string() + " does not hold the model's weights:";
-  for (std::size_t i = 0; i < std::min(wrong.size(), most_listed); ++i) text += "\n  " + wrong[i];
-  if (wrong.size() > most_listed) {
-    text += formatted("\n  and {} more", wrong.size() - most_listed);
+  for (std::size_t i = 0; i < std::min(wrong.size(), max_listed); ++i) text += "\n  " + wrong[i];
+  if (wrong.size() > max_listed) {
+    text += formatted("\n  and {} more", wrong.size() - max_listed);
   }
   throw Error(ExitCode::bad_data, text);
 }

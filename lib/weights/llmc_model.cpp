@@ -22,7 +22,7 @@ constexpr std::int32_t fp32_version = 3;
 constexpr std::int32_t bf16_version = 5;
 constexpr std::size_t header_numbers = 256;
 constexpr std::int64_t vocabulary_multiple = 128;
-constexpr std::int64_t most_of_a_size = std::int64_t{1} << 24;
+constexpr std::int64_t max_of_a_size = std::int64_t{1} << 24;
 
 /// One stored tensor of the file, or one layer's part of it.
 struct Stored {
@@ -95,9 +95,9 @@ Header read_header(const File& file) {
   const char* const names[] = {"positions", "tokens",   "layers",
                                "heads",     "channels", "padded tokens"};
   for (std::size_t i = 2; i <= 7; ++i) {
-    require(header[i] >= 1 && header[i] <= most_of_a_size, ExitCode::bad_data,
+    require(header[i] >= 1 && header[i] <= max_of_a_size, ExitCode::bad_data,
             formatted("{}: header number {} ({}) is {}, expected 1 to {}", file.path().string(), i,
-                      names[i - 2], header[i], most_of_a_size));
+                      names[i - 2], header[i], max_of_a_size));
   }
   require(header[4] <= 10'000, ExitCode::bad_data,
           formatted("{} gives {} layers", file.path().string(), header[4]));

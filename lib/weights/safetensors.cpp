@@ -16,9 +16,9 @@ namespace {
 
 using PlainJson = nlohmann::json;
 
-constexpr std::uint64_t most_header_bytes = 100'000'000;  // the reference reader's limit
-constexpr int most_header_depth = 4;                      // header, tensor, list, number
-constexpr std::size_t most_dims = 8;                      // of tensors that are never read
+constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference reader's limit
+constexpr int max_header_depth = 4;                      // header, tensor, list, number
+constexpr std::size_t max_dims = 8;                      // of tensors that are never read
 
 struct StoredType {
   const char* name;
@@ -51,7 +51,7 @@ PlainJson parse_header(const std::string& text, const std::string& file) {
   std::vector<std::set<std::string>> open;
   const PlainJson::parser_callback_t watch = [&](int depth, PlainJson::parse_event_t event,
                                                  PlainJson& value) {
-    require(depth <= most_header_depth, ExitCode::bad_data,
+    require(depth <= max_header_depth, ExitCode::bad_data,
             file + ": the header is nested too deeply");
     if (event == PlainJson::parse_event_t::object_start) open.emplace_back();
     if (event == PlainJson::parse_event_t::object_end) open.pop_back();
@@ -73,7 +73,7 @@ PlainJson parse_header(const std::string& text, const std::string& file) {
 }
 
 Shape parse_shape(const PlainJson& dims, const std::string& where) {
-  require(dims.is_array() && dims.size() <= most_dims, ExitCode::bad_data,
+  require(dims.is_array() && dims.size() <= max_dims, ExitCode::bad_data,
           where + ": the shape must be a list of at most 8 numbers");
   std::vector<std::int64_t> extents;
   std::int64_t product = 1;
@@ -154,7 +154,7 @@ std::map<std::string, SafetensorsEntry> read_safetensors_header(const File& open
                     size == 0 ? " (it is empty or not a regular file)" : ""));
   std::uint64_t length = 0;
   opened.read_at(0, {reinterpret_cast<char*>(&length), sizeof length});
-  require(length <= most_header_bytes && static_cast<std::int64_t>(length) <= size - 8,
+  require(length <= max_header_bytes && static_cast<std::int64_t>(length) <= size - 8,
           ExitCode::bad_data,
           formatted("{}: the file gives the length of its header as {} bytes, the file has {}",
                     file, length, size));

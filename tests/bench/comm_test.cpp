@@ -11,7 +11,7 @@ using namespace trainctl;
 
 namespace {
 
-const CommBench small{.least_bytes = 100, .most_bytes = 5000, .factor = 10, .iterations = 2};
+const CommBench small{.min_bytes = 100, .max_bytes = 5000, .factor = 10, .iterations = 2};
 
 std::vector<CollectiveSpeed> measure(int ranks, const std::vector<GroupFault>& faults = {}) {
   std::vector<CollectiveSpeed> found;
@@ -60,9 +60,9 @@ TEST_CASE("what a link carries of each byte") {
 }
 
 TEST_CASE("sizes that are the same in whole floats are measured once") {
-  CHECK(sizes_of({.least_bytes = 4, .most_bytes = 64, .factor = 2}, 4) ==
+  CHECK(sizes_of({.min_bytes = 4, .max_bytes = 64, .factor = 2}, 4) ==
         std::vector<std::int64_t>{16, 32, 64});
-  CHECK(sizes_of({.least_bytes = 1000, .most_bytes = 1000, .factor = 2}, 3) ==
+  CHECK(sizes_of({.min_bytes = 1000, .max_bytes = 1000, .factor = 2}, 3) ==
         std::vector<std::int64_t>{996});
 }
 

@@ -25,7 +25,7 @@ class OnHosts : public ForwardingWorld {
   std::string host_;
 };
 
-constexpr CommBench few{.least_bytes = 512, .most_bytes = 8192, .factor = 4, .iterations = 2};
+constexpr CommBench few{.min_bytes = 512, .max_bytes = 8192, .factor = 4, .iterations = 2};
 
 std::vector<LinkFindings> links_of(int ranks, int each) {
   const Plan plan = plan_on_threads(read_config_text(sample_yaml(), "sample.yaml", {}).config);

@@ -31,8 +31,8 @@ TEST_CASE("text becomes tokens that inspect shows again") {
   CHECK(about["format"] == "megatron");
   CHECK(about["documents"] == 3);
   CHECK(about["tokens"] == 17);
-  CHECK(about["least_token"] == 32);
-  CHECK(about["most_token"] == 0xc3);
+  CHECK(about["min_token"] == 32);
+  CHECK(about["max_token"] == 0xc3);
   CHECK(about["first_text"].get<std::string>().starts_with("hello worldabcd"));
 
   const Outcome text = trainctl({"data", "inspect", prefix});

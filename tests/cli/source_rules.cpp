@@ -92,7 +92,7 @@ const HeaderRule header_rules[] = {
 };
 
 /// Headers and sources of one room.
-constexpr int most_files = 40;
+constexpr int max_files = 40;
 
 bool matches(const std::string& text, const std::string& pattern) {
   return std::regex_match(text, std::regex(pattern));
@@ -367,9 +367,9 @@ std::vector<std::string> structure_violations(const std::map<std::string, std::s
     }
   }
   for (const auto& [room, size] : sizes) {
-    if (size > most_files) {
+    if (size > max_files) {
       found.push_back(room + ": " + std::to_string(size) + " files, more than " +
-                      std::to_string(most_files));
+                      std::to_string(max_files));
     }
   }
   std::map<std::string, int> state;  // 1: being visited, 2: done

@@ -131,7 +131,7 @@ TEST_CASE("the watch reports when another process does, or a wait is silent past
 }
 
 TEST_CASE("a wait counts only time in which its process runs") {
-  Patience patience(0.75);
+  WaitLimit patience(0.75);
   std::this_thread::sleep_for(std::chrono::milliseconds(800));  // as if it had been suspended
   CHECK_FALSE(patience.over());
   CHECK(patience.waited() == 0.5);

@@ -16,7 +16,7 @@ struct FakeTime {
   void sleep(double seconds) { now += std::max(seconds, 1e-6); }
 };
 
-/// As Patience, by the fake clock.
+/// As WaitLimit, by the fake clock.
 class FakePatience {
  public:
   FakePatience(const FakeTime& time, double seconds)

@@ -24,12 +24,12 @@ void* __libc_memalign(std::size_t alignment, std::size_t size);
 
 namespace {
 
-constexpr int most_frames = 32;
+constexpr int max_frames = 32;
 
 std::atomic<bool> watching{false};
 std::atomic<std::int64_t> own_news{0};
 std::atomic<std::int64_t> large_blocks{0};
-std::array<void*, most_frames> first_frames{};
+std::array<void*, max_frames> first_frames{};
 std::atomic<int> first_count{0};
 thread_local bool looking = false;  // what looking itself allocates does not count
 
@@ -63,8 +63,8 @@ void keep(void* const* frames, int count) {
 [[gnu::noinline]] void note_new() {
   if (!watching || looking) return;
   looking = true;
-  void* frames[most_frames];
-  const int count = backtrace(frames, most_frames);
+  void* frames[max_frames];
+  const int count = backtrace(frames, max_frames);
   if (is_own(frames, count)) {
     own_news += 1;
     keep(frames, count);
@@ -75,8 +75,8 @@ void keep(void* const* frames, int count) {
 [[gnu::noinline]] void note_block(std::size_t bytes) {
   if (bytes < static_cast<std::size_t>(trainctl::large_block) || !watching || looking) return;
   looking = true;
-  void* frames[most_frames];
-  const int count = backtrace(frames, most_frames);
+  void* frames[max_frames];
+  const int count = backtrace(frames, max_frames);
   large_blocks += 1;
   keep(frames, count);
   looking = false;

@@ -60,7 +60,7 @@ float equal_gradient(const std::string& name, std::int64_t index, int step) {
 }
 
 Tensors owned_values(const ParamStore& store, const Plan& plan, int rank) {
-  constexpr int most_states = 3;
+  constexpr int max_states = 3;
   Tensors all;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     const Slice owned = store.owned(i);
@@ -68,7 +68,7 @@ Tensors owned_values(const ParamStore& store, const Plan& plan, int rank) {
     const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
     const std::vector<ShardPiece> pieces = pieces_in(spec, plan.mesh, rank, owned);
     take(all[spec.name], spec, pieces, store.master(i));
-    for (int k = 0; k < most_states; ++k) {
+    for (int k = 0; k < max_states; ++k) {
       const Tensor state = store.state(i, k);
       if (!state.empty()) take(all[spec.name + " state " + std::to_string(k)], spec, pieces, state);
     }

@@ -307,9 +307,9 @@ TEST_CASE("the plan's state and traffic are those of the run") {
       INFO(text_of(layout) << " " << word << " " << masters);
       std::mutex mutex;
       std::map<int, Uses> uses;
-      std::int64_t most_state = 0;
+      std::int64_t max_state = 0;
       std::int64_t planned_state = 0;
-      std::int64_t most_parameters = 0;
+      std::int64_t max_parameters = 0;
       std::int64_t planned_parameters = 0;
       bool dealt = false;
       SampleRun run{.set_options = layout.layout + level(word),
@@ -332,9 +332,9 @@ TEST_CASE("the plan's state and traffic are those of the run") {
         const MemoryEstimate held = engine.memory();
         if (!dealt) CHECK(held.parameters == stage.memory.parameters);
         CHECK(held.gradients == stage.memory.gradients);
-        most_parameters = std::max(most_parameters, held.parameters);
+        max_parameters = std::max(max_parameters, held.parameters);
         planned_parameters = stage.memory.parameters;
-        most_state = std::max(most_state, state);
+        max_state = std::max(max_state, state);
         planned_state = stage.memory.optimizer;
         const char* exchange = dealt ? "broadcast parameters" : "all_gather parameters";
         CHECK(planned(stage, exchange).bytes > 0);
@@ -354,8 +354,8 @@ TEST_CASE("the plan's state and traffic are those of the run") {
         }
       };
       train_sample(run);
-      if (dealt) CHECK(most_state == planned_state);
-      if (dealt) CHECK(most_parameters == planned_parameters);
+      if (dealt) CHECK(max_state == planned_state);
+      if (dealt) CHECK(max_parameters == planned_parameters);
     }
   }
 }

@@ -26,7 +26,7 @@ std::string file_of(const Config& config) {
 /// `config` with what the text decides.
 Diagnostics decided(const std::string& text, Config& config, SourceMap& sources) {
   Diagnostics diagnostics;
-  const LayoutFile layouts = read_layouts(text, true);
+  const PlacementFile layouts = read_layouts(text, true);
   decide_splits({"s.json", text, layouts}, Mesh{.tp = 2}, model_shape(config.model), config,
                 sources, diagnostics);
   return diagnostics;

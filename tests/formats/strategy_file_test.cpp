@@ -16,10 +16,10 @@ namespace {
 constexpr bool json = true;
 constexpr bool protobuf = false;
 
-LayoutFile small_file() {
-  LayoutFile file;
+PlacementFile small_file() {
+  PlacementFile file;
   file.operators = {{"op", 2, {{2, 1}, {300}}}};
-  ParamLayout layout;
+  ParamPlacement layout;
   layout.name = "w";
   layout.dev_matrix = {2, 4};
   layout.tensor_map = {0, -1};
@@ -74,7 +74,7 @@ Plan checked_plan(const Config& config, std::int64_t ranks) {
   return plan;
 }
 
-LayoutFile file_of(const Config& config, std::int64_t ranks) {
+PlacementFile file_of(const Config& config, std::int64_t ranks) {
   return make_layout_file(checked_plan(config, ranks), config.parallel, nullptr);
 }
 
@@ -90,7 +90,7 @@ const Entry& named(const std::vector<Entry>& list, const std::string& name) {
 using Numbers = std::vector<std::int64_t>;
 using Lists = std::vector<Numbers>;
 
-Diagnostics compared(const LayoutFile& loaded, const LayoutFile& own) {
+Diagnostics compared(const PlacementFile& loaded, const PlacementFile& own) {
   Diagnostics diagnostics;
   SourceMap sources;
   Check check(sources, diagnostics);
@@ -106,7 +106,7 @@ TEST_CASE("a strategy file in protobuf, byte for byte", "[strategy]") {
 }
 
 TEST_CASE("uneven rows have their own fields, and old files lack the shard", "[strategy]") {
-  LayoutFile file = small_file();
+  PlacementFile file = small_file();
   file.operators.clear();
   file.parameters[0].tensor_map = {-1};
   file.parameters[0].dev_matrix = {2};
@@ -125,7 +125,7 @@ TEST_CASE("uneven rows have their own fields, and old files lack the shard", "[s
 }
 
 TEST_CASE("a strategy file in JSON, letter for letter", "[strategy]") {
-  LayoutFile file = small_file();
+  PlacementFile file = small_file();
   file.parameters[0].tensor_shape = {1024, 512};
   const std::string text =
       "{\n"
@@ -146,7 +146,7 @@ TEST_CASE("a strategy file in JSON, letter for letter", "[strategy]") {
 }
 
 TEST_CASE("JSON of other writers: fewer members, axes in lists", "[strategy]") {
-  const LayoutFile file =
+  const PlacementFile file =
       read_layouts(json_with("\"dev_matrix\": [2, 4], \"tensor_map\": [[0], -1]"), json);
   CHECK(file.parameters[0].tensor_map == Numbers{0, -1});
   CHECK(file.parameters[0].shard_size == 0);
@@ -278,7 +278,7 @@ TEST_CASE("damaged files are read or refused, never more", "[strategy]") {
 }
 
 TEST_CASE("names from a file cannot reach the terminal as they are", "[strategy]") {
-  LayoutFile file = small_file();
+  PlacementFile file = small_file();
   file.parameters[0].name = "w\x1b[31m\n";
   file.parameters[0].field = -1;
   CHECK(why_refused(write_layouts(file, protobuf), protobuf) == "parameter 'w?[31m?': field is -1");
@@ -286,9 +286,9 @@ TEST_CASE("names from a file cannot reach the terminal as they are", "[strategy]
 
 TEST_CASE("layouts of a tensor-parallel plan", "[strategy]") {
   Config config = split_config(2, 1, 1);
-  const LayoutFile file = file_of(config, 8);
+  const PlacementFile file = file_of(config, 8);
   CHECK(file.current_stage == 1);
-  const ParamLayout& q = named(file.parameters, "layers.3.attention.q.weight");
+  const ParamPlacement& q = named(file.parameters, "layers.3.attention.q.weight");
   CHECK(q.dev_matrix == Numbers{4, 2});
   CHECK(q.tensor_map == Numbers{0, -1});
   CHECK(q.tensor_shape == Numbers{64, 128});
@@ -303,15 +303,15 @@ TEST_CASE("layouts of a tensor-parallel plan", "[strategy]") {
   CHECK(named(file.operators, "embedding.token").inputs == Lists{{4, 1}, {2, 1}});
   CHECK(named(file.operators, "head").inputs == Lists{{4, 1, 1}, {2, 1}});  // tied
   config.parallel.sequence_parallel = true;
-  const LayoutFile tokens = file_of(config, 8);
+  const PlacementFile tokens = file_of(config, 8);
   CHECK(tokens.parameters == file.parameters);
   CHECK(named(tokens.operators, "layers.3.norm2").inputs == Lists{{4, 2, 1}, {1}, {1}});
   CHECK(named(tokens.operators, "layers.3.attention.q").inputs == Lists{{4, 1, 1}, {2, 1}, {2}});
 }
 
 TEST_CASE("one rank has one axis", "[strategy]") {
-  const LayoutFile file = file_of(small_config(), 1);
-  for (const ParamLayout& layout : file.parameters) {
+  const PlacementFile file = file_of(small_config(), 1);
+  for (const ParamPlacement& layout : file.parameters) {
     CHECK(layout.dev_matrix == Numbers{1});
     CHECK(*std::max_element(layout.tensor_map.begin(), layout.tensor_map.end()) == -1);
   }
@@ -321,8 +321,8 @@ TEST_CASE("key and value heads that neighbours share", "[strategy]") {
   Config config = split_config(4, 1, 1);
   config.model.family = Family::llama;
   config.model.num_query_groups = 2;
-  const LayoutFile file = file_of(config, 8);
-  const ParamLayout& k = named(file.parameters, "layers.0.attention.k.weight");
+  const PlacementFile file = file_of(config, 8);
+  const ParamPlacement& k = named(file.parameters, "layers.0.attention.k.weight");
   CHECK(k.dev_matrix == Numbers{2, 2, 2});
   CHECK(k.tensor_map == Numbers{1, -1});
   CHECK(named(file.operators, "layers.0.attention").inputs ==
@@ -330,8 +330,8 @@ TEST_CASE("key and value heads that neighbours share", "[strategy]") {
 }
 
 TEST_CASE("stages prefix their parameters, and a tied embedding has two homes", "[strategy]") {
-  const LayoutFile file = file_of(split_config(1, 1, 2), 4);
-  const ParamLayout& table = named(file.parameters, "0-embedding.token.weight");
+  const PlacementFile file = file_of(split_config(1, 1, 2), 4);
+  const ParamPlacement& table = named(file.parameters, "0-embedding.token.weight");
   CHECK(table.dev_matrix == Numbers{2});
   CHECK(named(file.parameters, "1-embedding.token.weight").tensor_shape == table.tensor_shape);
   CHECK(named(file.operators, "layers.0.mlp.up").stage == 0);
@@ -347,8 +347,8 @@ TEST_CASE("states follow their parameters when asked for", "[strategy]") {
   const auto file = [&config] {
     return make_layout_file(checked_plan(config, 2), config.parallel, &config.optimizer);
   };
-  const LayoutFile adam = file();
-  const LayoutFile bare = make_layout_file(checked_plan(config, 2), config.parallel, nullptr);
+  const PlacementFile adam = file();
+  const PlacementFile bare = make_layout_file(checked_plan(config, 2), config.parallel, nullptr);
   CHECK(adam.parameters.size() == 3 * bare.parameters.size());
   CHECK(adam.parameters[1].name == "adam_m." + bare.parameters[0].name);
   CHECK(named(adam.parameters, "adam_v.final_norm.bias").dev_matrix == Numbers{2});
@@ -365,8 +365,8 @@ TEST_CASE("optimizer shards: size, and ranks between members", "[strategy]") {
   Config config = split_config(2, 1, 1);
   config.parallel.parallel_optimizer.enable = true;
   config.parallel.parallel_optimizer.threshold = 16;
-  LayoutFile file = file_of(config, 8);
-  const ParamLayout& q = named(file.parameters, "layers.0.attention.q.weight");
+  PlacementFile file = file_of(config, 8);
+  const ParamPlacement& q = named(file.parameters, "layers.0.attention.q.weight");
   CHECK(q.shard_size == -1);
   CHECK(q.shard_step == 2);  // tensor slices are faster
   CHECK(named(file.parameters, "layers.0.attention.q.bias").shard_size == 0);
@@ -420,8 +420,8 @@ TEST_CASE("experts lie on their own axes", "[strategy]") {
   config.moe.router_topk = 2;
   config.parallel.expert_parallel = 4;
   config.parallel.expert_tensor_parallel = 1;
-  const LayoutFile file = file_of(config, 8);
-  const ParamLayout& up = named(file.parameters, "layers.0.moe.experts.up.weight");
+  const PlacementFile file = file_of(config, 8);
+  const ParamPlacement& up = named(file.parameters, "layers.0.moe.experts.up.weight");
   CHECK(up.dev_matrix == Numbers{2, 4});  // edp, ep
   CHECK(up.tensor_map == Numbers{0, -1, -1});
   CHECK(named(file.operators, "layers.0.moe.experts.up").inputs ==
@@ -432,19 +432,20 @@ TEST_CASE("experts lie on their own axes", "[strategy]") {
 TEST_CASE("what a plan writes reads back in both forms", "[strategy]") {
   Config config = split_config(2, 2, 2);
   config.parallel.parallel_optimizer.enable = true;
-  LayoutFile file = make_layout_file(checked_plan(config, 16), config.parallel, &config.optimizer);
+  PlacementFile file =
+      make_layout_file(checked_plan(config, 16), config.parallel, &config.optimizer);
   CHECK(read_layouts(write_layouts(file, json), json) == file);
-  const LayoutFile lean = read_layouts(write_layouts(file, protobuf), protobuf);
+  const PlacementFile lean = read_layouts(write_layouts(file, protobuf), protobuf);
   CHECK(compared(lean, file).list().empty());
-  for (ParamLayout& layout : file.parameters) layout.tensor_shape.clear();
+  for (ParamPlacement& layout : file.parameters) layout.tensor_shape.clear();
   CHECK(lean == file);
 }
 
 TEST_CASE("axes of size 1 and neighbours that cut nothing do not count", "[strategy]") {
-  ParamLayout layout;
+  ParamPlacement layout;
   layout.dev_matrix = {2, 1, 3, 4, 5, 1};
   layout.tensor_map = {2, -1, 0};
-  const ParamLayout simple = simplest(layout);
+  const ParamPlacement simple = simplest(layout);
   CHECK(simple.dev_matrix == Numbers{6, 4, 5});
   CHECK(simple.tensor_map == Numbers{1, -1, -1});
   CHECK(simplest(simple) == simple);
@@ -453,17 +454,17 @@ TEST_CASE("axes of size 1 and neighbours that cut nothing do not count", "[strat
   layout.dev_matrix = {1, 1};
   layout.tensor_map = {0, 1};
   layout.shard_step = 3;
-  const ParamLayout one = simplest(layout);
+  const ParamPlacement one = simplest(layout);
   CHECK(one.dev_matrix == Numbers{1});
   CHECK(one.tensor_map == Numbers{-1, -1});
   CHECK(one.shard_step == 0);
 }
 
 TEST_CASE("differences name the first parameter and both layouts", "[strategy]") {
-  const LayoutFile own = small_file();
+  const PlacementFile own = small_file();
   CHECK(compared(own, own).list().empty());
 
-  LayoutFile loaded = own;
+  PlacementFile loaded = own;
   loaded.parameters[0].dev_matrix = {4, 2};
   Diagnostics found = compared(loaded, own);
   REQUIRE(found.list().size() == 1);
@@ -497,8 +498,8 @@ TEST_CASE("differences name the first parameter and both layouts", "[strategy]")
 }
 
 TEST_CASE("slices are compared where both files know them", "[strategy]") {
-  LayoutFile own = small_file();
-  LayoutFile loaded = own;
+  PlacementFile own = small_file();
+  PlacementFile loaded = own;
   own.parameters[0].tensor_shape = {8, 4};
   CHECK(compared(loaded, own).list().empty());
   loaded.parameters[0].tensor_shape = {16, 4};
@@ -508,9 +509,9 @@ TEST_CASE("slices are compared where both files know them", "[strategy]") {
 }
 
 TEST_CASE("a parameter on another stage differs, one of no stage is unknown", "[strategy]") {
-  LayoutFile own = small_file();
+  PlacementFile own = small_file();
   own.parameters[0].name = "1-w";
-  LayoutFile loaded = own;
+  PlacementFile loaded = own;
   loaded.parameters[0].name = "0-w";
   CHECK(compared(loaded, own).list()[0].message ==
         "'w' is on stage 0 in s.json, but on stage 1 in this plan");

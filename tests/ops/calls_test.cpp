@@ -136,7 +136,7 @@ TEST_CASE("an empty list of calls does nothing") {
 TEST_CASE("calls are cut into pieces of one size, of which there are not too many") {
   const std::vector<std::int64_t> some{5, 0, 4096, 4097};
   const Pieces few = cut_into_pieces(some);
-  CHECK(few.size == least_piece);
+  CHECK(few.size == min_piece);
   CHECK(few.first == std::vector<std::int64_t>{0, 1, 1, 2});
   CHECK(few.total == 4);
   // 32 billion elements in two tensors and a small one.
@@ -145,9 +145,9 @@ TEST_CASE("calls are cut into pieces of one size, of which there are not too man
   CHECK(many.size == std::int64_t{1} << 19);
   CHECK(many.first == std::vector<std::int64_t>{0, 32768, 32769});
   CHECK(many.total == 65537);
-  const std::vector<std::int64_t> most(most_pieces / 2, 1);
-  CHECK(cut_into_pieces(most).total == most_pieces / 2);
-  const std::vector<std::int64_t> too_many(most_pieces / 2 + 1, 1);
+  const std::vector<std::int64_t> most(max_pieces / 2, 1);
+  CHECK(cut_into_pieces(most).total == max_pieces / 2);
+  const std::vector<std::int64_t> too_many(max_pieces / 2 + 1, 1);
   CHECK_THROWS_AS(cut_into_pieces(too_many), Error);
 }
 

@@ -189,7 +189,7 @@ double idle_seconds(Scheduler scheduler, const PipelineSizes& sizes) {
 TEST_CASE("no two activations share memory while both are in use", "[slots]") {
   for (const ScheduleTraits& schedule : schedules) {
     for (const std::int64_t chunks : {1, 2}) {
-      if (chunks < schedule.least_chunks || chunks > schedule.most_chunks) continue;
+      if (chunks < schedule.min_chunks || chunks > schedule.max_chunks) continue;
       for (const char* form : {"none", "full", "norms+attention+activations", "partial", "mixed",
                                "host none", "hosts none", "host mixed", "hosts partial"}) {
         Config config = staged(schedule.value, 3, chunks, 6);

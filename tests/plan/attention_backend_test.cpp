@@ -120,7 +120,7 @@ TEST_CASE("the backward pass is cut into parts that are alike and small", "[plan
   const AttentionParts shared = attention_parts({1, 8192, 32, 8, 128});
   CHECK(shared.backward == AttentionPart{1, 2});
   CHECK(shared.bytes > 8 * (std::int64_t{128} << 20));
-  CHECK(shared.bytes < most_attention_bytes);
+  CHECK(shared.bytes < max_attention_bytes);
   // Where sums have no fixed order, all heads are one part: 128 MiB of sums, as much for keys.
   const AttentionParts any = attention_parts({1, 8192, 32, 8, 128, false});
   CHECK(any.backward == AttentionPart{1, 8});

@@ -48,7 +48,7 @@ TEST_CASE("chunks of rows are more calls of the same bytes, and memory stays") {
   const Plan plan = plan_of(chunked(3), 2);
   CHECK(exchange_of(plan).count == 3 * exchange_of(plain).count);
   CHECK(exchange_of(plan).bytes == exchange_of(plain).bytes);
-  CHECK(plan.most_memory().total() == plain.most_memory().total());
+  CHECK(plan.max_memory().total() == plain.max_memory().total());
   CHECK(plan.hash != plain.hash);
 }
 

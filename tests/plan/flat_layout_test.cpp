@@ -15,7 +15,7 @@ std::vector<ParamSpec> parameters_of(const Config& config, std::int64_t dp = 1) 
   return make_parameters(model_shape(config.model), Mesh{.dp = dp, .edp = dp});
 }
 
-FlatLayout size_layout(const std::vector<ParamSpec>& rows, std::int64_t bucket_size,
+FlatBuffer size_layout(const std::vector<ParamSpec>& rows, std::int64_t bucket_size,
                        std::int64_t replicas) {
   BucketInput input;
   input.bucket_size = bucket_size;
@@ -34,13 +34,13 @@ std::vector<ParamSpec> ten_layers() {
   return rows;
 }
 
-std::vector<std::int64_t> lengths(const FlatLayout& flat) {
+std::vector<std::int64_t> lengths(const FlatBuffer& flat) {
   std::vector<std::int64_t> list;
   for (const Bucket& bucket : flat.buckets) list.push_back(bucket.length);
   return list;
 }
 
-std::vector<std::vector<int>> members(const FlatLayout& flat) {
+std::vector<std::vector<int>> members(const FlatBuffer& flat) {
   std::vector<std::vector<int>> list;
   for (const Bucket& bucket : flat.buckets) list.push_back(bucket.parameters);
   return list;
@@ -59,7 +59,7 @@ TEST_CASE("the flat layout is a padded reverse order cut into buckets", "[params
         config.model.tie_word_embeddings = tied;
         config.model.hidden_size = 100;
         const auto rows = parameters_of(config, dp);
-        const FlatLayout flat = size_layout(rows, bucket_size, dp);
+        const FlatBuffer flat = size_layout(rows, bucket_size, dp);
         std::int64_t end = 0;
         int expected = static_cast<int>(rows.size());
         int last_unit = 1 << 30;
@@ -102,7 +102,7 @@ TEST_CASE("buckets close when full, and before a late parameter that fills one a
   rows[2].unit = 2;
   rows[3].shape = Shape{64};
   rows[3].unit = 3;
-  const FlatLayout flat = size_layout(rows, 256, 1);
+  const FlatBuffer flat = size_layout(rows, 256, 1);
   REQUIRE(flat.buckets.size() == 3);
   CHECK(flat.buckets[0].parameters == std::vector<int>{3, 2});
   CHECK(flat.buckets[0].length == 320);
@@ -112,7 +112,7 @@ TEST_CASE("buckets close when full, and before a late parameter that fills one a
   CHECK(flat.buckets[2].offset == 384);
   CHECK(flat.length == 384 + 1024);
   // A few elements before it are not worth a reduction of their own.
-  const FlatLayout large = size_layout(rows, 1000, 1);
+  const FlatBuffer large = size_layout(rows, 1000, 1);
   REQUIRE(large.buckets.size() == 2);
   CHECK(large.buckets[0].parameters == std::vector<int>{3, 2, 1});
   rows[2].shape = Shape{64};
@@ -125,7 +125,7 @@ TEST_CASE("scattered gradients are in buckets of their own", "[params]") {
   input.bucket_size = 20'000;
   input.replicas = 4;
   for (const ParamSpec& row : rows) input.scattered.push_back(!row.name.ends_with(".bias"));
-  const FlatLayout flat = make_flat_layout(rows, input);
+  const FlatBuffer flat = make_flat_layout(rows, input);
   std::set<int> placed;
   std::int64_t end = 0;
   bool whole = false;
@@ -182,7 +182,7 @@ TEST_CASE("megatron cuts only the first stage's first chunk, with overlap", "[fl
   CHECK(make_flat_layout(ten_layers(), input).buckets.size() == 1);
   input.stage = 0;
   input.units = {{0, 4}, {4, 12}};  // layers 0 to 2, and 3 to 9
-  const FlatLayout chunks = make_flat_layout(ten_layers(), input);
+  const FlatBuffer chunks = make_flat_layout(ten_layers(), input);
   CHECK(members(chunks) == Members{{9, 8, 7, 6, 5, 4, 3}, {2}, {1}, {0}});
   CHECK(default_bucket_size(BucketRule::megatron, 8) == 40'000'000);
   CHECK(default_bucket_size(BucketRule::megatron, 64) == 64'000'000);
@@ -243,7 +243,7 @@ TEST_CASE("comm_fusion chooses the kind that the run uses", "[flat_layout]") {
   CHECK(make_flat_layout(ten_layers(), input).buckets.size() == 1);  // auto
   input.fusion.allreduce.mode = FusionMode::index;
   input.fusion.allreduce.config.index = IntList{1, 5};
-  const FlatLayout flat = make_flat_layout(ten_layers(), input);
+  const FlatBuffer flat = make_flat_layout(ten_layers(), input);
   CHECK(members(flat) == Members{{9, 8}, {7, 6, 5, 4}, {3, 2, 1, 0}});
   CHECK(flat.buckets[1].offset == 18'176);  // 9025 -> 9088, twice
   CHECK(flat.buckets[1].ready_unit == 5);
@@ -280,7 +280,7 @@ TEST_CASE("gradient_aggregation_group counts groups of layers", "[flat_layout]")
   input.layers = 4;
   input.aggregation_groups = 2;
   input.units = {{0, 6}};
-  const FlatLayout flat = make_flat_layout(rows, input);
+  const FlatBuffer flat = make_flat_layout(rows, input);
   CHECK(members(flat) == Members{{2, 1}, {5, 4, 3, 0}});
   CHECK(flat.buckets[0].ready_unit == 1);
   CHECK(flat.buckets[1].ready_unit == 0);
@@ -323,7 +323,7 @@ TEST_CASE("experts and chunks have buckets of their own under every rule", "[fla
        {BucketRule::size, BucketRule::megatron, BucketRule::comm_fusion, BucketRule::layers}) {
     INFO(word_of(rule));
     input.rule = rule;
-    const FlatLayout flat = make_flat_layout(rows, input);
+    const FlatBuffer flat = make_flat_layout(rows, input);
     std::set<int> seen;
     std::int64_t end = 0;
     bool experts = false;

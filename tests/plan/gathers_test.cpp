@@ -11,7 +11,7 @@ namespace {
 struct Rows {
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;
-  FlatLayout flat;
+  FlatBuffer flat;
 };
 
 /// Six matrices of 512 x 512, one MB each, in units 0 to 5 and in buckets of two, the last first.

@@ -35,7 +35,7 @@ std::string names(const Config& config) {
 
 /// The largest cost of a part in the best of all ways to deal neighbouring layers to parts with at
 /// least one each.
-double least_of_all_ways(const BalanceInput& input) {
+double min_of_all_ways(const BalanceInput& input) {
   const auto layers = static_cast<std::int64_t>(input.costs.size());
   std::vector<std::vector<double>> least(
       static_cast<std::size_t>(input.parts + 1),
@@ -57,7 +57,7 @@ double least_of_all_ways(const BalanceInput& input) {
   return least.back().back();
 }
 
-double most_of(const BalanceInput& input, const std::vector<std::int64_t>& counts) {
+double max_of(const BalanceInput& input, const std::vector<std::int64_t>& counts) {
   double most = 0;
   std::size_t next = 0;
   for (std::size_t part = 0; part < counts.size(); ++part) {
@@ -209,7 +209,7 @@ TEST_CASE("layers are balanced as well as they can be", "[kinds]") {
     const std::vector<std::int64_t> counts = balanced_counts(input);
     INFO(i);
     CHECK(std::ranges::all_of(counts, [](std::int64_t count) { return count > 0; }));
-    CHECK(most_of(input, counts) == Approx(least_of_all_ways(input)).epsilon(1e-9));
+    CHECK(max_of(input, counts) == Approx(min_of_all_ways(input)).epsilon(1e-9));
   }
   // Fewer layers than parts, and of equal ways the one with fewer layers at the end.
   CHECK(balanced_counts({.costs = {1, 1}, .parts = 3}) == std::vector<std::int64_t>{1, 1, 0});

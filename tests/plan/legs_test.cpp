@@ -75,7 +75,7 @@ TEST_CASE("what is left of one pass runs by itself") {
   Action b{.kind = ActionKind::backward_input, .begin = 1, .end = 2};
   const auto legs = [](Action row) {
     std::vector<Action> all;
-    for (const Leg leg : {Leg::out, Leg::work, Leg::home}) {
+    for (const ExchangePhase leg : {ExchangePhase::out, ExchangePhase::work, ExchangePhase::home}) {
       row.leg = leg;
       all.push_back(row);
     }
@@ -129,7 +129,7 @@ TEST_CASE("pipelines with legs are proven, with one forward more in their warm-u
             pipeline.rows.push_back(refine(rows, input, {}));
             const auto open =
                 std::count_if(pipeline.rows.back().begin(), pipeline.rows.back().end(),
-                              [](const Action& row) { return row.leg == Leg::out; });
+                              [](const Action& row) { return row.leg == ExchangePhase::out; });
             // Two for each pair of passes, in each of two layers.
             CHECK(open == 2 * 2 * std::max(0, most - before));
           }

@@ -150,7 +150,7 @@ TEST_CASE("layers of both kinds on one stage have prices and forms of their own"
   config.recompute.select = "auto";
   Config never = config;
   never.recompute.enable = false;
-  const double most = static_cast<double>(plan_of(never).most_memory().total());
+  const double most = static_cast<double>(plan_of(never).max_memory().total());
   config.recompute.memory_limit = (most - 2e6) / (1 << 30);
   const StageForms picked = plan_of(config).stages[0].forms;
   CHECK(picked.of(1, false).again != picked.of(8, false).again);

@@ -241,7 +241,7 @@ TEST_CASE("forms that the plan picks leave layers on the host", "[offload]") {
   Config config = offloaded(2);
   config.cluster = {
       .matmul_flops = 1e12, .memory_bandwidth = 2e11, .latency = 1e-5, .bandwidth = 1e10};
-  const std::int64_t most = plan_of(config).most_memory().total();
+  const std::int64_t most = plan_of(config).max_memory().total();
   config.recompute.enable = true;
   config.recompute.select = "auto";
   config.recompute.memory_limit = static_cast<double>(most - 4096) / (1 << 30);
@@ -251,7 +251,7 @@ TEST_CASE("forms that the plan picks leave layers on the host", "[offload]") {
   CHECK_FALSE(forms.on_host(3));
   CHECK(std::any_of(forms.usual.begin(), forms.usual.end(),
                     [](const auto& form) { return form.second.repeats(); }));
-  CHECK(plan.most_memory().total() <= most - 4096);
+  CHECK(plan.max_memory().total() <= most - 4096);
 }
 
 TEST_CASE("weights on the host take a place of the host and one or two slots", "[offload]") {
@@ -387,12 +387,12 @@ TEST_CASE("which layers are on the host is picked with the forms", "[offload]") 
   Config none = picked(0, 0);
   none.offload.enable = none.recompute.enable = false;
   const Plan whole = plan_of(none, 2);
-  Config most_on_host = none;
-  most_on_host.offload.enable = true;
-  const std::int64_t layer = plan_of(most_on_host, 2).stages[0].memory.offloaded;
+  Config max_on_host = none;
+  max_on_host.offload.enable = true;
+  const std::int64_t layer = plan_of(max_on_host, 2).stages[0].memory.offloaded;
   none.recompute.enable = true;
   none.recompute.select = "full";
-  const std::int64_t least = on_device(plan_of(none, 2).most_memory());
+  const std::int64_t least = on_device(plan_of(none, 2).max_memory());
   const std::int64_t most = on_device(whole.stages[0].memory);
   bool any = false;
   Choices choices(whole, picked(0, 0));
@@ -428,7 +428,7 @@ TEST_CASE("a second buffer hides the copies of picked layers", "[offload]") {
   config.recompute.enable = config.offload.enable = true;
   const std::int64_t slots = whole.stages[0].activation_slots.bytes;
   config.recompute.memory_limit =
-      static_cast<double>(on_device(whole.most_memory()) - slots / 4) / (1 << 30);
+      static_cast<double>(on_device(whole.max_memory()) - slots / 4) / (1 << 30);
   const Plan plan = plan_of(config);
   // Layers on the host cost nothing, so nothing is recomputed; no more layers are there than are
   // needed.

@@ -136,7 +136,7 @@ TEST_CASE("the rank that holds most of a parameter in slices of a bucket", "[opt
     buckets.rule = input.bucket_rule;
     buckets.replicas = dp;
     buckets.parallel_optimizer = true;
-    const FlatLayout flat = make_flat_layout(rows, buckets);
+    const FlatBuffer flat = make_flat_layout(rows, buckets);
     REQUIRE(flat.buckets.size() == 1);
     REQUIRE(flat.length == 3584);
     std::vector<OptimizerShard> shards = shard_optimizer(input, rows);

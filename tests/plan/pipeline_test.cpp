@@ -224,7 +224,7 @@ TEST_CASE("every schedule with its least number of chunks is proven for every si
       const int most = std::min(stages, microbatches);
       for (const ScheduleTraits& schedule : schedules) {
         if (stages == 1) break;
-        sweep.play(schedule.value, {stages, schedule.least_chunks, microbatches});
+        sweep.play(schedule.value, {stages, schedule.min_chunks, microbatches});
       }
       REQUIRE(sweep.play(Scheduler::one_f_one_b, sizes).peak_microbatches == most);
       REQUIRE(sweep.play(Scheduler::zb_h1, sizes).peak_microbatches <= most);

@@ -50,7 +50,7 @@ double seconds_of(const Plan& plan, const StageForms& forms, const Rates& rates)
 }
 
 /// The least seconds of all choices of forms for two layers that fit, by trying them all.
-double least_by_trial(const Plan& plan, const Config& config, std::int64_t limit) {
+double min_by_trial(const Plan& plan, const Config& config, std::int64_t limit) {
   const Rates rates = *given_rates(config.cluster);
   double least = 1e9;
   StagePlan laid = plan.stages.front();
@@ -197,8 +197,8 @@ TEST_CASE("the forms that the plan picks are the fastest that fit", "[recompute]
   const Plan none = plan_of(config);
   config.recompute.enable = true;
   config.recompute.select = "auto";
-  const std::int64_t most = none.most_memory().total();
-  const std::int64_t least = full.most_memory().total();
+  const std::int64_t most = none.max_memory().total();
+  const std::int64_t least = full.max_memory().total();
   REQUIRE(most > least);
   for (const int eighths : some_of({6, 3, 0})) {
     const std::int64_t limit = least + (most - least) * eighths / 8;
@@ -206,9 +206,9 @@ TEST_CASE("the forms that the plan picks are the fastest that fit", "[recompute]
     config.recompute.memory_limit = (static_cast<double>(limit) + 0.5) / (1 << 30);
     const Plan picked = plan_of(config);
     INFO(eighths << " eighths of the way");
-    CHECK(picked.most_memory().total() <= limit);
+    CHECK(picked.max_memory().total() <= limit);
     const double seconds = seconds_of(picked, picked.stages[0].forms, *given_rates(config.cluster));
-    CHECK(seconds == Approx(least_by_trial(none, config, limit)));
+    CHECK(seconds == Approx(min_by_trial(none, config, limit)));
   }
 }
 

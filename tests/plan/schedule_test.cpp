@@ -99,7 +99,7 @@ TEST_CASE("buckets of chunks and experts start when their own units are final", 
 
 TEST_CASE("what decides whether a bucket is summed", "[schedule]") {
   std::vector<ParamSpec> parameters(4);
-  FlatLayout layout;
+  FlatBuffer layout;
   for (int index = 0; index < 4; ++index) {
     layout.buckets.push_back(Bucket{.length = 64, .parameters = {index}, .ready_unit = 3 - index});
   }

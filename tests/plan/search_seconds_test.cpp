@@ -70,7 +70,7 @@ std::optional<Planned> planned(Config config, std::int64_t ranks, std::int64_t t
   const bool mixed = plan.splits.attention_text().find('*') != std::string::npos ||
                      plan.splits.attention_text().find(',') != std::string::npos ||
                      plan.splits.feed_forward_text().find(',') != std::string::npos;
-  return Planned{plan.time->step(), plan.most_memory().device(), mixed};
+  return Planned{plan.time->step(), plan.max_memory().device(), mixed};
 }
 
 /// Every layout in which the first layers have one pair of words and the others another.
@@ -97,7 +97,7 @@ std::vector<Planned> all_planned(const Config& config, std::int64_t ranks) {
   return all;
 }
 
-double least_within(const std::vector<Planned>& all, std::int64_t bytes) {
+double min_within(const std::vector<Planned>& all, std::int64_t bytes) {
   double least = std::numeric_limits<double>::infinity();
   for (const Planned& one : all) {
     if (one.bytes <= bytes) least = std::min(least, one.seconds);
@@ -131,7 +131,7 @@ TEST_CASE("the answer of dynamic_programming is the least of all layouts that fi
       const SecondsSearch& found = *answer.report->by_seconds;
       CHECK(found.gap == 0);
       CHECK(found.bytes <= bytes);
-      CHECK(found.seconds == least_within(all, bytes));
+      CHECK(found.seconds == min_within(all, bytes));
       const auto again =
           planned(config, net.ranks, answer.report->tensor_parallel, answer.report->splits);
       REQUIRE(again);
@@ -168,7 +168,7 @@ TEST_CASE("dynamic_programming is never slower than MindSpore's answer", "[searc
         if (other) CHECK(seconds <= other->seconds);
       }
     }
-    if (thorough()) CHECK(seconds == least_within(all_planned(config, ranks), 1LL << 50));
+    if (thorough()) CHECK(seconds == min_within(all_planned(config, ranks), 1LL << 50));
     // All six products cut by rows alone are data parallelism, or by tokens.
     const bool rows = std::ranges::all_of(one["products"], [&](const auto& parts) {
       return parts == nlohmann::json::array({ranks, 1, 1});
@@ -230,7 +230,7 @@ TEST_CASE("where forms are picked layers are mixed too, and the key that binds i
   CHECK(answer.report->by_seconds->bytes <= *config.recompute.memory_limit * gibibyte_of_test);
   if (!thorough()) return;
   CHECK(answer.report->by_seconds->gap == 0);
-  CHECK(answer.report->by_seconds->seconds == least_within(all_planned(config, 2), 1LL << 40));
+  CHECK(answer.report->by_seconds->seconds == min_within(all_planned(config, 2), 1LL << 40));
 }
 
 TEST_CASE("each decision names the fastest layout in which it is otherwise", "[search]") {

@@ -65,7 +65,7 @@ TEST_CASE("on one rank products take all operations of the step") {
 
 TEST_CASE("an update touches parameters, gradients and optimizer once each way") {
   const Config config = gpt2_124m();
-  const MemoryEstimate memory = plan_of(config).most_memory();
+  const MemoryEstimate memory = plan_of(config).max_memory();
   const TimeEstimate time =
       time_of(config, 1,
               {.matmul_flops = never, .memory_bandwidth = 1e9, .latency = 0, .bandwidth = never});

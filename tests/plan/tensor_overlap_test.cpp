@@ -113,7 +113,7 @@ TEST_CASE("chunks are more calls of the same bytes, and memory stays") {
       CHECK(layer_use(plan, name).count == 4 * (in_chunks ? 4 + 4 : 4 + 1));
       CHECK(layer_use(plan, name).bytes == layer_use(plain, name).bytes);
     }
-    CHECK(plan.most_memory().total() == plain.most_memory().total());
+    CHECK(plan.max_memory().total() == plain.max_memory().total());
     CHECK(plan.stages.front().actions == plain.stages.front().actions);
   }
 }

@@ -13,7 +13,7 @@ using namespace trainctl;
 namespace {
 
 /// Pairs of `rank`'s queries with the keys of `source`.
-std::int64_t pairs(const TokenLayout& tokens, std::int64_t rank, std::int64_t source) {
+std::int64_t pairs(const TokenPieces& tokens, std::int64_t rank, std::int64_t source) {
   std::int64_t seen = 0;
   for (std::int64_t q = 0; q < tokens.pieces(); ++q) {
     for (std::int64_t i = 0; i < tokens.piece_length(); ++i) {
@@ -35,7 +35,7 @@ double imbalance(const std::vector<std::int64_t>& work) {
 }
 
 /// All ranks' work, with the keys that come to each in step `step` of a ring, or all of them.
-std::vector<std::int64_t> work_in(const TokenLayout& tokens, std::int64_t step) {
+std::vector<std::int64_t> work_in(const TokenPieces& tokens, std::int64_t step) {
   std::vector<std::int64_t> work;
   for (std::int64_t rank = 0; rank < tokens.ranks; ++rank) {
     work.push_back(pairs(tokens, rank, (rank - step + tokens.ranks) % tokens.ranks));
@@ -43,7 +43,7 @@ std::vector<std::int64_t> work_in(const TokenLayout& tokens, std::int64_t step) 
   return work;
 }
 
-std::vector<std::int64_t> work_of(const TokenLayout& tokens) {
+std::vector<std::int64_t> work_of(const TokenPieces& tokens) {
   std::vector<std::int64_t> work(static_cast<std::size_t>(tokens.ranks));
   for (std::int64_t step = 0; step < tokens.ranks; ++step) {
     const std::vector<std::int64_t> more = work_in(tokens, step);
@@ -59,7 +59,7 @@ TEST_CASE("chunks in pairs leave every rank as much of causal attention, in each
   for (const std::int64_t ranks : {2, 4, 8, 16}) {
     INFO(ranks << " ranks");
     const std::int64_t length = 64 * ranks;
-    const TokenLayout paired = token_layout(ranks, length);
+    const TokenPieces paired = token_layout(ranks, length);
     CHECK(paired.zigzag);
     const std::vector<std::int64_t> work = work_of(paired);
     CHECK(std::accumulate(work.begin(), work.end(), std::int64_t{0}) == length * (length + 1) / 2);
@@ -67,7 +67,7 @@ TEST_CASE("chunks in pairs leave every rank as much of causal attention, in each
     for (std::int64_t step = 0; step < ranks; ++step) {
       CHECK(imbalance(work_in(paired, step)) <= most);
     }
-    const TokenLayout in_order{.seq_length = length, .ranks = ranks};
+    const TokenPieces in_order{.seq_length = length, .ranks = ranks};
     CHECK(imbalance(work_of(in_order)) > 0.4);
   }
 }

@@ -5,7 +5,7 @@
 
 #include "catch.h"
 #include "config/devices/figures.h"
-#include "plan/cost/least_needs.h"
+#include "plan/cost/min_needs.h"
 #include "run/layouts/layout_bound.h"
 #include "run/prepare.h"
 #include "thorough.h"
@@ -87,7 +87,7 @@ Planned planned(const LayoutSearch& search, const FoundLayout& layout, std::int6
   const Plan plan =
       prepare(config_of(search, layout), search.sources, search.site, Purpose::plan, found);
   if (found.has_errors()) return {};
-  const std::int64_t bytes = plan.most_memory().device();
+  const std::int64_t bytes = plan.max_memory().device();
   return {bytes <= limit, plan.time->step(), bytes};
 }
 
@@ -120,14 +120,14 @@ void compare(LayoutSearch& search, const RankLayout& layout, double share, Layou
   const LayoutBound::Closer closer = bound.closer(layout);
   CHECK(closer.seconds <= whole.seconds * (1 + 1e-9));
   CHECK(closer.bytes <= whole.bytes);
-  const LeastNeeds least = least_needs(draft, config, *machine, everything);
+  const LeastNeeds least = min_needs(draft, config, *machine, everything);
   CHECK_FALSE(least.repeats);
   CHECK(least.bytes <= whole.bytes);
   CHECK(least.seconds <= whole.seconds * (1 + 1e-9));
   CHECK(least.seconds >= whole.seconds * (1 - 1e-9));
   const auto limit = static_cast<std::int64_t>(share * static_cast<double>(whole.bytes));
   search.memory_limit = static_cast<double>(limit) / (1 << 30);
-  const LeastNeeds within = least_needs(draft, config, *machine, limit);
+  const LeastNeeds within = min_needs(draft, config, *machine, limit);
   const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
   if (!picked.fits) return;
   CHECK(within.lacking == 0);
@@ -202,13 +202,13 @@ TEST_CASE("a stage that must repeat is bounded by its own forms") {
     const Plan draft = prepare_draft(config, read.sources, search.site, found);
     const Plan full = prepare(repeating, read.sources, search.site, Purpose::plan, found);
     REQUIRE_FALSE(found.has_errors());
-    const std::int64_t limit = full.most_memory().device();
+    const std::int64_t limit = full.max_memory().device();
     search.memory_limit = static_cast<double>(limit) / (1 << 30);
     const Planned whole = planned(search, {.layout = layout}, limit);
     const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
     REQUIRE(picked.fits);
     REQUIRE(picked.seconds >= 1.05 * whole.seconds);
-    const LeastNeeds least = least_needs(draft, config, *machine, limit);
+    const LeastNeeds least = min_needs(draft, config, *machine, limit);
     CHECK(least.lacking == 0);
     CHECK(least.seconds <= picked.seconds * (1 + 1e-9));
     // The hull of the forms gives most of the time that repeats add.

@@ -40,7 +40,7 @@ LayoutSearch search_of(const ReadResult& read, std::int64_t ranks, double gib) {
 }
 
 /// The least seconds of all layouts that fit, each with and without repeats.
-double least_of_all(const LayoutSearch& search) {
+double min_of_all(const LayoutSearch& search) {
   double least = 1e30;
   const FreeKeys free = free_keys(search.config, search.sources);
   for (const RankLayout& layout : layouts_of(search.config, free, search.site.world_size)) {
@@ -49,7 +49,7 @@ double least_of_all(const LayoutSearch& search) {
       const Config config = config_of(search, {.layout = layout, .repeats = repeats});
       const Plan plan = prepare(config, search.sources, search.site, Purpose::plan, found);
       if (found.has_errors()) continue;
-      const auto bytes = static_cast<double>(plan.most_memory().device());
+      const auto bytes = static_cast<double>(plan.max_memory().device());
       if (bytes <= search.memory_limit * (1 << 30)) least = std::min(least, plan.time->step());
     }
   }
@@ -77,7 +77,7 @@ TEST_CASE("a search finds the least of all layouts, from below") {
     INFO(print_search(searched));
     REQUIRE_FALSE(searched.found.empty());
     CHECK(searched.gap == 0);
-    CHECK(searched.found.front().seconds == least_of_all(search));
+    CHECK(searched.found.front().seconds == min_of_all(search));
     for (const FoundLayout& one : searched.found) {
       CHECK(one.bound <= one.seconds * (1 + 1e-12));
       CHECK(static_cast<double>(one.bytes) <= space.gib * (1 << 30));
@@ -169,7 +169,7 @@ TEST_CASE("a search over words finds the least of all layouts") {
     const SearchedLayouts searched = search_layouts(search);
     INFO(print_search(searched));
     REQUIRE_FALSE(searched.found.empty());
-    CHECK(searched.found.front().seconds == least_of_all(search));
+    CHECK(searched.found.front().seconds == min_of_all(search));
     for (const FoundLayout& one : searched.found) CHECK(one.bound <= one.seconds * (1 + 1e-12));
   }
 }
@@ -193,7 +193,7 @@ TEST_CASE("a search of many spaces finds the least of all layouts") {
     for (const double share : {1.0, 0.97, 0.92}) {
       const LayoutSearch search = search_of(read, 4, share * most);
       const SearchedLayouts searched = search_layouts(search);
-      const double least = least_of_all(search);
+      const double least = min_of_all(search);
       INFO(sets.front() << " ... within " << share << "\n" << print_search(searched));
       if (searched.found.empty()) {
         CHECK(least >= 1e30);

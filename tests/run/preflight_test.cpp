@@ -142,7 +142,7 @@ data: {train: )" + folder.path().string() +
   const Plan plan = prepare(read, {}, Purpose::train);
   INFO(render_text(read.diagnostics, false));
   REQUIRE_FALSE(read.diagnostics.has_errors());
-  const MemoryEstimate memory = plan.most_memory();
+  const MemoryEstimate memory = plan.max_memory();
   // The line about address space, with `room` bytes in addition to those that the process has.
   const auto finding = [&](std::int64_t room) {
     const rlimit wide{std::int64_t{1} << 47, before.rlim_max};

@@ -240,15 +240,15 @@ TEST_CASE(
   report.router->loads = loads;
   std::string line;
   append_metrics(report, {}, line);
-  const auto lines = static_cast<std::int64_t>(3 * MetricsFile::most_waiting / line.size());
+  const auto lines = static_cast<std::int64_t>(3 * MetricsFile::max_waiting / line.size());
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
   for (report.step = 1; report.step < lines; ++report.step) file.write(report, {});
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   file.write(report, {});
   set_log_rank(0, 1);
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-  CHECK(bytes <= static_cast<std::int64_t>(MetricsFile::most_waiting));
-  CHECK(bytes > static_cast<std::int64_t>(MetricsFile::most_waiting) / 3);
+  CHECK(bytes <= static_cast<std::int64_t>(MetricsFile::max_waiting));
+  CHECK(bytes > static_cast<std::int64_t>(MetricsFile::max_waiting) / 3);
   const std::string text = read_beginning(path, 1 << 30);
   const std::int64_t kept = std::count(text.begin(), text.end(), '\n');
   CHECK(text.starts_with("{\"step\": " + std::to_string(lines - kept + 1) + ","));

@@ -246,7 +246,7 @@ TEST_CASE("of a large model one layer is compared, with the file's widths") {
     CHECK(layer.model.hidden_size == read.config.model.hidden_size);
     CHECK(layer.model.num_layers <=
           std::max<std::int64_t>(2, std::ssize(read.config.model.layers)));
-    CHECK(layer.model.vocab_size <= most_layer_vocabulary);
+    CHECK(layer.model.vocab_size <= max_layer_vocabulary);
     CHECK(layer.moe.num_experts == read.config.moe.num_experts);
     ++files;
   }

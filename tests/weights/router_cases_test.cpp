@@ -24,7 +24,7 @@ using Row = std::vector<std::vector<double>>;
 constexpr double weight_bound = 1e-6;
 constexpr double loss_bound = 1e-6;   // of the loss
 constexpr double slope_bound = 1e-5;  // of the largest
-constexpr double least_slope = 1e-8;
+constexpr double min_slope = 1e-8;
 
 /// The router of a configuration with these words of the section moe.
 RouterRule rule_of(const Json& test) {
@@ -139,7 +139,7 @@ void check_case(const Json& test) {
   const double loss = test.at("balance_loss").get<double>();
   CHECK(std::abs(routed.balance_loss() - loss) <= loss_bound * std::abs(loss));
   const auto [slope, largest] = difference(routed.at("d_logits"), test.at("d_logits").get<Row>());
-  CHECK(slope <= std::max(least_slope, slope_bound * largest));
+  CHECK(slope <= std::max(min_slope, slope_bound * largest));
 }
 
 }  // namespace

@@ -40,10 +40,10 @@ bool is_there(const fs::path& checkpoint) {
 /// an error says nothing, and `look` is called with the next one.
 template <class Look>
 auto look_at(const std::string& named, const Look& look) {
-  constexpr int most_tries = 100;
+  constexpr int max_tries = 100;
   for (int tries = 1;; ++tries) {
     const fs::path path = checkpoint_at(named);
-    const bool last = path == named || tries == most_tries;
+    const bool last = path == named || tries == max_tries;
     try {
       auto result = look(path);
       if (is_there(path)) return result;

@@ -51,8 +51,8 @@ std::int64_t count_in(const std::string& text) {
   std::int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
-  return result.ec == std::errc() && result.ptr == end && value >= 1 && value <= most_ranks ? value
-                                                                                            : 0;
+  return result.ec == std::errc() && result.ptr == end && value >= 1 && value <= max_ranks ? value
+                                                                                           : 0;
 }
 
 void add_name(Hosts& hosts, const std::string& name) {
@@ -161,7 +161,7 @@ Hosts read_host_file(const std::string& path) {
     const std::int64_t count = count_in(slots);
     require(slots.empty() || count > 0, ExitCode::bad_data,
             formatted("{}:{}: the slots of a host are a number from 1 to {}, not '{}'", path,
-                      number, most_ranks, slots));
+                      number, max_ranks, slots));
     all_given = all_given && count > 0;
     hosts.slots += count;
   }
@@ -406,7 +406,7 @@ int run_launch(const Arguments& arguments) {
   command_line.add_whole_number("-n,--ranks", request.ranks,
                                 "Number of ranks; without it those of the host file or of the "
                                 "batch system's allocation",
-                                1, most_ranks);
+                                1, max_ranks);
   command_line.add_text("--hostfile", request.hostfile,
                         "Machines to use, one 'name slots=N' per line", "FILE");
   command_line.add_repeated("--export", request.exported,

@@ -330,10 +330,10 @@ class Job {
   RankRecords records_;
   std::map<int, long> here_;  // processes of ranks on this host
   std::string messages_;      // the first of mpirun and the ranks
-  Patience start_;
-  std::optional<Patience> patience_;  // with mpirun
-  std::vector<int> stopped_;          // here, when the first rank had ended
-  int end_stage_ = 0;                 // 1: it got SIGTERM; 2, 3: SIGKILL
+  WaitLimit start_;
+  std::optional<WaitLimit> patience_;  // with mpirun
+  std::vector<int> stopped_;           // here, when the first rank had ended
+  int end_stage_ = 0;                  // 1: it got SIGTERM; 2, 3: SIGKILL
   bool never_begun_ = false;
 };
 
@@ -425,7 +425,7 @@ bool Job::should_end() {
 void Job::look() {
   if (!patience_) {
     if (!should_end()) return;
-    patience_ = Patience(never_begun_ ? 0 : seconds_to_end);
+    patience_ = WaitLimit(never_begun_ ? 0 : seconds_to_end);
     stopped_ = ranks_here("stopped");
   }
   if (patience_->over()) end_mpirun();
@@ -444,10 +444,10 @@ void Job::end_mpirun() {
                   " after a rank; it is ended");
     }
     kill(mpirun_, SIGTERM);
-    patience_ = Patience(seconds_after_term);
+    patience_ = WaitLimit(seconds_after_term);
   } else {
     kill(-mpirun_, SIGKILL);
-    patience_ = Patience(seconds_after_kill);
+    patience_ = WaitLimit(seconds_after_kill);
   }
 }
 

@@ -35,8 +35,8 @@ std::string read_prompt(const std::string& file) {
     if (stdin_is_terminal()) log_info("type the text to continue, and end it with Ctrl-D");
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   } else {
-    constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
-    text = read_beginning(file, most_bytes);
+    constexpr std::int64_t max_bytes = std::int64_t{1} << 30;
+    text = read_beginning(file, max_bytes);
   }
   if (text.ends_with('\n')) text.pop_back();
   return text;

@@ -165,7 +165,7 @@ double bus_factor(const std::string& operation, int ranks) {
 std::vector<std::int64_t> sizes_of(const CommBench& options, int ranks) {
   const std::int64_t unit = width * ranks;
   std::vector<std::int64_t> sizes;
-  for (std::int64_t bytes = options.least_bytes; bytes <= options.most_bytes;
+  for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes;
        bytes *= options.factor) {
     const std::int64_t whole = std::max<std::int64_t>(1, bytes / unit) * unit;
     if (sizes.empty() || sizes.back() < whole) sizes.push_back(whole);

@@ -403,8 +403,8 @@ void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
   if (world.rank() == 0) begin_part("collectives");
   CommBench comm;
   comm.device = plan.device;
-  comm.least_bytes = 512;
-  comm.most_bytes = plan.device == DeviceKind::cuda ? 512 << 20 : 16 << 20;
+  comm.min_bytes = 512;
+  comm.max_bytes = plan.device == DeviceKind::cuda ? 512 << 20 : 16 << 20;
   comm.iterations = 10;
   const LinkFindings found = measure_links(world, comm, plan);
   take_links(found, device);

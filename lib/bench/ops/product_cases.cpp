@@ -112,7 +112,7 @@ namespace {
 
 constexpr std::int64_t smallest_square = 128;
 constexpr std::int64_t largest_square = 16384;
-constexpr double most_square_seconds = 0.01;
+constexpr double max_square_seconds = 0.01;
 
 void add_product(OpBench& bench, const std::string& name, const Matmul& args, std::int64_t inner) {
   const double flops = 2.0 * static_cast<double>(args.c.numel()) * static_cast<double>(inner);
@@ -195,7 +195,7 @@ void add_squares(OpBench& bench, double rate) {
     const auto width = static_cast<double>(n);
     return 2 * width * width * width / rate;
   };
-  while (2 * largest <= largest_square && seconds(2 * largest) <= most_square_seconds) largest *= 2;
+  while (2 * largest <= largest_square && seconds(2 * largest) <= max_square_seconds) largest *= 2;
   const std::int64_t count = largest * largest;
   const Tensor a = bench.values("square a", {count});
   const Tensor b = bench.values("square b", {count});

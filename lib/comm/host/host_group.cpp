@@ -119,7 +119,7 @@ bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, doub
   if (!Stream::wait_host(message.posting, seconds)) return false;
   lock.lock();
   const PeerNote note(waits_.note, message.sends ? "send" : "receive", message.peer);
-  Patience patience(std::min(seconds, deadline_));
+  WaitLimit patience(std::min(seconds, deadline_));
   while (!transferred(ticket)) {
     if (failure_) std::rethrow_exception(failure_);
     waits_.check_world();

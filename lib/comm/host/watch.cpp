@@ -41,7 +41,7 @@ bool WaitNote::begin(const char* operation, std::uint64_t number) noexcept {
 }
 
 void WaitNote::waits_for(std::span<const int> places) noexcept {
-  const std::size_t named = std::min(places.size(), most_named);
+  const std::size_t named = std::min(places.size(), max_named);
   for (std::size_t i = 0; i < named; ++i) {
     missing_[i].store(ranks_[static_cast<std::size_t>(places[i])], relaxed);
   }
@@ -98,7 +98,7 @@ std::string Activity::text_of(const WaitNote& note, const DescribeRank& describe
   if (number > 0) text += formatted(" (call {})", number);
   const auto missing =
       static_cast<std::size_t>(note.missing_count_.load(std::memory_order_acquire));
-  const std::size_t named = std::min(missing, WaitNote::most_named);
+  const std::size_t named = std::min(missing, WaitNote::max_named);
   for (std::size_t i = 0; i < named; ++i) {
     text += (i == 0 ? " for " : ", ") + describe_rank(note.missing_[i].load(relaxed));
   }
@@ -150,7 +150,7 @@ std::chrono::steady_clock::duration duration(double seconds) {
 
 struct Watch::Stall {
   std::uint64_t progress = 0;
-  Patience patience;
+  WaitLimit patience;
   double next_told = 0;
 };
 
@@ -161,7 +161,7 @@ struct Watch::Reason {
 
 Watch::Watch(WatchOptions options) : options_(std::move(options)) {
   for (const WatchedRank& watched : options_.ranks) {
-    stalls_.push_back({0, Patience(options_.deadline_seconds), options_.deadline_seconds});
+    stalls_.push_back({0, WaitLimit(options_.deadline_seconds), options_.deadline_seconds});
     watched.activity->on_hang([this] { report(); });
   }
   thread_ = std::thread([this] { work(); });
@@ -208,7 +208,7 @@ void Watch::work() {
       lock.lock();
       reported_ = true;
       reported_at_ = Clock::now();
-      leaving_ = Patience(leave_seconds);
+      leaving_ = WaitLimit(leave_seconds);
       changed_.notify_all();
       continue;
     }
@@ -234,7 +234,7 @@ bool Watch::hangs() {
     Stall& stall = stalls_[i];
     const std::uint64_t progress = watched.activity->progress();
     if (progress != stall.progress) {
-      stall = {progress, Patience(options_.deadline_seconds), options_.deadline_seconds};
+      stall = {progress, WaitLimit(options_.deadline_seconds), options_.deadline_seconds};
     }
     static_cast<void>(stall.patience.over());
     const double stalled = stall.patience.waited();

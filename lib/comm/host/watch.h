@@ -41,7 +41,7 @@ class WaitNote {
 
  private:
   friend class Activity;
-  static constexpr std::size_t most_named = 8;
+  static constexpr std::size_t max_named = 8;
 
   Activity& activity_;
   const std::string group_;
@@ -50,7 +50,7 @@ class WaitNote {
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::int64_t> since_{0};  // nanoseconds of the steady clock
   std::atomic<int> missing_count_{0};
-  std::array<std::atomic<int>, most_named> missing_{};
+  std::array<std::atomic<int>, max_named> missing_{};
 };
 
 /// The present activity of one rank. Its threads record it without locks or allocation; the watch
@@ -165,7 +165,7 @@ class Watch {
   bool reported_ = false;
   bool closing_ = false;
   Clock::time_point reported_at_;
-  Patience leaving_{leave_seconds};  // of the watch's thread, from the report on
+  WaitLimit leaving_{leave_seconds};  // of the watch's thread, from the report on
   std::thread thread_;
 };
 

@@ -222,7 +222,7 @@ bool MpiRequests::wait() {
   indices_.resize(requests_.size());
   statuses_.resize(requests_.size());
   missing_.clear();
-  Patience patience(shared_.deadline);
+  WaitLimit patience(shared_.deadline);
   Backoff backoff(shared_.crowded);
   std::size_t left = requests_.size();
   double told = 0;
@@ -302,7 +302,7 @@ void MpiRequests::give_up() {
 namespace {
 
 constexpr int code_of_peer = static_cast<int>(ExitCode::peer);
-constexpr std::int64_t least_temporary_bytes = 4 << 20;  // a segment of PMIx
+constexpr std::int64_t min_temporary_bytes = 4 << 20;  // a segment of PMIx
 
 int number_in(const char* variable) {
   const char* text = std::getenv(variable);
@@ -372,14 +372,14 @@ void check_temporary_folder(const LaunchedAs& launched, const std::string& host)
   const std::string folder = temporary_folder();
   std::error_code failure;
   const std::filesystem::space_info space = std::filesystem::space(folder, failure);
-  if (!failure && space.available >= least_temporary_bytes) return;
+  if (!failure && space.available >= min_temporary_bytes) return;
   throw Error(ExitCode::io,
               formatted("rank {} (host {}): MPI needs place for its files in {}: {}; make room "
                         "there, or set TMPDIR",
                         launched.rank, host, folder,
                         failure ? failure.message()
                                 : format_bytes(static_cast<std::int64_t>(space.available)) +
-                                      " free of " + format_bytes(least_temporary_bytes)));
+                                      " free of " + format_bytes(min_temporary_bytes)));
 }
 
 std::string joining_text(double seconds, const LaunchedAs& launched, const std::string& host) {
@@ -411,7 +411,7 @@ EndInTime::~EndInTime() {
 
 void EndInTime::work(double seconds, const std::function<void()>& late) {
   std::unique_lock lock(mutex_);
-  Patience patience(seconds);
+  WaitLimit patience(seconds);
   while (!called_off_ && !patience.over()) changed_.wait_for(lock, patience.until_next_look());
   if (!called_off_) late();
 }

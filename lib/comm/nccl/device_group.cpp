@@ -41,13 +41,13 @@ bool has(std::span<const WireSpec> all, const WireSpec& one) {
 }  // namespace
 
 std::string WireSpec::text() const {
-  constexpr std::size_t most_named = 8;
+  constexpr std::size_t max_named = 8;
   std::string list;
-  for (std::size_t i = 0; i < std::min(ranks.size(), most_named); ++i) {
+  for (std::size_t i = 0; i < std::min(ranks.size(), max_named); ++i) {
     list += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   }
-  if (ranks.size() > most_named) list += formatted(" and {}", ranks.size() - most_named);
-  return lane + " among ranks " + list + (ranks.size() > most_named ? " more" : "");
+  if (ranks.size() > max_named) list += formatted(" and {}", ranks.size() - max_named);
+  return lane + " among ranks " + list + (ranks.size() > max_named ? " more" : "");
 }
 
 std::string wires_to_tell(std::span<const WireSpec> wanted, int rank) {
@@ -294,7 +294,7 @@ void NcclWires::connect(const std::vector<WireSpec>& all) {
 }
 
 void NcclWires::settle(void* communicator, std::string_view what) {
-  Patience patience(deadline_);
+  WaitLimit patience(deadline_);
   for (std::int64_t polls = 0;; ++polls) {
     try {
       if (nccl_.settled(communicator)) return;

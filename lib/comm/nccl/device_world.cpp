@@ -135,7 +135,7 @@ class StagedGroup final : public GroupOverHost {
 
  private:
   /// Page-locked memory, which grows to the largest tensor of a first step.
-  class Room {
+  class StagingBuffer {
    public:
     Tensor like(const Tensor& data);
 
@@ -151,7 +151,7 @@ class StagedGroup final : public GroupOverHost {
 
   const double deadline_;
   Stream calls_;  // of the host's group: runs in the caller
-  Room from_, to_;
+  StagingBuffer from_, to_;
   Arrivals arrivals_;
 };
 
@@ -161,7 +161,7 @@ StagedGroup::StagedGroup(std::unique_ptr<Group> host, double deadline_seconds)
       calls_(DeviceKind::cpu, name(), Stream::Mode::run_inline),
       arrivals_(name()) {}
 
-Tensor StagedGroup::Room::like(const Tensor& data) {
+Tensor StagedGroup::StagingBuffer::like(const Tensor& data) {
   if (slab_.bytes().numel() < data.bytes()) {
     slab_ = Slab::on_host_for(DeviceKind::cuda, {{"room", {data.bytes()}, DType::u8}});
   }

@@ -46,7 +46,7 @@ struct ThreadMeeting {
     Stream* stream = nullptr;              // of a device, with what comes before the meeting;
     Event before;                          // guarded by `mutex`
   };
-  struct Letter {
+  struct PostedMessage {
     Tensor data;
     int from;
     int to;
@@ -63,7 +63,7 @@ struct ThreadMeeting {
   int readers = 0;  // members that read the others' buffers; no member may leave before they finish
   std::vector<std::uint64_t> arrivals;  // meetings that each rank has reached
   std::vector<Part> parts;              // what each rank publishes
-  std::vector<Letter> letters;          // posted, not yet matched, in order
+  std::vector<PostedMessage> letters;   // posted, not yet matched, in order
   std::vector<std::chrono::steady_clock::time_point> wire_free;  // per sender
 };
 
@@ -137,9 +137,10 @@ class ThreadGroup : public HostGroup {
   void sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype);
   void spend(Clock::time_point start, std::int64_t messages, std::int64_t bytes) const;
   Stream* line_of(const Message& message);
-  void deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match);
-  void deliver_on_device(const ThreadMeeting::Letter& sent,
-                         const ThreadMeeting::Letter& received) const;
+  void deliver(const ThreadMeeting::PostedMessage& letter,
+               const ThreadMeeting::PostedMessage& match);
+  void deliver_on_device(const ThreadMeeting::PostedMessage& sent,
+                         const ThreadMeeting::PostedMessage& received) const;
 
   ThreadShared& shared_;
   ThreadMeeting& meeting_;
@@ -167,8 +168,9 @@ ThreadGroup::ThreadGroup(std::string name, Members members, const Records& recor
 
 ThreadGroup::~ThreadGroup() {
   const std::lock_guard lock(meeting_.mutex);
-  std::erase_if(meeting_.letters,
-                [this](const ThreadMeeting::Letter& letter) { return letter.owner == &posted(); });
+  std::erase_if(meeting_.letters, [this](const ThreadMeeting::PostedMessage& letter) {
+    return letter.owner == &posted();
+  });
 }
 
 std::string ThreadGroup::describe(int rank) const {
@@ -194,7 +196,7 @@ void ThreadGroup::meet(bool reads) {
     throw;
   }
   const bool last = all_came();
-  Patience patience(deadline_seconds());
+  WaitLimit patience(deadline_seconds());
   while (meeting_.failure.empty() && !all_came()) {
     if (shared_.failed()) {
       meeting_.failure = shared_.failure_text();
@@ -312,9 +314,9 @@ void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, D
   }
   if (on_device() == nullptr) return sum_in_rank_order(out, sources_, count, dtype);
   enqueue([&](Stream& stream) {
-    require(sources_.size() <= CudaSums::most_parts, ExitCode::unavailable,
+    require(sources_.size() <= CudaSums::max_parts, ExitCode::unavailable,
             formatted("group '{}' sums over {} ranks that share a device; at most {} can", name(),
-                      size(), CudaSums::most_parts));
+                      size(), CudaSums::max_parts));
     cuda_sums().in_rank_order(out, sources_, count, dtype, stream);
   });
 }
@@ -412,19 +414,19 @@ Stream* ThreadGroup::line_of(const Message& message) {
 void ThreadGroup::post(const Message& message) {
   const int from = message.sends ? rank() : message.peer;
   const int to = message.sends ? message.peer : rank();
-  const ThreadMeeting::Letter letter{.data = message.data,
-                                     .from = from,
-                                     .to = to,
-                                     .tag = message.tag,
-                                     .sends = message.sends,
-                                     .ticket = message.ticket,
-                                     .owner = &posted(),
-                                     .line = line_of(message)};
+  const ThreadMeeting::PostedMessage letter{.data = message.data,
+                                            .from = from,
+                                            .to = to,
+                                            .tag = message.tag,
+                                            .sends = message.sends,
+                                            .ticket = message.ticket,
+                                            .owner = &posted(),
+                                            .line = line_of(message)};
   // Under the lock until the bytes are across: a member that leaves withdraws its letters first.
   const std::lock_guard lock(meeting_.mutex);
   posted().begin(message.ticket, 1);
   auto& letters = meeting_.letters;
-  const auto match = std::ranges::find_if(letters, [&](const ThreadMeeting::Letter& other) {
+  const auto match = std::ranges::find_if(letters, [&](const ThreadMeeting::PostedMessage& other) {
     return other.sends != letter.sends && other.from == from && other.to == to &&
            other.tag == letter.tag;
   });
@@ -432,14 +434,15 @@ void ThreadGroup::post(const Message& message) {
     letters.push_back(letter);
     return;
   }
-  const ThreadMeeting::Letter other = *match;
+  const ThreadMeeting::PostedMessage other = *match;
   letters.erase(match);
   deliver(letter, other);
 }
 
-void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeting::Letter& match) {
-  const ThreadMeeting::Letter& sent = letter.sends ? letter : match;
-  const ThreadMeeting::Letter& received = letter.sends ? match : letter;
+void ThreadGroup::deliver(const ThreadMeeting::PostedMessage& letter,
+                          const ThreadMeeting::PostedMessage& match) {
+  const ThreadMeeting::PostedMessage& sent = letter.sends ? letter : match;
+  const ThreadMeeting::PostedMessage& received = letter.sends ? match : letter;
   if (sent.data.bytes() != received.data.bytes()) {
     throw Error(ExitCode::peer,
                 formatted("receive '{}': {} sends {} bytes where {} are expected", name(),
@@ -458,8 +461,8 @@ void ThreadGroup::deliver(const ThreadMeeting::Letter& letter, const ThreadMeeti
 }
 
 /// Who receives copies, after what either has enqueued before; who sends comes after the copy.
-void ThreadGroup::deliver_on_device(const ThreadMeeting::Letter& sent,
-                                    const ThreadMeeting::Letter& received) const {
+void ThreadGroup::deliver_on_device(const ThreadMeeting::PostedMessage& sent,
+                                    const ThreadMeeting::PostedMessage& received) const {
   require(sent.line != nullptr && received.line != nullptr, ExitCode::peer,
           "receive '" + name() + "': one of " + describe(sent.from) + " and " +
               describe(received.to) + " has a tensor of a device, the other of the host");

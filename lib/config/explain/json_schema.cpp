@@ -293,7 +293,7 @@ Json groups_schema() {
                         {"type", word_schema(words_of<OptimizerType>)},
                         {"lr_mult", factor},
                         {"wd_mult", factor}}}};
-  return {{"type", "array"}, {"items", entry}, {"maxItems", most_optimizer_groups}};
+  return {{"type", "array"}, {"items", entry}, {"maxItems", max_optimizer_groups}};
 }
 
 template <class Value>
@@ -419,7 +419,7 @@ class SchemaWriter {
   void operator()(const std::vector<LayerEntry>&, const Field& field) {
     add(field, {{"type", {"array", "null"}},
                 {"items", section_schema(LayerEntry{}, path_)},
-                {"maxItems", most_kinds},
+                {"maxItems", max_kinds},
                 {"default", Json::array()}});
   }
   template <class Section>

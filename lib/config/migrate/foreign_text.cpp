@@ -12,7 +12,7 @@
 namespace trainctl {
 namespace {
 
-constexpr std::size_t most_word = 4096;  // a variable may be made of others
+constexpr std::size_t max_word = 4096;  // a variable may be made of others
 
 /// A word of a shell text, or the end of a line or list.
 struct ShellWord {
@@ -27,7 +27,7 @@ class ShellWords {
   explicit ShellWords(const std::string& text) : text_(text) {}
 
   std::vector<ShellWord> read() {
-    while (at_ < text_.size() && words_.size() < 4 * most_foreign_values) step();
+    while (at_ < text_.size() && words_.size() < 4 * max_foreign_values) step();
     finish();
     end();
     return std::move(words_);
@@ -88,7 +88,7 @@ class ShellWords {
   }
   void take(char c) {
     begin();
-    if (word_.text.size() < most_word) word_.text += c;
+    if (word_.text.size() < max_word) word_.text += c;
   }
   void finish() {
     if (!open_) return;
@@ -131,7 +131,7 @@ bool is_given_at_start(const std::string& text) {
 /// Puts the values of known variables in; others keep the form ${NAME}, and "$1" becomes ${ARG1}.
 std::string expanded(const std::string& text, const std::map<std::string, std::string>& variables) {
   std::string result;
-  for (std::size_t i = 0; i < text.size() && result.size() < most_word; ++i) {
+  for (std::size_t i = 0; i < text.size() && result.size() < max_word; ++i) {
     if (text[i] != '$' || i + 1 == text.size()) {
       result += text[i];
       continue;
@@ -184,7 +184,7 @@ void take_variable(const ShellWord& word, std::map<std::string, std::string>& va
   std::vector<ForeignValue> inner = read_arguments(expanded(value, variables));
   for (ForeignValue& one : inner) {
     one.span = word.span;
-    if (values.size() < most_foreign_values) values.push_back(std::move(one));
+    if (values.size() < max_foreign_values) values.push_back(std::move(one));
   }
 }
 
@@ -195,7 +195,7 @@ std::vector<ForeignValue> read_arguments(const std::string& text) {
   std::map<std::string, std::string> variables;
   bool open = false;  // the last option takes the words that follow
   for (const ShellWord& word : ShellWords(text).read()) {
-    if (values.size() >= most_foreign_values) break;
+    if (values.size() >= max_foreign_values) break;
     if (word.ends) {
       open = false;
     } else if (is_option(word.text)) {
@@ -307,7 +307,7 @@ void each_line(const std::string& text, Take take) {
 bool read_assignment(const std::string& line, int number, const std::string& table,
                      std::vector<ForeignValue>& values) {
   const std::size_t equals = line.find('=');
-  if (equals == std::string::npos || values.size() >= most_foreign_values) return false;
+  if (equals == std::string::npos || values.size() >= max_foreign_values) return false;
   std::string key = trimmed(line.substr(0, equals));
   const bool option = key.starts_with("--");
   if (option) key.erase(0, 2);

@@ -154,7 +154,7 @@ std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
 // Megatron-LM's layers that differ: experts, windows and RoPE in some of them.
 namespace {
 
-constexpr std::size_t most_numbers = 10'000;
+constexpr std::size_t max_numbers = 10'000;
 constexpr int deepest = 16;  // parentheses inside each other
 
 /// A list as Megatron evaluates it, "([0]*3+[1])*2" or "[0,1,0]"; lists of numbers only.
@@ -200,7 +200,7 @@ class ListReader {
   }
   std::vector<std::int64_t> repeated(const std::vector<std::int64_t>& once, std::int64_t times) {
     std::vector<std::int64_t> all;
-    fails_ = fails_ || once.size() * static_cast<std::size_t>(times) > most_numbers;
+    fails_ = fails_ || once.size() * static_cast<std::size_t>(times) > max_numbers;
     for (std::int64_t i = 0; i < times && !fails_; ++i) {
       all.insert(all.end(), once.begin(), once.end());
     }
@@ -213,7 +213,7 @@ class ListReader {
       if (fails_) break;
       const std::vector<std::int64_t> more = part(depth);
       all.insert(all.end(), more.begin(), more.end());
-      fails_ = fails_ || all.size() > most_numbers;
+      fails_ = fails_ || all.size() > max_numbers;
     } while (take('+'));
     return all;
   }
@@ -254,7 +254,7 @@ void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& route
   const double wide = m.number_at("model.sliding_window", 0);
   const double deep = m.number_at("model.num_layers", 0);
   // Sizes outside of these bounds are refused by another rule.
-  if (!(deep >= 1 && deep <= most_numbers) || !(wide >= 0 && wide <= 1 << 30)) return;
+  if (!(deep >= 1 && deep <= max_numbers) || !(wide >= 0 && wide <= 1 << 30)) return;
   const auto window = static_cast<std::int64_t>(wide);
   const auto layers = static_cast<std::size_t>(deep);
   std::vector<LayerKeys> keys(layers);

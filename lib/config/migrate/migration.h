@@ -17,7 +17,7 @@
 namespace trainctl {
 
 /// The most values that are read of one file.
-inline constexpr std::size_t most_foreign_values = 5000;
+inline constexpr std::size_t max_foreign_values = 5000;
 
 /// Without blanks and carriage returns at its ends.
 std::string trimmed(std::string_view text);

@@ -115,7 +115,7 @@ Comments collect_comments(const std::string& text, const std::set<int>& key_line
 namespace {
 
 constexpr std::size_t widest = 96;
-constexpr std::size_t most_bytes = 4 * max_yaml_bytes;  // aliases can make a small tree endless
+constexpr std::size_t max_bytes = 4 * max_yaml_bytes;  // aliases can make a small tree endless
 
 /// Characters that end or start something inside brackets; those of a variable do not.
 bool plain_in_brackets(const std::string& text) {
@@ -164,7 +164,7 @@ class TreeWriter {
   }
 
   void write_entry(const YamlEntry& entry, const std::string& indent, const std::string& path) {
-    if (out_.size() > most_bytes) return;
+    if (out_.size() > max_bytes) return;
     const std::string at = path + entry.key;
     const int line = entry.key_span.text == 0 ? entry.key_span.line : 0;
     for (const std::string& comment : taken(comments_.above, line)) {
@@ -204,7 +204,7 @@ class TreeWriter {
     }
     std::string text;
     for (const YamlEntry& entry : node.entries) {
-      if (text.size() > most_bytes) break;
+      if (text.size() > max_bytes) break;
       text += (text.empty() ? "{" : ", ") + write_value(entry.key) + ": " +
               value_of(entry.value, "", true);
     }
@@ -214,7 +214,7 @@ class TreeWriter {
   std::string list_of(const YamlNode& node) const {
     std::string text;
     for (int item : node.items) {
-      if (text.size() > most_bytes) break;
+      if (text.size() > max_bytes) break;
       text += (text.empty() ? "[" : ", ") + value_of(item, "", true);
     }
     return text.empty() ? "[]" : text + "]";

@@ -138,7 +138,7 @@ struct Composed {
 
 inline constexpr std::size_t max_include_depth = 16;
 
-constexpr std::size_t most_nodes = 4 * max_yaml_nodes;  // merging copies maps
+constexpr std::size_t max_nodes = 4 * max_yaml_nodes;  // merging copies maps
 
 std::string join(const std::string& path, const std::string& key) {
   return path.empty() ? key : path + "." + key;
@@ -298,7 +298,7 @@ class Composer {
       tree_.note_replaced(path, earlier.value);
       earlier = later;
     } else if (first_is_map && second_is_map) {
-      if (tree_.nodes.size() > most_nodes) return too_many(later.key_span);
+      if (tree_.nodes.size() > max_nodes) return too_many(later.key_span);
       // A copy, since an alias may show the same map elsewhere.
       const int copy = tree_.add_node(YamlNode(tree_.node(earlier.value)));
       earlier.value = copy;
@@ -407,7 +407,7 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
   return spellings;
 }
 
-constexpr std::size_t most_diagnostics = 200;
+constexpr std::size_t max_diagnostics = 200;
 
 /// Makes messages use the user's spelling of keys: for the whole path, and for its last keys where
 /// no other path ends in them. A single word such as "layout" may be meant as a word, so it stays.
@@ -540,7 +540,7 @@ ReadResult read_config_text(std::string_view text, const std::string& name,
   drop_consequences(result.diagnostics);
   drop_missing(reading.named_otherwise, result.diagnostics);
   result.diagnostics.sort();
-  result.diagnostics.keep_first(most_diagnostics);
+  result.diagnostics.keep_first(max_diagnostics);
   return result;
 }
 

@@ -109,7 +109,7 @@ struct UnknownKeyHelp {
   std::vector<std::string> paths;  // keys of ours that it stands for: they are not missing
 };
 
-constexpr std::size_t most_inner_hints = 6;  // of the keys of an unknown section
+constexpr std::size_t max_inner_hints = 6;  // of the keys of an unknown section
 
 std::string joined(const std::string& section, const std::string& key) {
   return section.empty() ? key : section + "." + key;
@@ -249,7 +249,7 @@ class KeyGuess {
     for (const YamlEntry& inner : unknown_.tree.node(entry_.value).entries) {
       Hint one = hint_for(entry_.key + "." + inner.key, text_in(inner));
       if (one.text.empty() && anywhere) one = hint_for(inner.key, text_in(inner));
-      if (one.text.empty() || ++count > most_inner_hints) continue;
+      if (one.text.empty() || ++count > max_inner_hints) continue;
       text += (text.empty() ? "" : "; ") + text_of(one);
       for (const HintValue& value : one.values) paths.push_back(value.path);
     }
@@ -330,7 +330,7 @@ std::string help_for_value(const YamlTree& tree, const std::string& path, int no
 
 namespace {
 
-constexpr std::size_t most_suggestions = 200;
+constexpr std::size_t max_suggestions = 200;
 
 }  // namespace
 
@@ -410,10 +410,10 @@ void SectionReader::operator()(std::vector<LayerEntry>& entries, const Field& fi
     return;
   }
   const std::vector<int> items = node.items;
-  if (std::ssize(items) > most_kinds) {
+  if (std::ssize(items) > max_kinds) {
     reading_.report(
         {"out-of-range",
-         formatted("expected at most {} kinds of layers, found {}", most_kinds, items.size()),
+         formatted("expected at most {} kinds of layers, found {}", max_kinds, items.size()),
          "give each kind once, with its count, or write layer_pattern"},
         path, place_of(node));
     return;
@@ -451,7 +451,7 @@ Problem SectionReader::unknown(const YamlEntry& entry) const {
         "write `" + key.substr(0, behind) + " " + shown(key.substr(behind + odd.bytes)) + "`";
     return problem;
   }
-  if (reading_.result.diagnostics.list().size() > most_suggestions) return problem;
+  if (reading_.result.diagnostics.list().size() > max_suggestions) return problem;
   const UnknownKeyHelp help =
       help_for({.tree = reading_.tree, .section = path_, .entry = entry, .known = known_});
   auto& named = reading_.named_otherwise;

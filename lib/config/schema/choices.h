@@ -81,8 +81,8 @@ struct ScheduleTraits {
   std::string_view word;          // in YAML
   std::string_view name;          // in a plan; YAML accepts it too
   std::string_view chunked_name;  // in a plan with several chunks per stage
-  int least_chunks = 1;           // per stage
-  int most_chunks = 1 << 20;
+  int min_chunks = 1;             // per stage
+  int max_chunks = 1 << 20;
   ChunkRoute route = ChunkRoute::round_robin;
   bool groups = false;          // several chunks are run in groups of micro-batches
   bool overlaps = true;         // messages may overlap with one chunk per stage
@@ -112,8 +112,8 @@ inline constexpr ScheduleTraits schedules[] = {
      .word = "zb-v",
      .name = "zb_v",
      .chunked_name = "zb_v",
-     .least_chunks = 2,
-     .most_chunks = 2,
+     .min_chunks = 2,
+     .max_chunks = 2,
      .route = ChunkRoute::down_and_up,
      .batches = false,
      .places_weights = true},

@@ -75,7 +75,7 @@ struct OptimizerGroup {
   bool operator==(const OptimizerGroup&) const = default;
 };
 
-inline constexpr std::size_t most_optimizer_groups = 64;
+inline constexpr std::size_t max_optimizer_groups = 64;
 
 struct OptimizerGroups {
   std::vector<OptimizerGroup> list;

@@ -91,7 +91,7 @@ std::string range_of(const Field& field) {
   }
   if constexpr (std::is_same_v<Value, MuonItems>) return detail::word_list<MuonItem>();
   if constexpr (std::is_same_v<Value, OptimizerGroups>) {
-    return formatted("at most {} entries", most_optimizer_groups);
+    return formatted("at most {} entries", max_optimizer_groups);
   }
   if (std::is_same_v<Value, std::uint64_t> && !field.range.has_least()) return "at least 0";
   return field.range.to_string();

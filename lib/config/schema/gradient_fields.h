@@ -37,7 +37,7 @@ void fields(Visitor& visit, Is<ParallelOptimizerConfig> auto& optimizer) {
         field("weight_shard_size",
               "Ranks that share one copy of a parameter's state; -1: all replicas")
             .from(-1)
-            .to(most_ranks));
+            .to(max_ranks));
   visit(optimizer.optimizer_level,
         field("optimizer_level",
               "What is divided among the ranks: level1: the optimizer's state; level2: gradients "

@@ -420,9 +420,9 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
                                  OptimizerGroups& value) {
   const YamlNode& given = tree.node(node);
   if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, groups_form);
-  if (given.items.size() > most_optimizer_groups) {
+  if (given.items.size() > max_optimizer_groups) {
     return Problem{"out-of-range",
-                   formatted("must have at most {} entries, found {}", most_optimizer_groups,
+                   formatted("must have at most {} entries, found {}", max_optimizer_groups,
                              given.items.size()),
                    "give an entry several patterns: match: [a, b]"};
   }
@@ -456,7 +456,7 @@ std::string write_value(const OptimizerGroups& value) {
 // Muon's coefficients and items: from the tree and back to text.
 namespace {
 
-constexpr std::size_t most_triples = 100;
+constexpr std::size_t max_triples = 100;
 constexpr const char* coefficients_form =
     "simple, quintic, polar_express, deepseek_v4 or a list like [[3.4445, -4.775, 2.0315]]";
 constexpr const char* items_form = "a list like [gate_up, qkv]";
@@ -483,7 +483,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
     return std::nullopt;
   }
   if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, coefficients_form);
-  if (given.items.empty() || given.items.size() > most_triples) {
+  if (given.items.empty() || given.items.size() > max_triples) {
     return wrong_list(formatted("expected 1 to 100 steps, found {}", given.items.size()));
   }
   for (const int item : given.items) {

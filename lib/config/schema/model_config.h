@@ -40,7 +40,7 @@ struct TemperatureConfig {
   bool operator==(const TemperatureConfig&) const = default;
 };
 
-constexpr std::int64_t most_kinds = 64;  // entries of model.layers
+constexpr std::int64_t max_kinds = 64;  // entries of model.layers
 
 /// One kind of layers in `model.layers`: the keys that it has of its own. What it leaves out is the
 /// model's.

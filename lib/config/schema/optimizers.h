@@ -84,7 +84,7 @@ inline constexpr OptimizerRow optimizer_rows[] = {
 inline constexpr OptimizerState weight_average{"ema", "ema.", "", nullptr,
                                                &OptimizerConfig::ema_decay};
 /// The most values that are kept of an element: those of a row and the average.
-inline constexpr int most_kept = 3;
+inline constexpr int max_kept = 3;
 
 namespace detail {
 /// Whether each word has its row, and the rows are in the order of OptimizerType.
@@ -144,7 +144,7 @@ inline int updated_states(OptimizerType type, const OptimizerConfig& optimizer) 
 }
 
 /// How many values the row that keeps most keeps.
-inline int most_states(const OptimizerConfig& optimizer) {
+inline int max_states(const OptimizerConfig& optimizer) {
   std::size_t most = 0;
   for (const OptimizerType type : used_types(optimizer)) {
     most = std::max(most, kept_states(type, optimizer).size());

@@ -11,7 +11,7 @@
 namespace trainctl {
 
 /// The largest number of ranks that a file or a command line may ask for.
-inline constexpr std::int64_t most_ranks = 1'000'000;
+inline constexpr std::int64_t max_ranks = 1'000'000;
 
 using IntList = std::vector<std::int64_t>;
 

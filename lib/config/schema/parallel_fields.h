@@ -12,7 +12,7 @@ namespace trainctl {
 template <class Visitor>
 void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   const auto size = [](const char* key, const char* meaning) consteval {
-    return field(key, meaning).from(1).to(most_ranks);
+    return field(key, meaning).from(1).to(max_ranks);
   };
   visit(parallel.parallel_mode,
         field("parallel_mode", "How ranks share the work")
@@ -23,7 +23,7 @@ void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
   visit(parallel.global_rank,
         field("global_rank", "The rank that `plan` shows; the launcher numbers the ranks")
             .from(0)
-            .to(most_ranks));
+            .to(max_ranks));
   visit(parallel.data_parallel,
         size("data_parallel", "Replicas of the model")
             .unset("world size / (tensor_parallel x pipeline_stages x context_parallel)"));
@@ -39,7 +39,7 @@ void mesh_fields(Visitor& visit, Is<ParallelConfig> auto& parallel) {
         field("hierarchical_context_parallel_sizes",
               "Levels of a context-parallel group; their product is context_parallel")
             .from(1)
-            .to(most_ranks)
+            .to(max_ranks)
             .unset("one level"));
   visit(parallel.expert_parallel, size("expert_parallel", "Ranks that divide the experts"));
   visit(parallel.expert_tensor_parallel,

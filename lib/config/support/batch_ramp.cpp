@@ -59,10 +59,10 @@ RampProblem problem_of_ramp(const TrainConfig& train) {
                       start + rise / increment * increment,
                       start + (rise / increment + 1) * increment)};
   }
-  if (rise / increment > most_increments) {
+  if (rise / increment > max_increments) {
     return {formatted("{} has {} increments of {}, but at most {} are planned", arithmetic,
-                      rise / increment, increment, most_increments),
-            formatted("set increment to {} or more", divided_up(rise, most_increments))};
+                      rise / increment, increment, max_increments),
+            formatted("set increment to {} or more", divided_up(rise, max_increments))};
   }
   return {};
 }

@@ -33,7 +33,7 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
                                  BatchesDone done = {});
 
 /// The most increments of a ramp.
-inline constexpr std::int64_t most_increments = 256;
+inline constexpr std::int64_t max_increments = 256;
 
 /// Why the three numbers of a ramp are refused, for themselves or together with global_batch_size;
 /// an empty message if they are fine. `help`: what may be set instead.

@@ -16,7 +16,7 @@
 namespace trainctl {
 namespace {
 
-constexpr int most_depth = 32;
+constexpr int max_depth = 32;
 
 /// Rows or columns of a block; 0: no number that can be.
 std::int64_t block_size(const HuggingFaceJson& size) {
@@ -375,7 +375,7 @@ HuggingFaceJson parse(std::string_view text, std::vector<std::string>& problems)
   bool is_deep = false;
   const HuggingFaceJson::parser_callback_t watch =
       [&](int depth, HuggingFaceJson::parse_event_t event, HuggingFaceJson& value) {
-        is_deep = is_deep || depth > most_depth;
+        is_deep = is_deep || depth > max_depth;
         if (event == HuggingFaceJson::parse_event_t::object_start) open.emplace_back();
         if (event == HuggingFaceJson::parse_event_t::object_end) open.pop_back();
         if (event == HuggingFaceJson::parse_event_t::key &&

@@ -86,7 +86,7 @@ std::string write_pattern(const std::vector<LayerKeys>& layers) {
 
 namespace {
 
-constexpr std::int64_t most_layers = 10'000;  // that num_layers may be
+constexpr std::int64_t max_layers = 10'000;  // that num_layers may be
 constexpr std::int64_t widest_experts = 1 << 22;
 
 /// Either key; where both are there, they agree.
@@ -125,7 +125,7 @@ bool give_layers(HuggingFaceReader& reader, const std::set<std::int64_t>& wanted
 /// Layer i has experts if decoder_sparse_step divides i + 1, unless mlp_only_layers names it.
 /// Returns them where no keys of section moe say it.
 std::set<std::int64_t> read_qwen_layers(HuggingFaceReader& reader, std::int64_t layers) {
-  if (layers > most_layers) return {};  // num_layers says so
+  if (layers > max_layers) return {};  // num_layers says so
   const std::int64_t step = reader.size("decoder_sparse_step", 1);
   const HuggingFaceJson& plain = reader.at("mlp_only_layers");
   if (!plain.is_null() && !plain.is_array()) {

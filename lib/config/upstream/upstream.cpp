@@ -67,7 +67,7 @@ class Claims {
 };
 
 // Bounds the work when aliases repeat one map many times.
-constexpr std::size_t most_claims = 2000;
+constexpr std::size_t max_claims = 2000;
 constexpr int deepest_section = 4;
 
 }  // namespace
@@ -81,11 +81,11 @@ int Claims::copy(int node) {
 void Claims::add(const Claim& claim) { add_parts(claim, 0); }
 
 void Claims::add_parts(const Claim& claim, int depth) {
-  if (list_.size() > most_claims) return;
+  if (list_.size() > max_claims) return;
   const bool map = tree_.node(claim.node).kind == YamlNode::Kind::map;
-  if (list_.size() == most_claims) {
+  if (list_.size() == max_claims) {
     diagnostics_.add({Severity::error, "too-large", claim.path,
-                      formatted("more than {} values have upstream names", most_claims),
+                      formatted("more than {} values have upstream names", max_claims),
                       "is this the right file?", tree_.place(claim.key_span)});
   }
   const KnownPath* known = find_known_path(claim.path);

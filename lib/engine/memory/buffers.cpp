@@ -250,7 +250,7 @@ struct Piece {
 template <class Body>
 void for_pieces(const Share& share, const Batch& batch, std::int64_t first, std::int64_t count,
                 const Body& body) {
-  TokenLayout tokens = share.tokens;
+  TokenPieces tokens = share.tokens;
   tokens.seq_length = batch.length;
   const bool fed_all = std::ssize(batch.tokens) > share.sequences * batch.length;
   const std::int64_t length = tokens.piece_length();

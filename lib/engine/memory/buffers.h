@@ -114,7 +114,7 @@ class SharedState {
 struct Share {                 // of a micro-batch
   std::int64_t sequences = 0;  // that a replica works on
   std::int64_t replica = 0;
-  TokenLayout tokens{};          // which of their tokens each context-parallel rank has, for the
+  TokenPieces tokens{};          // which of their tokens each context-parallel rank has, for the
                                  // rows of a batch as long as they are
   std::int64_t rank = 0;         // this one
   std::int64_t heads_ranks = 1;  // that exchange heads: each has the queries of all of them

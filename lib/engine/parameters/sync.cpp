@@ -77,7 +77,7 @@ namespace {
 
 constexpr WireUse lane{.lane = Lane::gradients};
 
-std::int64_t most_copies(const StagePlan& stage) {
+std::int64_t max_copies(const StagePlan& stage) {
   std::int64_t most = 1;
   for (const ParamSpec& row : stage.parameters) most = std::max(most, row.tp_copies);
   return most;
@@ -85,7 +85,7 @@ std::int64_t most_copies(const StagePlan& stage) {
 
 /// Neighbouring tensor-parallel ranks that hold the same key and value heads.
 std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
-  const std::int64_t copies = most_copies(plan.stage_of(rank));
+  const std::int64_t copies = max_copies(plan.stage_of(rank));
   const std::vector<int> tp = plan.mesh.group(rank, Axis::tp);
   const std::int64_t first = plan.mesh.coordinate(rank, Axis::tp) / copies * copies;
   return {tp.begin() + first, tp.begin() + first + copies};
@@ -357,7 +357,7 @@ void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& sto
   const std::int64_t part = whole.numel() / ranks;
   const std::int64_t begin = replicas.rank() * part;
   block.gathers.push_back({&replicas, {whole, whole.slice(begin, begin + part)}, {}, {}});
-  const std::int64_t most = most_apart(plan.compute, stage_, planned, ranks);
+  const std::int64_t most = max_apart(plan.compute, stage_, planned, ranks);
   if (most == 0) return;
   const Tensor all = packed(ranks * most, DType::f32);
   const std::int64_t own = replicas.rank() * most;

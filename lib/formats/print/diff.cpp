@@ -120,7 +120,7 @@ Section time_values(const Plan& plan) {
 Section bucket_values(const Plan& plan) {
   Section section{"buckets", {}};
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const FlatLayout& flat = plan.stages[static_cast<std::size_t>(stage)].flat;
+    const FlatBuffer& flat = plan.stages[static_cast<std::size_t>(stage)].flat;
     std::int64_t longest = 0;
     for (const Bucket& bucket : flat.buckets) longest = std::max(longest, bucket.length);
     section.values.push_back(

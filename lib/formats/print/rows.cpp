@@ -158,7 +158,7 @@ double usual_size(double needed) {
 }  // namespace
 
 MemoryFit memory_fit(const PrintInput& input) {
-  const auto needed = static_cast<double>(input.plan.most_memory().device());
+  const auto needed = static_cast<double>(input.plan.max_memory().device());
   MemoryFit fit;
   if (input.memory_limit) {
     fit.gibibytes = *input.memory_limit;

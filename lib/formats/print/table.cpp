@@ -245,8 +245,8 @@ std::string print_groups_table(const PrintInput& input, const std::string& kind)
 
 namespace {
 
-constexpr int most_stages_drawn = 8;
-constexpr double most_columns = 108;  // of the drawing itself
+constexpr int max_stages_drawn = 8;
+constexpr double max_columns = 108;  // of the drawing itself
 
 char letter_of(BlockKind kind) {
   switch (kind) {
@@ -270,7 +270,7 @@ double scale_of(const Timeline& timeline, int chunks) {
     const double room = static_cast<double>(label_of(block, chunks).size()) + 1;
     if (block.length() > 0) scale = std::max(scale, room / block.length());
   }
-  return timeline.length * scale <= most_columns ? scale : 0;
+  return timeline.length * scale <= max_columns ? scale : 0;
 }
 
 /// One character per column, the micro-batch's last digit: 0-9 for F, a-j for B, A-J for W.
@@ -282,13 +282,13 @@ char narrow_letter(const TimeBlock& block) {
 }
 
 std::string drawing(const Plan& plan, const Timeline& timeline) {
-  if (plan.map.stages > most_stages_drawn || timeline.length <= 0) return "";
+  if (plan.map.stages > max_stages_drawn || timeline.length <= 0) return "";
   double scale = scale_of(timeline, plan.map.chunks);
   const bool labels = scale > 0;
   if (!labels) {
     double shortest = timeline.length;
     for (const TimeBlock& block : timeline.blocks) shortest = std::min(shortest, block.length());
-    if (shortest <= 0 || timeline.length / shortest > most_columns) return "";
+    if (shortest <= 0 || timeline.length / shortest > max_columns) return "";
     scale = 1 / shortest;
   }
   std::vector<std::string> lines(

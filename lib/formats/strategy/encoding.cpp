@@ -132,9 +132,9 @@ OperatorSplit operator_of(const std::string& name, const Json& json) {
   return {name, item.number("stage"), item.lists("parallel_strategy")};
 }
 
-ParamLayout layout_of(const std::string& name, const Json& json) {
+ParamPlacement layout_of(const std::string& name, const Json& json) {
   const Item item("parameter '" + shown(name) + "'", json);
-  ParamLayout layout;
+  ParamPlacement layout;
   layout.name = name;
   layout.dev_matrix = item.numbers("dev_matrix");
   layout.tensor_map = item.tensor_map();
@@ -147,7 +147,7 @@ ParamLayout layout_of(const std::string& name, const Json& json) {
   return layout;
 }
 
-Json json_of(const ParamLayout& layout) {
+Json json_of(const ParamPlacement& layout) {
   Json item = {{"dev_matrix", layout.dev_matrix},
                {"tensor_map", layout.tensor_map},
                {"tensor_shape", layout.tensor_shape},
@@ -161,7 +161,7 @@ Json json_of(const ParamLayout& layout) {
 
 std::string on_one_line(const Json& value) { return json_text(value, JsonText::Style::compact); }
 
-std::string write_layouts_json(const LayoutFile& file) {
+std::string write_layouts_json(const PlacementFile& file) {
   JsonText json(JsonText::Style::indent_2);
   json.open_object();
   json.member("current_stage", file.current_stage);
@@ -172,7 +172,7 @@ std::string write_layouts_json(const LayoutFile& file) {
   }
   json.close();
   json.key(parameters_key).open_object();
-  for (const ParamLayout& layout : file.parameters) {
+  for (const ParamPlacement& layout : file.parameters) {
     json.key(layout.name).json(on_one_line(json_of(layout)));
   }
   json.close();
@@ -180,10 +180,10 @@ std::string write_layouts_json(const LayoutFile& file) {
   return json.take();
 }
 
-LayoutFile read_layouts_json(std::string_view text) {
+PlacementFile read_layouts_json(std::string_view text) {
   const Json json = parse_text(text);
   const Item root("the file", json);
-  LayoutFile file;
+  PlacementFile file;
   file.current_stage = root.number("current_stage");
   if (root.has(operators_key)) {
     const Item checked(operators_key, root.at(operators_key));
@@ -261,9 +261,9 @@ OperatorSplit operator_of(const proto::ParallelStrategyItem& item) {
   return split;
 }
 
-ParamLayout layout_of(const proto::ParallelLayoutItem& item) {
+ParamPlacement layout_of(const proto::ParallelLayoutItem& item) {
   if (!item.has_param_name()) refuse_file("a parameter has no param_name");
-  ParamLayout layout;
+  ParamPlacement layout;
   layout.name = item.param_name();
   const std::string owner = "parameter '" + shown(layout.name) + "'";
   if (!item.has_parallel_layouts()) refuse_file(owner + " has no parallel_layouts");
@@ -286,7 +286,7 @@ void put_operator(const OperatorSplit& split, proto::ParallelStrategyItem& item)
   for (const Numbers& input : split.inputs) put(*to.add_parallel_strategy(), input);
 }
 
-void put_layout(const ParamLayout& layout, proto::ParallelLayoutItem& item) {
+void put_layout(const ParamPlacement& layout, proto::ParallelLayoutItem& item) {
   item.set_param_name(layout.name);
   proto::ParallelLayouts& to = *item.mutable_parallel_layouts();
   put(*to.add_dev_matrix(), layout.dev_matrix);
@@ -309,25 +309,25 @@ std::vector<int> ranks_of(const proto::ParallelGroupRanks& from) {
   return ranks;
 }
 
-std::string write_layouts_protobuf(const LayoutFile& file) {
+std::string write_layouts_protobuf(const PlacementFile& file) {
   proto::ParallelStrategyMap map;
   map.set_current_stage(static_cast<std::uint32_t>(file.current_stage));
   for (const OperatorSplit& split : file.operators) {
     put_operator(split, *map.add_parallel_strategy_item());
   }
-  for (const ParamLayout& layout : file.parameters) {
+  for (const ParamPlacement& layout : file.parameters) {
     put_layout(layout, *map.add_parallel_layout_item());
   }
   return map.SerializeAsString();
 }
 
 /// Throw Error{bad_data}.
-LayoutFile read_layouts_protobuf(std::string_view bytes) {
+PlacementFile read_layouts_protobuf(std::string_view bytes) {
   proto::ParallelStrategyMap map;
   parse(bytes, map, "strategy file");
   if (!map.has_current_stage())
     refuse_file("expected a strategy file, found one without current_stage");
-  LayoutFile file;
+  PlacementFile file;
   file.current_stage = map.current_stage();
   for (const auto& item : map.parallel_strategy_item()) {
     file.operators.push_back(operator_of(item));
@@ -369,7 +369,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-constexpr std::int64_t most_ranks = std::int64_t{1} << 24;
+constexpr std::int64_t max_ranks = std::int64_t{1} << 24;
 
 /// Complaints about one parameter or operator.
 struct Owner {
@@ -382,15 +382,15 @@ struct Owner {
 void check_grid(const Owner& owner, const Numbers& dev_matrix) {
   std::int64_t ranks = 1;
   for (const std::int64_t size : dev_matrix) {
-    owner.hold(size >= 1 && size <= most_ranks && ranks * size <= most_ranks,
+    owner.hold(size >= 1 && size <= max_ranks && ranks * size <= max_ranks,
                "dev_matrix " + shown(list_text(dev_matrix)) + " must be a grid of 1 to " +
-                   format_grouped(most_ranks) + " ranks");
+                   format_grouped(max_ranks) + " ranks");
     ranks *= size;
   }
   owner.hold(!dev_matrix.empty(), "dev_matrix is empty");
 }
 
-void check_map(const Owner& owner, const ParamLayout& layout) {
+void check_map(const Owner& owner, const ParamPlacement& layout) {
   const std::int64_t axes = static_cast<std::int64_t>(layout.dev_matrix.size());
   std::set<std::int64_t> used;
   for (const std::int64_t axis : layout.tensor_map) {
@@ -404,7 +404,7 @@ void check_map(const Owner& owner, const ParamLayout& layout) {
   }
 }
 
-void check_layout(const ParamLayout& layout) {
+void check_layout(const ParamPlacement& layout) {
   const Owner owner{"parameter '" + shown(layout.name) + "'"};
   owner.hold(!layout.name.empty(), "has no name");
   check_grid(owner, layout.dev_matrix);
@@ -416,12 +416,12 @@ void check_layout(const ParamLayout& layout) {
                  shown(list_text(layout.tensor_map)));
   owner.hold(std::all_of(shape.begin(), shape.end(), [](std::int64_t n) { return n >= 1; }),
              "tensor_shape " + shown(list_text(shape)) + " has a dim below 1");
-  constexpr std::int64_t most_field = std::numeric_limits<std::int32_t>::max();
-  owner.hold(layout.field >= 0 && layout.field <= most_field,
+  constexpr std::int64_t max_field = std::numeric_limits<std::int32_t>::max();
+  owner.hold(layout.field >= 0 && layout.field <= max_field,
              "field is " + std::to_string(layout.field));
-  owner.hold(layout.shard_size >= -1 && layout.shard_size <= most_ranks,
+  owner.hold(layout.shard_size >= -1 && layout.shard_size <= max_ranks,
              "opt_weight_shard_size is " + std::to_string(layout.shard_size));
-  owner.hold(layout.shard_step >= 0 && layout.shard_step <= most_ranks,
+  owner.hold(layout.shard_step >= 0 && layout.shard_step <= max_ranks,
              "opt_weight_shard_step is " + std::to_string(layout.shard_step));
   owner.hold(layout.param_split_shape.size() == layout.indices_offset.size(),
              "param_split_shape and indices_offset differ in length");
@@ -429,11 +429,11 @@ void check_layout(const ParamLayout& layout) {
 
 void check_operator(const OperatorSplit& split) {
   const Owner owner{"operator '" + shown(split.name) + "'"};
-  owner.hold(split.stage >= 0 && split.stage <= most_ranks,
+  owner.hold(split.stage >= 0 && split.stage <= max_ranks,
              "stage is " + std::to_string(split.stage));
   for (const Numbers& input : split.inputs) {
     for (const std::int64_t slices : input) {
-      owner.hold(slices >= 1 && slices <= most_ranks,
+      owner.hold(slices >= 1 && slices <= max_ranks,
                  "a dim in " + std::to_string(slices) + " slices");
     }
   }
@@ -448,25 +448,25 @@ void check_names(const std::vector<Entry>& entries, const std::string& what) {
   }
 }
 
-void check_contents(const LayoutFile& file) {
-  require(file.current_stage >= 0 && file.current_stage <= most_ranks, ExitCode::bad_data,
+void check_contents(const PlacementFile& file) {
+  require(file.current_stage >= 0 && file.current_stage <= max_ranks, ExitCode::bad_data,
           "current_stage is " + std::to_string(file.current_stage));
   require(!file.parameters.empty(), ExitCode::bad_data, "has no parameter layouts");
   check_names(file.operators, "operator");
   check_names(file.parameters, "parameter");
   for (const OperatorSplit& split : file.operators) check_operator(split);
-  for (const ParamLayout& layout : file.parameters) check_layout(layout);
+  for (const ParamPlacement& layout : file.parameters) check_layout(layout);
 }
 
 }  // namespace
 
-std::string write_layouts(const LayoutFile& file, bool json) {
+std::string write_layouts(const PlacementFile& file, bool json) {
   return json ? write_layouts_json(file) : write_layouts_protobuf(file);
 }
 
-LayoutFile read_layouts(std::string_view bytes, bool json) {
+PlacementFile read_layouts(std::string_view bytes, bool json) {
   require(!bytes.empty(), ExitCode::bad_data, "is empty");
-  LayoutFile file = json ? read_layouts_json(bytes) : read_layouts_protobuf(bytes);
+  PlacementFile file = json ? read_layouts_json(bytes) : read_layouts_protobuf(bytes);
   check_contents(file);
   return file;
 }

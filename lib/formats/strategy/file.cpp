@@ -165,8 +165,8 @@ void add_operators(const Plan& plan, int stage, std::vector<OperatorSplit>& foun
   if (plan.model.tied && head && table != nullptr) operators.add_head(*table);
 }
 
-ParamLayout layout_on(const std::vector<GridAxis>& grid, const ParamSpec& spec) {
-  ParamLayout layout;
+ParamPlacement layout_on(const std::vector<GridAxis>& grid, const ParamSpec& spec) {
+  ParamPlacement layout;
   layout.name = spec.name;
   layout.tensor_map.assign(static_cast<std::size_t>(spec.shape.rank()), -1);
   for (std::size_t i = 0; i < grid.size(); ++i) {
@@ -194,14 +194,14 @@ std::int64_t place_of_replica(const std::vector<GridAxis>& grid, std::int64_t in
 
 }  // namespace
 
-std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
-                                            const ParallelConfig& parallel) {
+std::vector<ParamPlacement> make_param_layouts(const Plan& plan, int stage,
+                                               const ParallelConfig& parallel) {
   const std::vector<ParamSpec>& rows = at(plan.stages, stage).parameters;
   const std::vector<OptimizerShard>& shards = at(plan.stages, stage).shards;
-  std::vector<ParamLayout> layouts;
+  std::vector<ParamPlacement> layouts;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::vector<GridAxis> grid = grid_of(plan.mesh, rows[i]);
-    ParamLayout& layout = layouts.emplace_back(layout_on(grid, rows[i]));
+    ParamPlacement& layout = layouts.emplace_back(layout_on(grid, rows[i]));
     if (shards[i].kind != ShardKind::rows) continue;
     const bool all = parallel.parallel_optimizer.weight_shard_size == -1;
     layout.shard_size = all ? -1 : shards[i].ranks;
@@ -210,14 +210,14 @@ std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
   return layouts;
 }
 
-LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
-                            const OptimizerConfig* optimizer) {
-  LayoutFile file;
+PlacementFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
+                               const OptimizerConfig* optimizer) {
+  PlacementFile file;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     add_operators(plan, stage, file.operators);
     const std::string prefix = plan.map.stages > 1 ? std::to_string(stage) + "-" : "";
     const std::vector<ParamSpec>& rows = at(plan.stages, stage).parameters;
-    for (std::size_t i = 0; ParamLayout & layout : make_param_layouts(plan, stage, parallel)) {
+    for (std::size_t i = 0; ParamPlacement & layout : make_param_layouts(plan, stage, parallel)) {
       const ParamSpec& spec = rows[i++];
       layout.name = prefix + spec.name;
       file.parameters.push_back(layout);
@@ -246,15 +246,15 @@ struct Home {
 };
 
 Home home_of(const std::string& name) {
-  constexpr std::size_t most_digits = 8;
+  constexpr std::size_t max_digits = 8;
   const std::size_t dash = name.find_first_not_of("0123456789");
-  if (dash == std::string::npos || name[dash] != '-' || dash == 0 || dash > most_digits) {
+  if (dash == std::string::npos || name[dash] != '-' || dash == 0 || dash > max_digits) {
     return {name, 0};
   }
   return {name.substr(dash + 1), std::stoll(name.substr(0, dash))};
 }
 
-std::string describe(const ParamLayout& layout, const ParamLayout& other) {
+std::string describe(const ParamPlacement& layout, const ParamPlacement& other) {
   std::string text =
       "dev_matrix " + list_text(layout.dev_matrix) + ", tensor_map " + list_text(layout.tensor_map);
   if (!layout.tensor_shape.empty() && !other.tensor_shape.empty() &&
@@ -268,9 +268,9 @@ std::string describe(const ParamLayout& layout, const ParamLayout& other) {
   return text;
 }
 
-bool same_layout(const ParamLayout& one, const ParamLayout& two) {
-  ParamLayout a = simplest(one);
-  ParamLayout b = simplest(two);
+bool same_layout(const ParamPlacement& one, const ParamPlacement& two) {
+  ParamPlacement a = simplest(one);
+  ParamPlacement b = simplest(two);
   if (a.tensor_shape.empty() || b.tensor_shape.empty()) {
     a.tensor_shape.clear();
     b.tensor_shape.clear();
@@ -295,15 +295,15 @@ struct Unknown {
 
 class Comparison {
  public:
-  Comparison(const LayoutFile& own, std::string file) : file_(std::move(file)) {
+  Comparison(const PlacementFile& own, std::string file) : file_(std::move(file)) {
     for (const OperatorSplit& split : own.operators) operators_[split.name] = &split;
-    for (const ParamLayout& layout : own.parameters) {
+    for (const ParamPlacement& layout : own.parameters) {
       const Home home = home_of(layout.name);
       parameters_[home] = &layout;
     }
   }
 
-  void parameter(const ParamLayout& loaded) {
+  void parameter(const ParamPlacement& loaded) {
     const Home home = home_of(loaded.name);
     const auto found = parameters_.find(home);
     if (found != parameters_.end()) {
@@ -338,7 +338,7 @@ class Comparison {
 
  private:
   std::string file_;
-  std::map<Home, const ParamLayout*> parameters_;
+  std::map<Home, const ParamPlacement*> parameters_;
   std::map<std::string, const OperatorSplit*> operators_;
 };
 
@@ -358,7 +358,7 @@ std::string list_text(const std::vector<std::vector<std::int64_t>>& lists) {
   return "[" + text + "]";
 }
 
-ParamLayout simplest(ParamLayout layout) {
+ParamPlacement simplest(ParamPlacement layout) {
   const std::int64_t axes = static_cast<std::int64_t>(layout.dev_matrix.size());
   Numbers sizes;                                 // from the right
   std::map<std::int64_t, std::int64_t> renamed;  // cut axis, from the right: before -> now
@@ -389,10 +389,10 @@ ParamLayout simplest(ParamLayout layout) {
   return layout;
 }
 
-void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,
-                     Check& check) {
+void compare_layouts(const PlacementFile& loaded, const PlacementFile& own,
+                     const std::string& file_name, Check& check) {
   Comparison comparison(own, file_name);
-  for (const ParamLayout& layout : loaded.parameters) comparison.parameter(layout);
+  for (const ParamPlacement& layout : loaded.parameters) comparison.parameter(layout);
   for (const OperatorSplit& split : loaded.operators) comparison.one_operator(split);
   const Differences& differences = comparison.differences;
   if (differences.count > 0) {
@@ -416,7 +416,7 @@ namespace {
 
 /// Which slice of a parameter the rank at `place` of its stage holds: per cut axis the coordinate,
 /// then the optimizer's share among the replicas.
-std::vector<std::int64_t> slice_at(const ParamLayout& layout, std::int64_t place) {
+std::vector<std::int64_t> slice_at(const ParamPlacement& layout, std::int64_t place) {
   std::vector<std::int64_t> slice;
   std::int64_t replica = 0;  // position among the ranks with this slice
   std::int64_t replicas = 1;
@@ -440,11 +440,11 @@ std::vector<std::int64_t> slice_at(const ParamLayout& layout, std::int64_t place
 }
 
 /// The layouts of a stage's parameters, equal ones once.
-std::vector<ParamLayout> distinct_layouts(const Plan& plan, int stage,
-                                          const ParallelConfig& parallel) {
-  std::vector<ParamLayout> distinct;
-  for (const ParamLayout& one : make_param_layouts(plan, stage, parallel)) {
-    ParamLayout layout = simplest(one);
+std::vector<ParamPlacement> distinct_layouts(const Plan& plan, int stage,
+                                             const ParallelConfig& parallel) {
+  std::vector<ParamPlacement> distinct;
+  for (const ParamPlacement& one : make_param_layouts(plan, stage, parallel)) {
+    ParamPlacement layout = simplest(one);
     layout.name.clear();
     layout.tensor_shape.clear();
     if (std::find(distinct.begin(), distinct.end(), layout) == distinct.end()) {
@@ -468,7 +468,7 @@ std::vector<int> restore_ranks(const Plan& plan, const ParallelConfig& parallel,
     held.push_back(static_cast<int>(other));
     places.push_back(place++);
   }
-  for (const ParamLayout& layout : distinct_layouts(plan, static_cast<int>(stage), parallel)) {
+  for (const ParamPlacement& layout : distinct_layouts(plan, static_cast<int>(stage), parallel)) {
     const std::vector<std::int64_t> own = slice_at(layout, own_place);
     std::size_t kept = 0;
     for (std::size_t i = 0; i < held.size(); ++i) {

@@ -14,7 +14,7 @@
 
 namespace trainctl {
 
-struct ParamLayout {
+struct ParamPlacement {
   std::string name;  // with more than one stage it starts with "<stage>-"
   // The stage's ranks, ascending, as a grid: row-major, neighbours along the last axis.
   std::vector<std::int64_t> dev_matrix;
@@ -27,7 +27,7 @@ struct ParamLayout {
   std::int64_t shard_size = 0;  // opt_weight_shard_size: members, -1: all replicas, 0: not sharded
   std::vector<std::int64_t> param_split_shape;  // uneven rows; kept, but never created here
   std::vector<std::int64_t> indices_offset;
-  bool operator==(const ParamLayout&) const = default;
+  bool operator==(const ParamPlacement&) const = default;
 };
 
 struct OperatorSplit {
@@ -37,22 +37,22 @@ struct OperatorSplit {
   bool operator==(const OperatorSplit&) const = default;
 };
 
-struct LayoutFile {
+struct PlacementFile {
   std::int64_t current_stage = 1;
   std::vector<OperatorSplit> operators;
-  std::vector<ParamLayout> parameters;
-  bool operator==(const LayoutFile&) const = default;
+  std::vector<ParamPlacement> parameters;
+  bool operator==(const PlacementFile&) const = default;
 };
 
 /// All stages, in model order. With `optimizer`, the optimizer's states follow each parameter, each
 /// with its prefix (OptimizerState): adam_m.NAME and adam_v.NAME.
-LayoutFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
-                            const OptimizerConfig* optimizer);
+PlacementFile make_layout_file(const Plan& plan, const ParallelConfig& parallel,
+                               const OptimizerConfig* optimizer);
 /// The parameters of one stage in the order of its table, without prefix. The format can express
 /// only the parallel optimizer's rows; whole parameters that are dealt out and slices of buckets
 /// count as not sharded.
-std::vector<ParamLayout> make_param_layouts(const Plan& plan, int stage,
-                                            const ParallelConfig& parallel);
+std::vector<ParamPlacement> make_param_layouts(const Plan& plan, int stage,
+                                               const ParallelConfig& parallel);
 
 /// "[2,4]"; "[[2,4],[1]]".
 std::string list_text(const std::vector<std::int64_t>& numbers);
@@ -60,14 +60,14 @@ std::string list_text(const std::vector<std::vector<std::int64_t>>& lists);
 
 /// Whether a file name selects JSON; all other files are protobuf.
 bool is_json_name(std::string_view file_name);
-std::string write_layouts(const LayoutFile& file, bool json);
+std::string write_layouts(const PlacementFile& file, bool json);
 /// Throws Error{bad_data} with the reason: not a strategy file, a missing required field, no
 /// layouts, a repeated name, or a contradictory layout.
-LayoutFile read_layouts(std::string_view bytes, bool json);
+PlacementFile read_layouts(std::string_view bytes, bool json);
 
 /// The layout with axes of size 1 dropped and neighbouring unsplit axes merged: equal for layouts
 /// that put the same parts on the same ranks.
-ParamLayout simplest(ParamLayout layout);
+ParamPlacement simplest(ParamPlacement layout);
 
 /// The key that names the file to compare with.
 inline constexpr const char* strategy_file_key = "parallel.strategy_ckpt_config.load_file";
@@ -75,8 +75,8 @@ inline constexpr const char* strategy_file_key = "parallel.strategy_ckpt_config.
 /// Error "strategy-differs" at strategy_file_key if a parameter or operator
 /// of both files is split differently (naming the first, with both layouts); one warning
 /// "strategy-unknown" for everything that only `loaded` has.
-void compare_layouts(const LayoutFile& loaded, const LayoutFile& own, const std::string& file_name,
-                     Check& check);
+void compare_layouts(const PlacementFile& loaded, const PlacementFile& own,
+                     const std::string& file_name, Check& check);
 
 // The contents of a group file (MindSpore group_ckpt_save_file): the communication groups of one
 // rank, and the ranks from which its lost parameters could be copied.

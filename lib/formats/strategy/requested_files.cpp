@@ -312,7 +312,7 @@ namespace {
 
 /// Throws Error{missing_input} or Error{bad_data}.
 std::string read_whole(const std::string& path) {
-  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+  constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
   // Looked at first: opening a pipe without a writer would wait for one.
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
@@ -320,9 +320,9 @@ std::string read_whole(const std::string& path) {
   require(kind == std::filesystem::file_type::regular, ExitCode::missing_input,
           "expected a regular file");
   const File file = File::open_to_read(path);
-  require(file.size() <= most_bytes, ExitCode::missing_input,
+  require(file.size() <= max_bytes, ExitCode::missing_input,
           "has " + std::to_string(file.size()) + " bytes, more than the " +
-              std::to_string(most_bytes) + " that a strategy file may have");
+              std::to_string(max_bytes) + " that a strategy file may have");
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(0, text);
   return text;
@@ -398,7 +398,7 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
   try {
     const bool json = is_json_name(file);
     const std::string text = read_whole(file);
-    const LayoutFile layouts = read_layouts(text, json);
+    const PlacementFile layouts = read_layouts(text, json);
     decide_splits({file, json ? std::string_view(text) : std::string_view(), layouts}, facts.mesh,
                   facts.model, config, sources, diagnostics);
   } catch (const Error&) {
@@ -425,7 +425,7 @@ std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, co
     try {
       const bool json = is_json_name(file);
       const std::string text = read_whole(file);
-      const LayoutFile layouts = read_layouts(text, json);
+      const PlacementFile layouts = read_layouts(text, json);
       add_file({file, json ? std::string_view(text) : std::string_view(), layouts}, facts, input,
                sources, diagnostics);
     } catch (const Error& failure) {
@@ -444,7 +444,7 @@ void check_layout_file(const Config& config, const Plan& plan, const SourceMap& 
   if (file.empty()) return;
   Check check(sources, diagnostics);
   try {
-    const LayoutFile loaded = read_layouts(read_whole(file), is_json_name(file));
+    const PlacementFile loaded = read_layouts(read_whole(file), is_json_name(file));
     compare_layouts(loaded, make_layout_file(plan, config.parallel, &config.optimizer), file,
                     check);
   } catch (const Error& failure) {

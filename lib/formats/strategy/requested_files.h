@@ -20,7 +20,7 @@ namespace trainctl {
 struct LoadedSplits {
   std::string name;       // of the file
   std::string_view text;  // JSON, in which operators have places; empty for protobuf
-  const LayoutFile& layouts;
+  const PlacementFile& layouts;
 };
 
 /// Sets parallel.operator_splits to what the file's operators say over `mesh.tp` ranks; operators

@@ -45,7 +45,7 @@ std::string memory_fact(const PrintInput& input) {
   const Plan& plan = input.plan;
   const MemoryFit fit = memory_fit(input);
   const std::string where = plan.map.stages > 1 ? "rank of the fullest stage: " : "rank: ";
-  return fact("Memory", format_bytes(plan.most_memory().device()), where + fit_text(fit));
+  return fact("Memory", format_bytes(plan.max_memory().device()), where + fit_text(fit));
 }
 
 class Sizes {
@@ -139,14 +139,14 @@ std::string sizes_html(const Plan& plan) {
          batch_sizes(plan) + "</div>\n</section>\n";
 }
 
-constexpr std::size_t most_blocks = 20000;
+constexpr std::size_t max_blocks = 20000;
 
 /// Where the drawing ends: at the last block, or earlier where there would be too many.
 double end_of(const Timeline& timeline) {
-  if (timeline.blocks.size() <= most_blocks) return timeline.length;
+  if (timeline.blocks.size() <= max_blocks) return timeline.length;
   std::vector<double> finishes;
   for (const TimeBlock& block : timeline.blocks) finishes.push_back(block.finish);
-  const auto cut = finishes.begin() + static_cast<std::ptrdiff_t>(most_blocks);
+  const auto cut = finishes.begin() + static_cast<std::ptrdiff_t>(max_blocks);
   std::nth_element(finishes.begin(), cut, finishes.end());
   return *cut;
 }
@@ -269,7 +269,7 @@ std::string segments(const MemoryEstimate& memory) {
 
 /// The bytes of a full bar: the limit, or more where a rank needs more.
 double axis_of(const Plan& plan, const MemoryFit& fit) {
-  const auto most = static_cast<double>(plan.most_memory().device());
+  const auto most = static_cast<double>(plan.max_memory().device());
   return std::max(std::min(fit.gibibytes * gibibyte, most * 50), most) * 1.02;
 }
 
@@ -480,13 +480,13 @@ std::string communication_html(const Plan& plan) {
 
 namespace {
 
-constexpr std::int64_t most_cells = 512;
+constexpr std::int64_t max_cells = 512;
 
 /// The ranks that are drawn: all, or the first ones of each stage.
 std::vector<std::vector<int>> shown_ranks(const Mesh& mesh) {
   std::vector<std::vector<int>> stages;
-  const std::int64_t each = std::max<std::int64_t>(1, most_cells / mesh.pp);
-  for (int stage = 0; stage < static_cast<int>(std::min(mesh.pp, most_cells)); ++stage) {
+  const std::int64_t each = std::max<std::int64_t>(1, max_cells / mesh.pp);
+  for (int stage = 0; stage < static_cast<int>(std::min(mesh.pp, max_cells)); ++stage) {
     std::vector<int> ranks = ranks_of_stage(mesh, stage);
     if (static_cast<std::int64_t>(ranks.size()) > each) {
       ranks.resize(static_cast<std::size_t>(each));

@@ -11,12 +11,12 @@ namespace {
 
 /// How a product can be computed: by oneDNN; through fp32 (matmul/widened.h); in register tiles
 /// (matmul/tiles.h), of any size or only where the operands do not stay in cache.
-enum class Way { library, widened, tiles, large_tiles };
+enum class ProductPath { library, widened, tiles, large_tiles };
 
 /// The way of a type of operands, and the one for the products that it leaves.
 struct Ways {
-  Way first;
-  Way rest;
+  ProductPath first;
+  ProductPath rest;
 };
 
 struct ProductTable {
@@ -26,13 +26,14 @@ struct ProductTable {
 /// The fastest ways that were measured. Below AVX-512, oneDNN allocates in every product and cannot
 /// multiply bf16; below AVX512-BF16 it is slow with bf16. Not every oneDNN multiplies fp16.
 constexpr ProductTable products_at(CpuLevel level) {
-  constexpr Ways library{Way::library, Way::library};
-  constexpr Ways widened{Way::widened, Way::widened};
-  constexpr Ways large_tiles{Way::large_tiles, Way::library};
-  constexpr Ways tiles{Way::tiles, Way::widened};
+  constexpr Ways library{ProductPath::library, ProductPath::library};
+  constexpr Ways widened{ProductPath::widened, ProductPath::widened};
+  constexpr Ways large_tiles{ProductPath::large_tiles, ProductPath::library};
+  constexpr Ways tiles{ProductPath::tiles, ProductPath::widened};
   switch (level) {
     case CpuLevel::plain:
-    case CpuLevel::v3: return {.fp32 = {Way::tiles, Way::library}, .bf16 = tiles, .fp16 = tiles};
+    case CpuLevel::v3:
+      return {.fp32 = {ProductPath::tiles, ProductPath::library}, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512: return {.fp32 = large_tiles, .bf16 = tiles, .fp16 = tiles};
     case CpuLevel::avx512_bf16:
     case CpuLevel::amx: return {.fp32 = large_tiles, .bf16 = large_tiles, .fp16 = tiles};
@@ -53,14 +54,14 @@ bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& a
 }
 
 /// False where `way` leaves the product to another one.
-bool multiply(Way way, CpuLevel level, const OpContext& context, const Matmul& args) {
+bool multiply(ProductPath way, CpuLevel level, const OpContext& context, const Matmul& args) {
   switch (way) {
-    case Way::library: matmul_library(context, args); return true;
-    case Way::widened: parts_of(level).base->widened(context, args); return true;
-    case Way::large_tiles:
+    case ProductPath::library: matmul_library(context, args); return true;
+    case ProductPath::widened: parts_of(level).base->widened(context, args); return true;
+    case ProductPath::large_tiles:
       return (!stays_in_cache(args) || !library_divides(args)) &&
              multiply_in_tiles(level, context, args);
-    case Way::tiles: return multiply_in_tiles(level, context, args);
+    case ProductPath::tiles: return multiply_in_tiles(level, context, args);
   }
   return false;
 }
@@ -80,7 +81,7 @@ void matmul_cpu(const OpContext& context, const Matmul& args) {
   const Ways ways = shape.operand == DType::bf16  ? table.bf16
                     : shape.operand == DType::f16 ? table.fp16
                                                   : table.fp32;
-  if (only_for_tiles(args) && multiply(Way::tiles, level, context, args)) return;
+  if (only_for_tiles(args) && multiply(ProductPath::tiles, level, context, args)) return;
   if (args.by_shape) fail_by_shape();
   if (!multiply(ways.first, level, context, args)) multiply(ways.rest, level, context, args);
 }

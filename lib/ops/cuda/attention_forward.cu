@@ -14,9 +14,9 @@
 namespace trainctl::cuda {
 
 Runs Runs::of(const TokenRuns& runs) {
-  require(runs.count() <= most_runs, ExitCode::unavailable,
+  require(runs.count() <= max_runs, ExitCode::unavailable,
           "[attention] " + std::to_string(runs.count()) +
-              " runs of tokens; on cuda there are at most " + std::to_string(most_runs));
+              " runs of tokens; on cuda there are at most " + std::to_string(max_runs));
   Runs result{static_cast<int>(runs.length),
               static_cast<int>(runs.stride),
               static_cast<int>(runs.count()),

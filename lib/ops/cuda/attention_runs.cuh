@@ -6,7 +6,7 @@
 
 namespace trainctl::cuda {
 
-inline constexpr int most_runs = 128;
+inline constexpr int max_runs = 128;
 inline constexpr int no_position = 0x7fffffff;  // of a key that is not there: nothing sees it
 
 /// The least and the largest position of some tokens.
@@ -19,7 +19,7 @@ struct Runs {
   int length, stride, count;
   struct {
     int position, row;
-  } run[most_runs];
+  } run[max_runs];
 
   /// Throws Error{unavailable} where there are more runs than parameters hold.
   static Runs of(const TokenRuns& runs);

@@ -13,14 +13,14 @@ namespace trainctl::cuda {
 
 /// Threads of a block, and blocks that fill any device several times: more work is taken in turns.
 inline constexpr int block_threads = 256;
-inline constexpr std::int64_t most_blocks = 8192;
+inline constexpr std::int64_t max_blocks = 8192;
 
 inline cudaStream_t stream_of(const OpContext& context) {
   return static_cast<cudaStream_t>(context.stream->native());
 }
 
 /// Blocks of `per_block` pieces of work each, at least one.
-inline dim3 blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = most_blocks) {
+inline dim3 blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = max_blocks) {
   const std::int64_t blocks = (work + per_block - 1) / per_block;
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
 }
@@ -79,9 +79,9 @@ void for_elements(const OpContext& context, std::int64_t count, bool wide, const
 }
 
 /// Rows of partial sums that are added to a result in their order: [strips, columns] in scratch.
-/// A strip has at least `least_rows` rows. The number of strips depends on the extents only, so
+/// A strip has at least `min_rows` rows. The number of strips depends on the extents only, so
 /// that results do not change with the device.
-std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t least_rows);
+std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t min_rows);
 /// first[column] += the sum of the strips, in a fixed order; second, where there is one, gets the
 /// sum of the next `count` strips.
 void add_strips(const OpContext& context, const float* strips, std::int64_t count,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int tile_rows = block_threads / 32;  // a warp each
 // The shared memory that a block may ask for on all devices of compute capability 8.0 and later.
-constexpr std::int64_t most_shared_bytes = std::int64_t{96} << 10;
+constexpr std::int64_t max_shared_bytes = std::int64_t{96} << 10;
 
 template <class T>
 T* optional(const Tensor& tensor) {
@@ -295,7 +295,7 @@ void run_backward(const OpContext& context, Backward<T> args, float* dweight, fl
   const std::int64_t strips = strips_for(args.rows, kinds * args.hidden, tile_rows);
   const std::int64_t sum_bytes = kinds * args.hidden * static_cast<std::int64_t>(sizeof(float));
   args.strips = reinterpret_cast<float*>(context.scratch);
-  args.sums_in_shared = sum_bytes <= most_shared_bytes;
+  args.sums_in_shared = sum_bytes <= max_shared_bytes;
   const Grid grid{dim3(static_cast<unsigned>(strips)), dim3(block_threads),
                   args.sums_in_shared ? static_cast<std::size_t>(sum_bytes) : 0};
   with_width<T>(args.hidden, {args.dy, args.x, args.weight, args.dx, args.d_residual},

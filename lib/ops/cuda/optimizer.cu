@@ -351,10 +351,10 @@ void square_sum(const OpContext& context, const Calls<SquareSum>& calls) {
   if (!any_piece(calls)) return;
   const PlacedCalls<SquareSum>& placed = calls.placed();
   const cudaStream_t stream = stream_of(context);
-  constexpr std::int64_t room = 2 * most_pieces * std::int64_t{sizeof(double)};
+  constexpr std::int64_t room = 2 * max_pieces * std::int64_t{sizeof(double)};
   static_assert(room <= scratch_bytes_per_thread);
   auto* partial = reinterpret_cast<double*>(context.scratch);
-  double* sums = partial + most_pieces;
+  double* sums = partial + max_pieces;
   launch(squares_kernel, one_block_each(placed.pieces), stream, placed, partial);
   launch(add_partial_kernel, one_block_each(placed.count), stream, placed, partial, sums);
   launch(add_results_kernel, {dim3(1), dim3(1)}, stream, placed, sums);

@@ -63,7 +63,7 @@ struct RouterWeights {
       norm = by_sigmoid ? 1 : most;
       return;
     }
-    double sum = !by_chosen ? least_kept_sum : by_sigmoid ? least_chosen_sum : 0;
+    double sum = !by_chosen ? min_kept_sum : by_sigmoid ? min_chosen_sum : 0;
     for (std::int64_t j = 0; j < topk; ++j) {
       if (!is_summed(j)) continue;
       const double logit = logits[expert_of(chosen[j])];
@@ -94,7 +94,7 @@ struct RouterWeights {
   /// the mean of the gradients of the weights.
   __device__ double rest(std::int64_t expert) const {
     if (by_sigmoid || weighting == RouterWeighting::chosen) return 0;
-    return of(expert) * (weighting == RouterWeighting::kept ? least_kept_sum : 1);
+    return of(expert) * (weighting == RouterWeighting::kept ? min_kept_sum : 1);
   }
 };
 
@@ -478,7 +478,7 @@ struct RouterBalance {
                            const std::int32_t* counted, const std::int32_t* choices_of_token,
                            std::int64_t round)
       : p(of_token), choices(counted), chosen(choices_of_token), number(round) {
-    if (chosen != nullptr) sum = least_kept_sum;
+    if (chosen != nullptr) sum = min_kept_sum;
     for (std::int64_t e = 0; chosen != nullptr && e < experts; ++e) sum += left(e);
     for (std::int64_t e = 0; e < experts; ++e) mean += left(e) / sum * choices[e];
   }
@@ -489,7 +489,7 @@ struct RouterBalance {
   /// to 1.
   __device__ double slope(std::int64_t e) const {
     if (chosen == nullptr) return p.slope(e) * (choices[e] - mean);
-    return (left(e) * (choices[e] - mean) - p.of(e) * mean * least_kept_sum) / sum;
+    return (left(e) * (choices[e] - mean) - p.of(e) * mean * min_kept_sum) / sum;
   }
 };
 
@@ -596,7 +596,7 @@ struct Statistics {
   float* sums;
 };
 
-constexpr unsigned most_partial = 256;  // blocks
+constexpr unsigned max_partial = 256;  // blocks
 
 __global__ void __launch_bounds__(block_threads) partial_kernel(Statistics args) {
   double of[router_sums] = {};
@@ -695,7 +695,7 @@ void router_statistics(const OpContext& context, const RouterStatistics& args) {
                        args.choice,
                        reinterpret_cast<double*>(context.scratch),
                        args.sums.elements<float>()};
-  const dim3 blocks = blocks_for(all.tokens, block_threads, most_partial);
+  const dim3 blocks = blocks_for(all.tokens, block_threads, max_partial);
   launch(partial_kernel, {blocks, dim3(block_threads)}, stream_of(context), all);
   launch(add_statistics_kernel, {dim3(1), dim3(block_threads)}, stream_of(context), all, blocks.x);
 }

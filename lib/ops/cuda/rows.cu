@@ -209,8 +209,8 @@ template <class T, int width>
 void sum_rows(const OpContext& context, const Tensor& x, const float* weight, float* sum) {
   const std::int64_t rows = x.rows();
   const std::int64_t columns = x.columns();
-  constexpr std::int64_t least_rows = 32;  // four for each thread
-  const std::int64_t strips = strips_for(rows, columns, least_rows);
+  constexpr std::int64_t min_rows = 32;  // four for each thread
+  const std::int64_t strips = strips_for(rows, columns, min_rows);
   auto* partial = reinterpret_cast<float*>(context.scratch);
   Grid grid{blocks_for(columns, 32 * width, 0x7fffffff), dim3(32, 8)};
   grid.blocks.y = static_cast<unsigned>(strips);
@@ -450,8 +450,8 @@ __global__ void __launch_bounds__(block_threads) scatter_kernel(Scatter<T> args)
 
 template <class T, int width>
 void scatter(const OpContext& context, const Scatter<T>& args) {
-  constexpr std::int64_t most_shares = 1024;
-  Grid grid{blocks_for(args.rows, 1, most_shares), dim3(block_threads)};
+  constexpr std::int64_t max_shares = 1024;
+  Grid grid{blocks_for(args.rows, 1, max_shares), dim3(block_threads)};
   grid.blocks.y = blocks_for(args.hidden, std::int64_t{block_threads} * width).x;
   launch(scatter_kernel<T, width>, grid, stream_of(context), args);
 }

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(1024)
 
 }  // namespace
 
-std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t least_rows) {
+std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t min_rows) {
   constexpr std::int64_t most = 512;
   const std::int64_t row_bytes = columns * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t room = scratch_bytes_per_thread / row_bytes;
@@ -47,7 +47,7 @@ std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t le
           "[cuda] sums over rows of " + std::to_string(columns) + " columns need " +
               std::to_string(row_bytes) + " bytes of scratch, there are " +
               std::to_string(scratch_bytes_per_thread));
-  return std::min({(rows + least_rows - 1) / least_rows, most, room});
+  return std::min({(rows + min_rows - 1) / min_rows, most, room});
 }
 
 void add_strips(const OpContext& context, const float* strips, std::int64_t count,
@@ -62,7 +62,7 @@ namespace {
 
 template <class T>
 struct RankSumWork {
-  const T* parts[CudaSums::most_parts];
+  const T* parts[CudaSums::max_parts];
   int count;
   T* out;
 

@@ -54,7 +54,7 @@ class Weights {
       norm_ = sigmoid_ ? 1 : most;
       return;
     }
-    double sum = !by_chosen ? least_kept_sum : sigmoid_ ? least_chosen_sum : 0;
+    double sum = !by_chosen ? min_kept_sum : sigmoid_ ? min_chosen_sum : 0;
     for (std::int64_t j = 0; j < topk; ++j) {
       if (!is_summed(j)) continue;
       const double logit = logits[expert_of(chosen[j])];
@@ -80,7 +80,7 @@ class Weights {
   /// the mean of the gradients of the weights.
   double rest(std::int64_t expert) const {
     if (sigmoid_ || weighting_ == RouterWeighting::chosen) return 0;
-    return of(expert) * (weighting_ == RouterWeighting::kept ? least_kept_sum : 1);
+    return of(expert) * (weighting_ == RouterWeighting::kept ? min_kept_sum : 1);
   }
 
  private:
@@ -131,7 +131,7 @@ class Ranking {
         sigmoid_(choice.score == RouterScore::sigmoid),
         sums_logits_(choice.sums_logits),
         size_(experts / choice.groups),
-        most_(*std::max_element(logits, logits + experts)) {}
+        max_(*std::max_element(logits, logits + experts)) {}
 
   double of(std::int64_t e) const {
     if (!sigmoid_) return logits_[e];
@@ -139,7 +139,7 @@ class Ranking {
   }
   /// The term of an expert in the sum of its group.
   double summed(std::int64_t e) const {
-    return sigmoid_ || sums_logits_ ? of(e) : std::exp(logits_[e] - most_);
+    return sigmoid_ || sums_logits_ ? of(e) : std::exp(logits_[e] - max_);
   }
   std::int64_t size() const { return size_; }
 
@@ -174,7 +174,7 @@ class Ranking {
   bool sigmoid_;
   bool sums_logits_;
   std::int64_t size_;
-  double most_;
+  double max_;
 };
 
 /// The k best of all experts.
@@ -442,7 +442,7 @@ class Balance {
   }
   Balance(const Probabilities& p, std::int64_t experts, const std::int32_t* choices,
           const std::int32_t* chosen, std::int64_t number)
-      : p_(p), choices_(choices), chosen_(chosen), number_(number), sum_(least_kept_sum) {
+      : p_(p), choices_(choices), chosen_(chosen), number_(number), sum_(min_kept_sum) {
     for (std::int64_t e = 0; e < experts; ++e) sum_ += left(e);
     for (std::int64_t e = 0; e < experts; ++e) mean_ += left(e) / sum_ * choices[e];
   }
@@ -450,7 +450,7 @@ class Balance {
   /// Its slope along the logit of e. Since S has more terms than p m, q does not add up to 1.
   double slope(std::int64_t e) const {
     if (chosen_ == nullptr) return p_.slope(e) * (choices_[e] - mean_);
-    return (left(e) * (choices_[e] - mean_) - p_.of(e) * mean_ * least_kept_sum) / sum_;
+    return (left(e) * (choices_[e] - mean_) - p_.of(e) * mean_ * min_kept_sum) / sum_;
   }
 
  private:

@@ -62,7 +62,7 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, GroupKin
     const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
     const std::int64_t length = at(stage.flat.buckets, block.bucket).length;
     list.add(call, count, length * size_of(plan.compute));
-    return list.add(call, count, ranks * most_apart(plan.compute, stage, block, ranks) * sum_bytes);
+    return list.add(call, count, ranks * max_apart(plan.compute, stage, block, ranks) * sum_bytes);
   }
   for (const int index : block.parameters) {
     const OptimizerShard& shard = at(stage.shards, index);

@@ -116,7 +116,7 @@ class DevicePrices : public StagePrices {
         const BlockForm form = rows_.forms.of(unit, row.chunk, row.microbatch);
         seconds += hidden_over_tp(row.kind, unit, form);
         const bool exchanges = plan_.exchange.chunks > 1 && plan_.model.kind(unit - 1).experts;
-        if (exchanges && row.leg == Leg::whole) seconds += hidden(unit, row.kind, form);
+        if (exchanges && row.leg == ExchangePhase::whole) seconds += hidden(unit, row.kind, form);
       }
     }
     return seconds;

@@ -200,14 +200,14 @@ FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& bloc
   return most;
 }
 
-std::int64_t least_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment) {
+std::int64_t min_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment) {
   const StagePlan& rows = at(plan.stages, stage);
   std::vector<ActivationSpec> others = table_of(plan, stage, rows.forms).rows;
   std::erase_if(others, [&](const ActivationSpec& row) {
     const bool block = row.unit > 0 && row.unit <= plan.model.layers;
     return block && row.storage != Storage::batch && row.storage != Storage::message;
   });
-  return least_slots(others, rows.actions, schedule_input(plan, stage), moment.pass);
+  return min_slots(others, rows.actions, schedule_input(plan, stage), moment.pass);
 }
 
 ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {

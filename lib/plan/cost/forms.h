@@ -107,7 +107,7 @@ FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& bloc
 /// The smallest number of bytes that a rank of the stage needs for its passes at that moment,
 /// whatever its blocks repeat, in addition to the bytes that these keep. The stage's rows are
 /// refined.
-std::int64_t least_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment);
+std::int64_t min_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment);
 
 /// Whether the plan picks the forms: recompute.select auto.
 bool picks_forms(const RecomputeConfig& recompute);

@@ -63,8 +63,8 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
 
 /// The bytes of the optimizer's values, on the rank that holds most. `state`: the number of
 /// elements that it owns. Where parameters keep different values, all ranks are looked at.
-std::int64_t most_state_bytes(const Plan& plan, const StagePlan& stage, std::int64_t state,
-                              const OptimizerConfig& optimizer) {
+std::int64_t max_state_bytes(const Plan& plan, const StagePlan& stage, std::int64_t state,
+                             const OptimizerConfig& optimizer) {
   if (stage.parameters.empty()) return 0;  // chunks that hold no layer
   const OptimizerType first = stage.parameters.front().update;
   const bool alike = std::ranges::all_of(stage.parameters,
@@ -86,7 +86,7 @@ std::int64_t most_state_bytes(const Plan& plan, const StagePlan& stage, std::int
 }
 
 /// The most bytes that a rank of the stage writes to a checkpoint.
-std::int64_t most_saved_bytes(const Plan& plan, int stage, const OptimizerConfig& optimizer) {
+std::int64_t max_saved_bytes(const Plan& plan, int stage, const OptimizerConfig& optimizer) {
   const Mesh& mesh = plan.mesh;
   const std::int64_t first = stage * mesh.stride(Axis::pp);
   std::int64_t most = 0;
@@ -202,7 +202,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   memory.parameters = places.weight_bytes + places.master_bytes(state);
   memory.gradients =
       places.gradient_length * fp32 + places.sum_length * size_of(plan.gradient.kept);
-  memory.optimizer = most_state_bytes(plan, stage, state, optimizer) + matrix_bytes(plan, number);
+  memory.optimizer = max_state_bytes(plan, stage, state, optimizer) + matrix_bytes(plan, number);
   memory.activations = plan.activation_bytes(number) + plan.scratch_bytes();
   for (const RopeForm& rope : plan.model.ropes) {  // tables of sines and cosines
     memory.activations += plan.model.positions * rope.size * fp32;
@@ -227,7 +227,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
       plan.model.seq_length * bytes_per_prefetched_token + bytes_per_prefetched_sequence;
   memory.data = (data.prefetch + 1) * sequences * sequence + feed_bytes(plan, number, data);
   if (saves_in_background(checkpoint)) {
-    memory.checkpoint = most_saved_bytes(plan, number, optimizer);
+    memory.checkpoint = max_saved_bytes(plan, number, optimizer);
   }
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime =

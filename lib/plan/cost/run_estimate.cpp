@@ -28,7 +28,7 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms
   constexpr double hour = 3600;
   constexpr double billion = 1e9;
   const double ranks = real(plan.mesh.world_size());
-  const MemoryEstimate& memory = plan.most_memory();
+  const MemoryEstimate& memory = plan.max_memory();
   const double stall = real(memory.parameters + memory.optimizer) / machine.device.host_bandwidth;
   const double between = machine.device.hours_between_failures.value_or(0) * hour / ranks;
   DeviceTime time;

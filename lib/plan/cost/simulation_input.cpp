@@ -45,7 +45,9 @@ SimulationInput forward_simulation(const Plan& plan) {
 double layer_cost(const Action& action, std::int64_t layers) {
   if (!is_pass(action.kind)) return 0;
   // A pass in legs has half of its work before its rows are sent, and half after the experts.
-  const double part = action.leg == Leg::whole ? 1 : action.leg == Leg::home ? 0 : 0.5;
+  const double part = action.leg == ExchangePhase::whole  ? 1
+                      : action.leg == ExchangePhase::home ? 0
+                                                          : 0.5;
   return part * static_cast<double>(count_blocks({action.begin, action.end}, layers));
 }
 

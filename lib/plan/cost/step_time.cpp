@@ -227,7 +227,8 @@ class RowCosts {
       one.end = one.begin + 1;
       const UnitTimes& times = times_.at(like_.at(one.begin));
       const double pass = times.of(one, plan_.model.layers);
-      seconds += one.leg == Leg::whole ? pass + exchange_of(one) : leg_of(one, pass, times.experts);
+      seconds += one.leg == ExchangePhase::whole ? pass + exchange_of(one)
+                                                 : leg_of(one, pass, times.experts);
     }
     return seconds;
   }
@@ -243,8 +244,9 @@ class RowCosts {
   /// and R, after them in B.
   static double leg_of(const Action& row, double seconds, double products) {
     const double work = std::min(seconds, products);
-    if (row.leg == Leg::work) return work;
-    const Leg rest = row.kind == ActionKind::backward_input ? Leg::home : Leg::out;
+    if (row.leg == ExchangePhase::work) return work;
+    const ExchangePhase rest =
+        row.kind == ActionKind::backward_input ? ExchangePhase::home : ExchangePhase::out;
     return row.leg == rest ? seconds - work : 0;
   }
   double deferred_of(const Action& row) const {
@@ -260,7 +262,7 @@ class RowCosts {
     double seconds = 0;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const RepeatPrice& price = repeated(row, unit);
-      seconds += row.leg == Leg::whole
+      seconds += row.leg == ExchangePhase::whole
                      ? price.whole()
                      : leg_of(row, price.work + price.waits, prices_.expert_work(unit, false));
     }

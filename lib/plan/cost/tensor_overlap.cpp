@@ -178,7 +178,7 @@ double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rat
   double seconds = hidden_over_tp(plan, stage, rates);
   if (plan.exchange.chunks == 1) return seconds;
   for (const Action& row : stage.actions) {
-    if (!is_pass(row.kind) || row.leg != Leg::whole) continue;
+    if (!is_pass(row.kind) || row.leg != ExchangePhase::whole) continue;
     for (int unit = std::max(1, row.begin); unit < row.end && unit <= plan.model.layers; ++unit) {
       if (!plan.model.kind(unit - 1).experts) continue;
       const BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);

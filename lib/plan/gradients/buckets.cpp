@@ -61,14 +61,14 @@ class Builder {
   std::int64_t filled() const { return end_ - bucket_.offset; }
   int ready_unit() const { return bucket_.ready_unit; }
   const ParamSpec& spec(int index) const { return parameters_[static_cast<std::size_t>(index)]; }
-  FlatLayout take() {
+  FlatBuffer take() {
     layout_.length = end_;
     return std::move(layout_);
   }
 
  private:
   const std::vector<ParamSpec>& parameters_;
-  FlatLayout layout_;
+  FlatBuffer layout_;
   Padding padding_;
   Bucket bucket_;
   bool expert_ = false;
@@ -252,7 +252,7 @@ std::int64_t aggregation_group(int unit, std::int64_t layers, std::int64_t group
   return layer / together + 1;
 }
 
-FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input) {
+FlatBuffer make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input) {
   Builder builder(parameters);
   std::size_t placed = 0;
   for (Buffer& buffer : buffers_of(parameters, input)) {
@@ -291,7 +291,7 @@ std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bu
   return count;
 }
 
-std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout,
+std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatBuffer& layout,
                              bool casts) {
   std::int64_t most = 0;
   for (const Bucket& bucket : layout.buckets) {

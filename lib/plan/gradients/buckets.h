@@ -52,7 +52,7 @@ std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bu
                               bool copies);
 /// The length of the buffer in which they are packed, shared by all buckets of a stage; with
 /// `casts`, whole buckets are cast into it too.
-std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatLayout& layout,
+std::int64_t packed_elements(const std::vector<ParamSpec>& parameters, const FlatBuffer& layout,
                              bool casts);
 
 }  // namespace trainctl

@@ -105,7 +105,7 @@ class Gathers {
 
 std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<OptimizerShard>& shards,
-                                      const FlatLayout& flat, BucketRule rule,
+                                      const FlatBuffer& flat, BucketRule rule,
                                       const CommFusionConfig& fusion,
                                       const std::vector<bool>& freed,
                                       const std::vector<bool>& on_host) {
@@ -131,10 +131,10 @@ constexpr std::int64_t resident_unit = 64;  // bytes, at whose multiples each be
 
 }  // namespace
 
-ResidentLayout lay_residents(const std::vector<int>& parameters,
-                             const std::vector<ParamSpec>& table, const FlatLayout& flat,
+ResidentBuffer lay_residents(const std::vector<int>& parameters,
+                             const std::vector<ParamSpec>& table, const FlatBuffer& flat,
                              const Bucket* bucket, DType compute) {
-  ResidentLayout layout;
+  ResidentBuffer layout;
   if (bucket != nullptr) layout.bytes = round_up(bucket->length * size_of(compute), resident_unit);
   for (const int index : parameters) {
     const ParamSpec& row = at(table, index);

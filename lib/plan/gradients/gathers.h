@@ -26,7 +26,7 @@ struct GatherBlock {
 /// parameter; empty: none): unit by unit.
 std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<OptimizerShard>& shards,
-                                      const FlatLayout& flat, BucketRule rule,
+                                      const FlatBuffer& flat, BucketRule rule,
                                       const CommFusionConfig& fusion,
                                       const std::vector<bool>& freed = {},
                                       const std::vector<bool>& on_host = {});
@@ -37,15 +37,15 @@ inline DType read_type(const ParamSpec& parameter, DType compute) {
 }
 
 /// Places of some parameters in one stretch of memory, each in the type that its layer reads.
-struct ResidentLayout {
+struct ResidentBuffer {
   std::vector<std::int64_t> begin;  // bytes, in the order given
   std::int64_t bytes = 0;
 };
 
 /// One after the other, padded to 64 bytes. With `bucket` (not null), which is exchanged in equal
 /// slices: those in the compute type as they lie in the bucket, and the others behind it.
-ResidentLayout lay_residents(const std::vector<int>& parameters,
-                             const std::vector<ParamSpec>& table, const FlatLayout& flat,
+ResidentBuffer lay_residents(const std::vector<int>& parameters,
+                             const std::vector<ParamSpec>& table, const FlatBuffer& flat,
                              const Bucket* bucket, DType compute);
 
 }  // namespace trainctl

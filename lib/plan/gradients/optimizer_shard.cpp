@@ -98,7 +98,7 @@ std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
 namespace {
 
 /// Most of [begin, end) that lies between two neighbouring multiples of `length`.
-std::int64_t most_in_one_slice(std::int64_t begin, std::int64_t end, std::int64_t length) {
+std::int64_t max_in_one_slice(std::int64_t begin, std::int64_t end, std::int64_t length) {
   const std::int64_t first = begin / length;
   const std::int64_t last = (end - 1) / length;
   if (first == last) return end - begin;
@@ -109,14 +109,14 @@ std::int64_t most_in_one_slice(std::int64_t begin, std::int64_t end, std::int64_
 }  // namespace
 
 void measure_slices(std::vector<OptimizerShard>& shards, const std::vector<ParamSpec>& parameters,
-                    const FlatLayout& flat) {
+                    const FlatBuffer& flat) {
   for (const Bucket& bucket : flat.buckets) {
     for (const int index : bucket.parameters) {
       const auto at = static_cast<std::size_t>(index);
       if (shards[at].kind != ShardKind::bucket) continue;
       const std::int64_t begin = flat.offset[at] - bucket.offset;
-      shards[at].elements = most_in_one_slice(begin, begin + parameters[at].shape.numel(),
-                                              bucket.length / shards[at].ranks);
+      shards[at].elements = max_in_one_slice(begin, begin + parameters[at].shape.numel(),
+                                             bucket.length / shards[at].ranks);
     }
   }
 }

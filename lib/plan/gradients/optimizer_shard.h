@@ -52,6 +52,6 @@ std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
 /// part of the parameter in one slice of its bucket. A slice may begin anywhere in a parameter, so
 /// this may be more than its elements divided by the ranks.
 void measure_slices(std::vector<OptimizerShard>& shards, const std::vector<ParamSpec>& parameters,
-                    const FlatLayout& flat);
+                    const FlatBuffer& flat);
 
 }  // namespace trainctl

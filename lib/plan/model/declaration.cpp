@@ -25,7 +25,7 @@ double Product::elements() const { return exact(written > 0 ? written : rows) * 
 
 Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
                            const StreamRegion& region) {
-  const Inside inside = inside_of(region.split);
+  const OperatorEnds inside = inside_of(region.split);
   // An operator that is not split by features has nothing to overlap.
   const RegionOverlap overlap =
       region.split == SplitBy::features ? region.overlap : RegionOverlap{};

@@ -162,10 +162,10 @@ namespace {
 
 /// Fewest chunks on a CPU.
 std::int64_t chunks_by_bytes(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
-  constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
+  constexpr std::int64_t max_bytes = std::int64_t{256} << 20;
   constexpr std::int64_t fewest_tokens = 64;
   const std::int64_t row_bytes = std::max<std::int64_t>(1, vocabulary * size_of(compute));
-  const std::int64_t fitting = std::max(fewest_tokens, most_bytes / row_bytes);
+  const std::int64_t fitting = std::max(fewest_tokens, max_bytes / row_bytes);
   const std::int64_t quarters = tokens > 4 * fewest_tokens ? 4 : tokens > fewest_tokens ? 2 : 1;
   return std::max(quarters, divide_up(tokens, fitting));
 }

@@ -260,7 +260,7 @@ namespace {
 
 /// The most elements of one call that takes several parameters.
 template <class Elements>
-std::int64_t most_packed(const std::vector<RowExchange>& exchanges, Elements elements_of) {
+std::int64_t max_packed(const std::vector<RowExchange>& exchanges, Elements elements_of) {
   std::int64_t most = 0;
   for (const RowExchange& exchange : exchanges) {
     if (exchange.parameters.size() < 2) continue;
@@ -299,7 +299,7 @@ std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
     const auto scattered = [&](std::size_t index) {
       return table.parameters[index].scattered.length();
     };
-    most = std::max(most, most_packed(row_exchanges(table, bucket.parameters, fused), scattered));
+    most = std::max(most, max_packed(row_exchanges(table, bucket.parameters, fused), scattered));
   }
   return most;
 }
@@ -337,8 +337,8 @@ std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
   return pieces;
 }
 
-std::int64_t most_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
-                        std::int64_t ranks) {
+std::int64_t max_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
+                       std::int64_t ranks) {
   std::int64_t most = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t elements = 0;
@@ -358,11 +358,11 @@ std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,
       const ParamSpec& row = stage.parameters[index];
       return row.shape.numel() * size_of(read_type(row, plan.compute));
     };
-    most = std::max(most, most_packed(row_gathers(plan, stage, table, block), bytes));
+    most = std::max(most, max_packed(row_gathers(plan, stage, table, block), bytes));
     if (block.bucket < 0) continue;
     const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
     most =
-        std::max(most, ranks * most_apart(plan.compute, stage, block, ranks) * size_of(DType::f32));
+        std::max(most, ranks * max_apart(plan.compute, stage, block, ranks) * size_of(DType::f32));
   }
   return most;
 }
@@ -371,7 +371,7 @@ namespace {
 
 // Smaller parameters are written by one replica: a file with fewer pieces is worth more than an
 // even share of them.
-constexpr std::int64_t least_divided_elements = 16384;
+constexpr std::int64_t min_divided_elements = 16384;
 
 /// Ranks that update the same elements, and this rank's place among them.
 struct Copies {
@@ -384,7 +384,7 @@ Slice part_of(const Slice& owned, Copies copies, const ParamSpec& parameter, int
   const std::int64_t row = parameter.shape.numel() / parameter.shape[0];
   const std::int64_t rows = owned.length() / row;
   const bool whole_rows = owned.begin % row == 0 && owned.length() % row == 0;
-  if (!whole_rows || owned.length() < least_divided_elements || rows < copies.count) {
+  if (!whole_rows || owned.length() < min_divided_elements || rows < copies.count) {
     return index % copies.count == copies.place ? owned : Slice{};
   }
   return {owned.begin + rows * copies.place / copies.count * row,

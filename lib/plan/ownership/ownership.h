@@ -95,8 +95,8 @@ std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
                                      const GatherBlock& block, std::int64_t ranks,
                                      std::int64_t rank);
 /// The most elements of these that any rank owns: each rank sends as many.
-std::int64_t most_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
-                        std::int64_t ranks);
+std::int64_t max_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
+                       std::int64_t ranks);
 
 /// The sizes of two buffers: that in which a stage's gradients are packed, one sum at a time, in
 /// elements, and that into which parameters are gathered together, in bytes.

@@ -61,7 +61,7 @@ class Placement {
   }
 
   std::int64_t lay(const std::vector<int>& parameters, const Bucket* bucket, std::int64_t begin) {
-    const ResidentLayout layout =
+    const ResidentBuffer layout =
         lay_residents(parameters, stage_.parameters, stage_.flat, bucket, compute_);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       at(places_.parameters, parameters[i]).weight = begin + layout.begin[i];
@@ -142,7 +142,7 @@ class Placement {
       most += shared;
       if (block.bucket >= 0) {
         const std::int64_t ranks = at(stage_.shards, block.parameters.front()).ranks;
-        most = most_apart(compute_, stage_, block, ranks);
+        most = max_apart(compute_, stage_, block, ranks);
       }
       places_.front_bytes += padded(most) * size_of(DType::f32);
     }

@@ -58,8 +58,8 @@ ParameterPlaces place_parameters(const StagePlan& stage, DType compute,
 /// Where the optimizer's values of what a rank owns lie: a buffer for each of the values that some
 /// parameter keeps, which lays out nothing for parameters that do not keep it.
 struct StatePlaces {
-  std::vector<std::int64_t> bytes;                         // by buffer
-  std::vector<std::array<std::int64_t, most_kept>> begin;  // by parameter and buffer, in bytes
+  std::vector<std::int64_t> bytes;                        // by buffer
+  std::vector<std::array<std::int64_t, max_kept>> begin;  // by parameter and buffer, in bytes
 };
 
 /// `table`: of the rank. Where all parameters keep a value in one type, it lies as

@@ -12,7 +12,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr double most_steps = 1e12;
+constexpr double max_steps = 1e12;
 constexpr std::int64_t assumed_steps = 1'000'000'000;
 
 std::int64_t divided_up(std::int64_t value, std::int64_t by) {
@@ -73,7 +73,7 @@ class Lengths {
   }
   /// The sequences of these passes over `windows_`, which must be known.
   std::int64_t sequences_of(double passes) const {
-    const double all = std::min(passes * static_cast<double>(*windows_), most_steps);
+    const double all = std::min(passes * static_cast<double>(*windows_), max_steps);
     return static_cast<std::int64_t>(std::ceil(all - static_cast<double>(done_.windows) - 1e-9));
   }
 
@@ -199,7 +199,7 @@ class Lengths {
     if (!check_.clean({"lr_schedule.warmup_ratio", "lr_schedule.warmup_steps", "train.steps"}))
       return;
     const double exact = *schedule.warmup_ratio * static_cast<double>(steps);
-    const auto warmup = static_cast<std::int64_t>(std::ceil(std::min(exact, most_steps) - 1e-9));
+    const auto warmup = static_cast<std::int64_t>(std::ceil(std::min(exact, max_steps) - 1e-9));
     const std::string arithmetic =
         named("lr_schedule.warmup_ratio", number(*schedule.warmup_ratio)) + " x " +
         named("train.steps", steps) + " = " + std::to_string(warmup);
@@ -230,7 +230,7 @@ class Lengths {
 
   void shorten(const std::string& path, std::int64_t& value, std::int64_t most,
                const std::string& limit) {
-    if (value <= most || value > most_count || !check_.clean({path, "train.steps"})) return;
+    if (value <= most || value > max_count || !check_.clean({path, "train.steps"})) return;
     const std::string key = path.substr(path.find('.') + 1);
     check_.warning("short-run", path,
                    named(key, value) + " is too long for " + limit + " and is shortened to " +

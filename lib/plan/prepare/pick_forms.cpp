@@ -383,7 +383,7 @@ class StagePick {
     return static_cast<std::int64_t>(*setting_.config.offload.memory_limit * (1 << 30));
   }
   /// How many blocks may be on the host: the first ones, of which most micro-batches are in flight.
-  std::size_t most_on_host() const {
+  std::size_t max_on_host() const {
     const auto layers = setting_.config.offload.num_layers;
     return static_cast<std::size_t>(
         std::ranges::count_if(blocks_, [&](int unit) { return unit <= layers; }));
@@ -436,7 +436,7 @@ class StagePick {
     whole.table = &table;
     all.push_back(whole);
     std::vector<Choices> before{{Choice{}}};  // of the first n blocks
-    for (std::size_t n = 0; n < most_on_host(); ++n) {
+    for (std::size_t n = 0; n < max_on_host(); ++n) {
       before.push_back(extend(before.back(), of_block(host_options, n), &FormBytes::on_host,
                               kept_[n], [](const Choice&) { return true; }));
       const auto fitting = std::ranges::find_if(before.back(), [&](const Choice& one) {
@@ -487,7 +487,7 @@ class FormSearch {
   FormSearch(StagePick& pick, const StagePlan& rows, std::int64_t limit)
       : pick_(pick), limit_(limit), fixed_(pick.limited(pick.fixed())) {
     const ActivationSlots& slots = rows.activation_slots;
-    least_ = fixed_ + pick.limited({slots.bytes, slots.host_bytes});
+    min_ = fixed_ + pick.limited({slots.bytes, slots.host_bytes});
   }
 
   void run() {
@@ -505,7 +505,7 @@ class FormSearch {
   bool fits() const { return best_.has_value(); }
   StagePlan take() const { return pick_.laid_out(best_->forms); }
   /// Bytes of the leanest candidate that was sized, and those that no form changes.
-  std::int64_t least() const { return least_; }
+  std::int64_t least() const { return min_; }
   std::int64_t fixed() const { return fixed_; }
 
  private:
@@ -593,7 +593,7 @@ class FormSearch {
     const std::int64_t bytes = pick_.limited(needs);
     more_ = bytes - fixed_ - kept;
     if (!pick_.fits_host(needs)) return false;
-    least_ = std::min(least_, bytes);
+    min_ = std::min(min_, bytes);
     return bytes <= limit_;
   }
 
@@ -610,8 +610,8 @@ class FormSearch {
       if (size(list, number)) break;
       if (++number == end) return;
     }
-    constexpr int most_failures = 4;
-    for (int failures = 0; number > low && failures < most_failures;) {
+    constexpr int max_failures = 4;
+    for (int failures = 0; number > low && failures < max_failures;) {
       failures = size(list, --number) ? 0 : failures + 1;
     }
   }
@@ -621,7 +621,7 @@ class FormSearch {
 
   StagePick& pick_;
   std::int64_t limit_, fixed_;
-  std::int64_t least_ = 0;
+  std::int64_t min_ = 0;
   std::int64_t more_ = 0;  // than what it keeps that the last candidate needed
   std::optional<Candidate> best_;
   std::optional<Candidate> rounded_;  // that fits, by round()

@@ -46,7 +46,7 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
   if (plan.device != DeviceKind::cuda || !gib) return;
   const double limit = *gib * 1024 * 1024 * 1024;
   const std::string path = given ? "cluster.device_memory" : "cluster.device";
-  const MemoryEstimate& memory = plan.most_memory();
+  const MemoryEstimate& memory = plan.max_memory();
   if (static_cast<double>(memory.device()) <= limit) return;
   const std::pair<const char*, std::int64_t> parts[] = {
       {"parameters", memory.parameters},       {"gradients", memory.gradients},

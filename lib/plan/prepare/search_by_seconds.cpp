@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/forms.h"
-#include "plan/cost/least_needs.h"
+#include "plan/cost/min_needs.h"
 #include "plan/prepare/draft_plan.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
@@ -25,9 +25,9 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::size_t most_planned = 200;
-constexpr std::size_t most_drafted = 2000;
-constexpr std::size_t most_bounded = 200000;
+constexpr std::size_t max_planned = 200;
+constexpr std::size_t max_drafted = 2000;
+constexpr std::size_t max_bounded = 200000;
 // For the fastest layout of another number of ranks.
 constexpr std::size_t others_planned = 40;
 constexpr std::size_t others_drafted = 500;
@@ -132,10 +132,10 @@ class SecondsSearcher {
       return std::nullopt;
     }
     for (const std::int64_t size : sizes()) open_space(size);
-    search(queue_, most_planned, most_drafted);
+    search(queue_, max_planned, max_drafted);
     mixes_ = true;
     for (Open& one : std::exchange(queue_.mixed, {})) queue_.heap.push(std::move(one));
-    search(queue_, most_planned, most_drafted);
+    search(queue_, max_planned, max_drafted);
     if (!queue_.best && !nearest_) return report_of(first_refused_);
     if (!queue_.best) {
       tell_empty(check);
@@ -215,11 +215,11 @@ class SecondsSearcher {
     if (refused(found, priced)) return priced;
     const bool counts = picks() && !config.offload.enable;
     const LeastNeeds needs =
-        least_needs(plan, config, machine_, counts ? std::optional(limit()) : std::nullopt);
+        min_needs(plan, config, machine_, counts ? std::optional(limit()) : std::nullopt);
     priced.seconds = needs.seconds;
     // Bytes on the host are not counted.
     priced.bytes = config.offload.enable ? plan.stages.front().memory.device() : needs.bytes;
-    if (counts) priced.bytes = least_needs(plan, config, machine_, 0).lacking;
+    if (counts) priced.bytes = min_needs(plan, config, machine_, 0).lacking;
     if (priced.bytes > limit()) priced.code = too_large;
     return priced;
   }
@@ -247,7 +247,7 @@ class SecondsSearcher {
         return priced;
       }
       priced.seconds = plan.time->step();
-      priced.bytes = plan.most_memory().device();
+      priced.bytes = plan.max_memory().device();
     } catch (const Error&) {
       priced.code = failed;
       return priced;
@@ -258,7 +258,7 @@ class SecondsSearcher {
 
   void open_space(std::int64_t size) {
     SplitSpace space = split_space(facts_.model, given_, size);
-    for (std::size_t number = 0; number < space.most_choices(); ++number) probe(space, number);
+    for (std::size_t number = 0; number < space.max_choices(); ++number) probe(space, number);
     space.sort();
     const SplitLayout first = space.uniform(0);
     spaces_.insert_or_assign(size, std::move(space));
@@ -282,8 +282,8 @@ class SecondsSearcher {
     batches_[space.tensor_parallel] = static_cast<double>(plan.microbatches);
     const PlayedStep step = play_step(plan, machine_, prices);
     // A few parameters, or the last part of a bucket, may be another's.
-    constexpr double most_alike = 0.97;
-    const double rest = most_alike * (step.time.step() - apart_ * step.played.seconds);
+    constexpr double max_alike = 0.97;
+    const double rest = max_alike * (step.time.step() - apart_ * step.played.seconds);
     const auto [least, is_first] = rest_.try_emplace(space.tensor_parallel, rest);
     least->second = std::min(least->second, rest);
     const auto passes = [](const UnitTimes& times, double UnitTimes::Pass::*unit) {
@@ -294,7 +294,7 @@ class SecondsSearcher {
       const auto block = static_cast<int>(group.layers.front()) + 1;
       at(group.choices, at(layout.groups, i).first).seconds =
           passes(prices.front()->units(block), &UnitTimes::Pass::layer) +
-          least_repeat(plan, *prices.front(), group.layers);
+          min_repeat(plan, *prices.front(), group.layers);
     }
     const UnitTimes tables = prices.front()->units(1);
     at(space.ends, layout.ends).seconds =
@@ -302,8 +302,8 @@ class SecondsSearcher {
   }
 
   /// The least seconds of R that one of the layers has.
-  static double least_repeat(const Plan& plan, const StagePrices& prices,
-                             const std::vector<std::int64_t>& layers) {
+  static double min_repeat(const Plan& plan, const StagePrices& prices,
+                           const std::vector<std::int64_t>& layers) {
     const auto& forms = plan.stages.front().forms;
     double least = std::numeric_limits<double>::infinity();
     for (const std::int64_t layer : layers) {
@@ -344,7 +344,7 @@ class SecondsSearcher {
         const Priced& found = plan(open.layout);
         queue.take(open.layout, found);
         if (!found.fits()) refuse(open.layout, found);
-      } else if (drafts_.size() >= drafted || seen_.size() >= most_bounded) {
+      } else if (drafts_.size() >= drafted || seen_.size() >= max_bounded) {
         queue.left.push_back(std::move(open));
       } else {
         draft_next(queue, std::move(open));
@@ -354,7 +354,7 @@ class SecondsSearcher {
 
   void draft_next(Queue& queue, Open open) {
     const bool mixed = open.layout.is_mixed();
-    const auto needed = mixed ? least_bytes(open.layout) : std::nullopt;
+    const auto needed = mixed ? min_bytes(open.layout) : std::nullopt;
     if (mixed && !needed) return;  // by rules, and so are those that come after it
     const SplitSpace& space = spaces_.at(open.layout.tensor_parallel);
     if (!mixed) {
@@ -372,7 +372,7 @@ class SecondsSearcher {
   /// A lower bound of the bytes of a layout: each layer of a group takes the bytes that it has in
   /// the layouts where all layers of the group have its words, less the difference of one layer,
   /// since buffers have whole layers. nullopt: rules refuse one of these.
-  std::optional<std::int64_t> least_bytes(const SplitLayout& layout) {
+  std::optional<std::int64_t> min_bytes(const SplitLayout& layout) {
     const auto mixed = std::ranges::find_if(layout.groups, &GroupChoice::is_mixed);
     if (mixed == layout.groups.end()) {
       const Priced& whole = draft(layout);
@@ -383,10 +383,10 @@ class SecondsSearcher {
         std::ssize(at(spaces_.at(layout.tensor_parallel).groups, group).layers);
     SplitLayout whole = layout;
     whole.groups[group] = {mixed->rest, mixed->rest, layers};
-    const auto rest = least_bytes(whole);
+    const auto rest = min_bytes(whole);
     if (!rest) return std::nullopt;
     whole.groups[group] = {mixed->first, mixed->first, layers};
-    const auto first = least_bytes(whole);
+    const auto first = min_bytes(whole);
     if (!first) return std::nullopt;
     const std::int64_t each = (*first - *rest) / layers;
     return *rest + each * mixed->count - std::abs(each);

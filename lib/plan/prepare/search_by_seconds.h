@@ -12,7 +12,7 @@ namespace trainctl {
 /// attention and feed_forward for each kind of layer: the first layers of a kind may have one pair
 /// and the rest another. Layouts are taken in the order of a bound of their seconds: first the
 /// passes of their layers and what no layout hides of the rest, then a draft
-/// (plan/cost/least_needs.h); the one with the least is planned. At most 200 are planned and 2000
+/// (plan/cost/min_needs.h); the one with the least is planned. At most 200 are planned and 2000
 /// drafted. Then one with another number of ranks is looked for a while longer, to be compared.
 ///
 /// Without cluster.device prices are those of a device that is the same on every host: warning

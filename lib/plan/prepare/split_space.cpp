@@ -111,7 +111,7 @@ SplitLayout SplitSpace::uniform(std::size_t number) const {
   return layout;
 }
 
-std::size_t SplitSpace::most_choices() const {
+std::size_t SplitSpace::max_choices() const {
   std::size_t most = ends.size();
   for (const LayerGroup& group : groups) most = std::max(most, group.choices.size());
   return most;

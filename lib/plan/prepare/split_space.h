@@ -65,7 +65,7 @@ struct SplitSpace {
   /// again.
   SplitLayout uniform(std::size_t number) const;
   /// The most choices of a part.
-  std::size_t most_choices() const;
+  std::size_t max_choices() const;
   /// The fastest choices come first.
   void sort();
   /// Least seconds of the passes of a micro-batch.

@@ -9,8 +9,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_splits = 8;
-constexpr std::int64_t least_split = 256;  // sums of a split
+constexpr std::int64_t max_splits = 8;
+constexpr std::int64_t min_split = 256;  // sums of a split
 
 double as_double(std::int64_t value) { return static_cast<double>(value); }
 
@@ -130,8 +130,8 @@ double PriceList::formula(const PricedProduct& one) const {
   const auto processors = as_double(device.processors);
   double best = std::numeric_limits<double>::infinity();
   for (const ProductTile& tile : products().tiles) {
-    for (std::int64_t splits = 1; splits <= most_splits; splits *= 2) {
-      if (splits > 1 && one.inner / splits < least_split) break;
+    for (std::int64_t splits = 1; splits <= max_splits; splits *= 2) {
+      if (splits > 1 && one.inner / splits < min_split) break;
       const double waves = tiles_over(one.rows, tile.rows) * tiles_over(one.columns, tile.columns) *
                            as_double(splits * one.groups) / processors;
       const double taken =

@@ -74,7 +74,7 @@ bool Trial::cures(const Diagnostic& error, const Config& changed, const Site& si
 
 namespace {
 
-constexpr std::size_t most_errors = 20;  // whose values are tried
+constexpr std::size_t max_errors = 20;  // whose values are tried
 
 // "4", "1, 2 or 4", "tp-cp-ep-dp-pp or tp-pp-ep-dp-cp"
 const char* const values_pattern = R"(([-+.\w]+(?:, [-+.\w]+)*(?: or [-+.\w]+)?))";
@@ -202,7 +202,7 @@ void keep_proven_values(const Config& config, const SourceMap& sources, const Si
   const Prover prover(config, sources, site, diagnostics);
   std::size_t count = 0;
   change_help(diagnostics, [&](const Diagnostic& one) {
-    const bool is_tried = one.severity == Severity::error && count < most_errors;
+    const bool is_tried = one.severity == Severity::error && count < max_errors;
     if (!is_tried) return one.help;
     ++count;
     return prover.proven(one);
@@ -211,7 +211,7 @@ void keep_proven_values(const Config& config, const SourceMap& sources, const Si
 
 namespace {
 
-constexpr std::size_t most_tried = 300;
+constexpr std::size_t max_tried = 300;
 
 /// The errors that other sizes can cure.
 constexpr std::string_view codes[] = {"world-size",          "expert-world-size",
@@ -275,7 +275,7 @@ class Search {
     std::size_t tried = 0;
     for (const Suggestion& one : all_) {
       if (with_this_batch && one.text.find("batch_size") != std::string::npos) continue;
-      if (++tried > most_tried) break;
+      if (++tried > max_tried) break;
       const std::vector<Diagnostic> list = errors_of(one.config);
       if (std::all_of(list.begin(), list.end(), [&](const Diagnostic& e) { return is_old(e); })) {
         return one.text;

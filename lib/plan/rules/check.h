@@ -55,7 +55,7 @@ class Check {
 };
 
 /// The limit of steps, sequences and other numbers without a limit of their own.
-inline constexpr std::int64_t most_count = std::int64_t{1} << 40;
+inline constexpr std::int64_t max_count = std::int64_t{1} << 40;
 
 /// Up to `most` divisors of n, those nearest to `near`, ascending: "1, 2, 3 or 6".
 std::string divisors_near(std::int64_t n, std::int64_t near, std::size_t most = 4);

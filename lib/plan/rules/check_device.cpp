@@ -60,9 +60,9 @@ std::string why_not_cudnn(const Facts& facts) {
     return "operator_splits split attention otherwise than by heads";
   }
   const std::int64_t bytes = attention_parts(extents).bytes;
-  if (bytes > most_attention_bytes) {
+  if (bytes > max_attention_bytes) {
     return formatted("it would need {} MiB besides its operands, more than {}", bytes >> 20,
-                     most_attention_bytes >> 20);
+                     max_attention_bytes >> 20);
   }
   return "";
 }

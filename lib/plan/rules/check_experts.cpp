@@ -312,9 +312,9 @@ void check_expert_layers(const Facts& facts, Check& check) {
 }
 
 void check_ranges(const MoeConfig& moe, Check& check) {
-  constexpr std::int64_t most_experts = std::int64_t{1} << 20;
-  check.range("moe.num_experts", moe.num_experts, 1, most_experts);
-  check.range("moe.router_topk", moe.router_topk, 1, most_experts);
+  constexpr std::int64_t max_experts = std::int64_t{1} << 20;
+  check.range("moe.num_experts", moe.num_experts, 1, max_experts);
+  check.range("moe.router_topk", moe.router_topk, 1, max_experts);
   check.range("moe.expert_group_size", moe.expert_group_size.value_or(1), 1, std::int64_t{1} << 40);
   check.range("moe.capacity_group_size", moe.capacity_group_size.value_or(1), 1,
               std::int64_t{1} << 40);
@@ -324,8 +324,8 @@ void check_ranges(const MoeConfig& moe, Check& check) {
   check.range("moe.layer_frequency", moe.layer_frequency, 1, 10'000);
   const double capacity = moe.capacity_factor.value_or(1);
   check.rule("moe.capacity_factor", capacity >= 1, capacity, "at least 1");
-  check.range("moe.router_num_groups", moe.router_num_groups, 1, most_experts);
-  check.range("moe.router_group_topk", moe.router_group_topk, 1, most_experts);
+  check.range("moe.router_num_groups", moe.router_num_groups, 1, max_experts);
+  check.range("moe.router_group_topk", moe.router_group_topk, 1, max_experts);
   check.range("moe.shared_expert_intermediate_size",
               moe.shared_expert_intermediate_size.value_or(1), 1, std::int64_t{1} << 24);
   check.rule("moe.router_topk_scaling_factor",

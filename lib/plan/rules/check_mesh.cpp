@@ -206,7 +206,7 @@ void check_modes(const Facts& facts, Check& check) {
 
 namespace {
 
-constexpr std::int64_t most_product = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t max_product = std::numeric_limits<std::int64_t>::max();
 
 struct Size {
   const char* key;
@@ -223,8 +223,8 @@ std::vector<Size> dense_sizes(const Facts& facts) {
 
 /// " = 12"; a product above any possible number of ranks is not written out.
 std::string equals(std::int64_t product) {
-  return product <= most_ranks ? formatted(" = {}", product)
-                               : formatted(" (more than {})", most_ranks);
+  return product <= max_ranks ? formatted(" = {}", product)
+                              : formatted(" (more than {})", max_ranks);
 }
 
 std::string world_of(std::int64_t world) { return named("the world size", world); }
@@ -238,15 +238,15 @@ std::string factors_of(const std::vector<Size>& sizes) {
 }
 
 void check_ranges(const ParallelConfig& parallel, Check& check) {
-  check.range("parallel.device_num", parallel.device_num.value_or(1), 1, most_ranks);
-  check.range("parallel.data_parallel", parallel.data_parallel.value_or(1), 1, most_ranks);
-  check.range("parallel.tensor_parallel", parallel.tensor_parallel, 1, most_ranks);
-  check.range("parallel.context_parallel", parallel.context_parallel, 1, most_ranks);
-  check.range("parallel.expert_parallel", parallel.expert_parallel, 1, most_ranks);
+  check.range("parallel.device_num", parallel.device_num.value_or(1), 1, max_ranks);
+  check.range("parallel.data_parallel", parallel.data_parallel.value_or(1), 1, max_ranks);
+  check.range("parallel.tensor_parallel", parallel.tensor_parallel, 1, max_ranks);
+  check.range("parallel.context_parallel", parallel.context_parallel, 1, max_ranks);
+  check.range("parallel.expert_parallel", parallel.expert_parallel, 1, max_ranks);
   check.range("parallel.expert_tensor_parallel", parallel.expert_tensor_parallel.value_or(1), 1,
-              most_ranks);
-  check.range("parallel.pipeline_stages", parallel.pipeline_stages, 1, most_ranks);
-  check.range("parallel.virtual_pipeline_stages", parallel.virtual_pipeline_stages, 1, most_ranks);
+              max_ranks);
+  check.range("parallel.pipeline_stages", parallel.pipeline_stages, 1, max_ranks);
+  check.range("parallel.virtual_pipeline_stages", parallel.virtual_pipeline_stages, 1, max_ranks);
 }
 
 /// Divides the ranks by one size after another and reports the first that leaves a remainder.
@@ -262,7 +262,7 @@ void report_indivisible(const std::vector<Size>& sizes, std::int64_t world, Chec
     check.error("world-size", size.path,
                 indivisible(world_of(world), factors_of(sizes) + equals(product)),
                 formatted("set {} to {}{}", size.key, divisors_near(left, size.value),
-                          product <= most_ranks
+                          product <= max_ranks
                               ? formatted(", or start {} ranks", multiples_near(product, world))
                               : ""));
     return;
@@ -286,10 +286,10 @@ void check_split_world(const Facts& facts, std::int64_t world, Check& check) {
   }
   for (const Size& size : sizes) {
     const std::int64_t rest = product / size.value;
-    if (size.value == 1 || product == most_product || world % rest != 0) continue;
+    if (size.value == 1 || product == max_product || world % rest != 0) continue;
     legal.push_back(formatted("set {} to {}", size.key, world / rest));
   }
-  if (product <= most_ranks) legal.push_back("start " + counted(product, "rank"));
+  if (product <= max_ranks) legal.push_back("start " + counted(product, "rank"));
   check.error("world-size", "parallel.data_parallel",
               formatted("{} must equal {} x {}{}", world_of(world), factors_of(sizes),
                         named("data_parallel", data), equals(product)),
@@ -346,7 +346,7 @@ void check_expert_world(const Facts& facts, Check& check) {
                   formatted("{} x {} x {}{}", named("expert_tensor_parallel", tensor),
                             named("expert_parallel", parallel.expert_parallel),
                             named("pipeline_stages", parallel.pipeline_stages), equals(product))),
-      help + (product <= most_ranks
+      help + (product <= max_ranks
                   ? formatted(", or start {} ranks", multiples_near(product, world))
                   : ""));
 }

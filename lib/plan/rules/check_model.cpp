@@ -14,23 +14,23 @@ namespace {
 
 // Far above any model, far below where a product of two of them leaves 64 bits.
 constexpr std::int64_t largest_depth = 10'000;
-constexpr std::int64_t most_width = std::int64_t{1} << 24;
-constexpr std::int64_t most_heads = std::int64_t{1} << 16;
-constexpr std::int64_t most_vocabulary = (std::int64_t{1} << 31) - 1;  // token ids are 32-bit
-constexpr std::int64_t most_head_size = 256;  // the limit of the attention kernels
+constexpr std::int64_t max_width = std::int64_t{1} << 24;
+constexpr std::int64_t max_heads = std::int64_t{1} << 16;
+constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;  // token ids are 32-bit
+constexpr std::int64_t max_head_size = 256;  // the limit of the attention kernels
 
 void check_ranges(const ModelConfig& model, Check& check) {
   check.range("model.num_layers", model.num_layers, 1, largest_depth);
-  check.range("model.hidden_size", model.hidden_size, 1, most_width);
-  check.range("model.num_attention_heads", model.num_attention_heads, 1, most_heads);
-  check.range("model.seq_length", model.seq_length, 1, most_width);
-  check.range("model.vocab_size", model.vocab_size, 1, most_vocabulary);
-  check.range("model.ffn_hidden_size", model.ffn_hidden_size.value_or(1), 1, most_width);
-  check.range("model.num_query_groups", model.num_query_groups.value_or(1), 1, most_heads);
+  check.range("model.hidden_size", model.hidden_size, 1, max_width);
+  check.range("model.num_attention_heads", model.num_attention_heads, 1, max_heads);
+  check.range("model.seq_length", model.seq_length, 1, max_width);
+  check.range("model.vocab_size", model.vocab_size, 1, max_vocabulary);
+  check.range("model.ffn_hidden_size", model.ffn_hidden_size.value_or(1), 1, max_width);
+  check.range("model.num_query_groups", model.num_query_groups.value_or(1), 1, max_heads);
   check.range("model.max_position_embeddings", model.max_position_embeddings.value_or(1), 1,
-              most_width);
+              max_width);
   check.range("model.make_vocab_size_divisible_by", model.make_vocab_size_divisible_by, 1,
-              most_width);
+              max_width);
   check.rule("model.norm_epsilon", model.norm_epsilon > 0, model.norm_epsilon, "above 0");
   check.rule("model.init_method_std", model.init_method_std >= 0, model.init_method_std,
              "at least 0");
@@ -62,10 +62,10 @@ void check_heads(const ModelConfig& model, Check& check) {
                                     hidden, heads, size);
   const std::string help = "set kv_channels to 32, 64 or 128";
   if (size < 1) check.error("out-of-range", path, shown + " must be at least 1", help);
-  if (size > most_head_size) {
+  if (size > max_head_size) {
     check.error("head-size-limit", path,
                 formatted("{} must be at most {}, the limit of the attention kernels", shown,
-                          most_head_size),
+                          max_head_size),
                 help);
   }
   if (size >= 1 && size % 2 != 0) {
@@ -247,7 +247,7 @@ void check_model(const ModelConfig& model, Check& check) {
 
 namespace {
 
-constexpr std::int64_t most_tokens = std::int64_t{1} << 24;
+constexpr std::int64_t max_tokens = std::int64_t{1} << 24;
 
 std::string rope_path(const char* key) { return std::string("model.rope_scaling.") + key; }
 
@@ -341,7 +341,7 @@ void check_rope_scaling(const RopeScalingConfig& scaling, RopeType type, std::in
   };
   check.rule(rope_path("factor"), scaling.factor >= 1, scaling.factor, "at least 1");
   check.range(rope_path("original_max_position_embeddings"),
-              scaling.original_max_position_embeddings, 1, most_tokens);
+              scaling.original_max_position_embeddings, 1, max_tokens);
   above_zero("low_freq_factor", scaling.low_freq_factor);
   above_zero("attention_factor", scaling.attention_factor.value_or(1));
   above_zero("beta_fast", scaling.beta_fast);
@@ -393,8 +393,8 @@ void check_attention_form(const ModelConfig& model, Check& check) {
   above_zero("model.final_logit_softcapping", model.final_logit_softcapping);
   const char* window = "model.sliding_window";
   const char* chunk = "model.attention_chunk_size";
-  check.range(window, model.sliding_window.value_or(1), 1, most_tokens);
-  check.range(chunk, model.attention_chunk_size.value_or(1), 1, most_tokens);
+  check.range(window, model.sliding_window.value_or(1), 1, max_tokens);
+  check.range(chunk, model.attention_chunk_size.value_or(1), 1, max_tokens);
   if (!model.sliding_window || !model.attention_chunk_size || !check.clean({window, chunk})) return;
   check.error("window-and-chunk", chunk,
               formatted("{} and {} are both given: a query sees a window or its chunk",

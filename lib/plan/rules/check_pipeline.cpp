@@ -12,16 +12,16 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_sequences = std::int64_t{1} << 24;
+constexpr std::int64_t max_sequences = std::int64_t{1} << 24;
 
 void check_ranges(const Config& config, Check& check) {
   const TrainConfig& train = config.train;
-  check.range("train.steps", train.steps, 1, most_count);
-  check.range("train.global_batch_size", train.global_batch_size, 1, most_sequences);
-  check.range("train.micro_batch_size", train.micro_batch_size.value_or(1), 1, most_sequences);
-  check.range("train.micro_batch_num", train.micro_batch_num.value_or(1), 1, most_sequences);
-  check.range("train.validate_every", train.validate_every, 0, most_count);
-  check.range("train.check_replicas_every", train.check_replicas_every, 0, most_count);
+  check.range("train.steps", train.steps, 1, max_count);
+  check.range("train.global_batch_size", train.global_batch_size, 1, max_sequences);
+  check.range("train.micro_batch_size", train.micro_batch_size.value_or(1), 1, max_sequences);
+  check.range("train.micro_batch_num", train.micro_batch_num.value_or(1), 1, max_sequences);
+  check.range("train.validate_every", train.validate_every, 0, max_count);
+  check.range("train.check_replicas_every", train.check_replicas_every, 0, max_count);
   check.range("parallel.threads_per_rank", config.parallel.threads_per_rank.value_or(1), 1, 4096);
   check.rule("parallel.deadline_seconds", config.parallel.deadline_seconds > 0,
              config.parallel.deadline_seconds, "above 0");
@@ -47,7 +47,7 @@ bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   if (global % product_of({count, data}) == 0) {
     legal.push_back(formatted("set micro_batch_size to {}", global / (count * data)));
   }
-  if (product <= most_sequences) {
+  if (product <= max_sequences) {
     legal.push_back(formatted("set global_batch_size to {}", product));
   }
   check.error("micro-batch-product", "train.micro_batch_num",
@@ -151,7 +151,7 @@ bool check_sequences(const Facts& facts, Check& check) {
       "micro-batch-divides", "train." + key,
       indivisible(sequences, formatted("{} x {}", named(key, part), named("data_parallel", data))),
       formatted("set {} to {}{}", key, divisors_near(local, part),
-                product <= most_sequences
+                product <= max_sequences
                     ? ", or global_batch_size to " + multiples_near(product, global)
                     : ""));
   return false;
@@ -169,19 +169,19 @@ void check_magnitude(const Facts& facts, Check& check) {
   for (const RampPart& part : facts.batch.ramp) {
     microbatches += std::max<std::int64_t>(1, part.batch / facts.batch.unit(facts.mesh));
   }
-  constexpr std::int64_t most_units = 4'000'000;
-  if (microbatches > most_units / (config.model.num_layers + 2)) {
+  constexpr std::int64_t max_units = 4'000'000;
+  if (microbatches > max_units / (config.model.num_layers + 2)) {
     check.error("schedule-too-long", "train.micro_batch_size",
                 formatted("{} micro-batches x {} units give more than {} schedule rows per step",
-                          microbatches, config.model.num_layers + 2, most_units),
+                          microbatches, config.model.num_layers + 2, max_units),
                 "increase micro_batch_size to have fewer micro-batches");
   }
-  constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;
+  constexpr std::int64_t max_tokens = (std::int64_t{1} << 31) - 1;
   const char* help = "reduce micro_batch_size to have more, smaller micro-batches";
-  if (micro > most_tokens / config.model.seq_length) {
+  if (micro > max_tokens / config.model.seq_length) {
     check.error("micro-batch-too-large", "train.micro_batch_size",
                 formatted("{} x {} must be at most {} tokens", named("micro_batch_size", micro),
-                          named("seq_length", config.model.seq_length), most_tokens),
+                          named("seq_length", config.model.seq_length), max_tokens),
                 help);
     return;
   }
@@ -282,7 +282,7 @@ void check_chunks(const Facts& facts, Check& check) {
   const ScheduleTraits& traits = traits_of(parallel.pipeline.scheduler);
   const std::int64_t stages = facts.mesh.pp;
   const bool single = chunks <= 1 && facts.chunks <= 1;
-  if ((single && (traits.least_chunks == 1 || stages <= 1)) || facts.unsplit ||
+  if ((single && (traits.min_chunks == 1 || stages <= 1)) || facts.unsplit ||
       !facts.mesh_is_clean(check) || !check.clean({path, "parallel.pipeline.layout"})) {
     return;
   }
@@ -291,12 +291,12 @@ void check_chunks(const Facts& facts, Check& check) {
         "virtual-stages", path,
         named("virtual_pipeline_stages", chunks) + " needs a pipeline, but pipeline_stages is 1",
         "set pipeline_stages to 2 or more, or virtual_pipeline_stages to 1");
-  } else if (facts.chunks < traits.least_chunks || facts.chunks > traits.most_chunks) {
+  } else if (facts.chunks < traits.min_chunks || facts.chunks > traits.max_chunks) {
     check.error(
         "scheduler-chunks", path,
         formatted("scheduler {} needs {} per stage, but virtual_pipeline_stages is {}", traits.word,
-                  counted(traits.least_chunks, "chunk"), facts.chunks),
-        formatted("set virtual_pipeline_stages to {}, or scheduler to 1f1b", traits.least_chunks));
+                  counted(traits.min_chunks, "chunk"), facts.chunks),
+        formatted("set virtual_pipeline_stages to {}, or scheduler to 1f1b", traits.min_chunks));
   } else if (parallel.pipeline.interleave == false && chunks > 1) {
     check.error("interleave-chunks", "parallel.pipeline.interleave",
                 formatted("interleave is false, but virtual_pipeline_stages is {}", chunks),

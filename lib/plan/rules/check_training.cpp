@@ -290,9 +290,9 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
                           named("max_lr", number(schedule.max_lr))),
                 "set init_lr to 0");
   }
-  check.range("lr_schedule.warmup_steps", schedule.warmup_steps, 0, most_count);
-  check.range("lr_schedule.decay_steps", schedule.decay_steps.value_or(1), 1, most_count);
-  check.range("lr_schedule.wsd_decay_steps", schedule.wsd_decay_steps.value_or(1), 1, most_count);
+  check.range("lr_schedule.warmup_steps", schedule.warmup_steps, 0, max_count);
+  check.range("lr_schedule.decay_steps", schedule.decay_steps.value_or(1), 1, max_count);
+  check.range("lr_schedule.wsd_decay_steps", schedule.wsd_decay_steps.value_or(1), 1, max_count);
   if (!check.clean({"lr_schedule.warmup_steps", "lr_schedule.decay_steps", "train.steps"})) return;
   const std::int64_t decay = schedule.decay_steps.value_or(steps);
   const std::string decay_shown =
@@ -354,7 +354,7 @@ void check_data(const Config& config, Check& check) {
   const ValidationConfig& validation = data.validation;
   const double fraction = validation.fraction;
   check.rule("data.validation.fraction", fraction >= 0 && fraction < 1, fraction, "in [0, 1)");
-  check.range("data.validation.max_sequences", validation.max_sequences, 0, most_count);
+  check.range("data.validation.max_sequences", validation.max_sequences, 0, max_count);
   check.range("data.prefetch", data.prefetch, 0, 1024);
   if (validation.path && fraction > 0) {
     check.no_effect("data.validation.fraction", true, "data.validation.path is given");

@@ -15,7 +15,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::size_t most_letters = 1'000'000;
+constexpr std::size_t max_letters = 1'000'000;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -23,10 +23,10 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  StageLayout read() {
+  StageLetters read() {
     const std::string letters = sequence(0);
     if (error_.empty() && at_ < text_.size()) fail("unmatched ')'");
-    StageLayout layout;
+    StageLetters layout;
     layout.error = error_;
     if (!error_.empty()) return layout;
     layout.stages.emplace_back();
@@ -55,7 +55,7 @@ class Reader {
       if (text_[at_] == ')') break;
       const std::string item = text_[at_] == '(' ? parenthesis(depth) : letter();
       const std::size_t count = error_.empty() ? repetition() : 0;
-      if (letters.size() + item.size() * count > most_letters) {
+      if (letters.size() + item.size() * count > max_letters) {
         fail("more than 1,000,000 letters");
         break;
       }
@@ -99,12 +99,12 @@ class Reader {
     skip_cosmetics();
     std::size_t count = 0;
     const std::size_t begin = at_;
-    for (; at_ < text_.size() && is_digit(text_[at_]) && count <= most_letters; ++at_) {
+    for (; at_ < text_.size() && is_digit(text_[at_]) && count <= max_letters; ++at_) {
       count = count * 10 + static_cast<std::size_t>(text_[at_] - '0');
     }
     if (at_ == begin) fail("expected a number after '*'");
     if (error_.empty() && count == 0) fail("'*0' must be at least '*1'");
-    if (count > most_letters) fail("more than 1,000,000 letters");
+    if (count > max_letters) fail("more than 1,000,000 letters");
     return count;
   }
 
@@ -115,7 +115,7 @@ class Reader {
 
 }  // namespace
 
-StageLayout parse_stage_layout(std::string_view text) { return Reader(text).read(); }
+StageLetters parse_stage_layout(std::string_view text) { return Reader(text).read(); }
 
 namespace {
 
@@ -363,7 +363,7 @@ Counts cut_by_offset(const Cut& cut) {
 }
 
 /// How often a letter occurs in all stages.
-std::int64_t count_of(const StageLayout& layout, char letter) {
+std::int64_t count_of(const StageLetters& layout, char letter) {
   std::int64_t count = 0;
   for (const std::string& stage : layout.stages) {
     count += std::count(stage.begin(), stage.end(), letter);
@@ -372,7 +372,7 @@ std::int64_t count_of(const StageLayout& layout, char letter) {
 }
 
 /// The mistake in a well-formed stage text; empty if there is none.
-std::string layout_mistake(const Cut& cut, const StageLayout& layout) {
+std::string layout_mistake(const Cut& cut, const StageLetters& layout) {
   const auto stages = static_cast<std::int64_t>(layout.stages.size());
   if (!layout.stages.front().starts_with('E')) return "must start with E, the embedding";
   if (!layout.stages.back().ends_with('L')) return "must end with L, the loss";
@@ -407,7 +407,7 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
 
 /// Sets `chunks` from the number of stages in the text.
 Counts cut_by_layout(Cut& cut) {
-  const StageLayout layout = parse_stage_layout(*cut.pipeline.layout);
+  const StageLetters layout = parse_stage_layout(*cut.pipeline.layout);
   const std::string path = key("layout");
   const std::string help =
       cut.places() <= 16 ? formatted("for example \"{}\"", sample_layout(cut.layers, cut.places()))
@@ -438,12 +438,12 @@ Counts cut_by_layout(Cut& cut) {
     return std::nullopt;
   }
   const ScheduleTraits& traits = traits_of(cut.pipeline.scheduler);
-  if (chunks < traits.least_chunks || chunks > traits.most_chunks) {
+  if (chunks < traits.min_chunks || chunks > traits.max_chunks) {
     cut.check.error(
         "scheduler-chunks", path,
         formatted("scheduler {} needs {} per stage, but layout has {} / {} = {}", traits.word,
-                  counted(traits.least_chunks, "chunk"), stages, cut.stages, chunks),
-        formatted("write {} stages, or set scheduler to 1f1b", cut.stages * traits.least_chunks));
+                  counted(traits.min_chunks, "chunk"), stages, cut.stages, chunks),
+        formatted("write {} stages, or set scheduler to 1f1b", cut.stages * traits.min_chunks));
     return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.interleave == false) {

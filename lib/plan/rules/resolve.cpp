@@ -176,7 +176,7 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
   constexpr std::int64_t multiple = 8;  // what vector code works on
   const RecomputeConfig& recompute = config.recompute;
   const bool slices = recompute.enable && recompute.slice_activation;
-  const TokenLayout tokens = token_layout(mesh.cp, 0);
+  const TokenPieces tokens = token_layout(mesh.cp, 0);
   const OperatorSplits splits =
       resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
   const ModelShape model = model_shape(config.model, config.moe);
@@ -306,7 +306,7 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
   if (parallel.virtual_pipeline_stages > 1 || !layout_text || *layout_text == balanced_layout) {
     return std::max<std::int64_t>(1, parallel.virtual_pipeline_stages);
   }
-  const StageLayout layout = parse_stage_layout(*layout_text);
+  const StageLetters layout = parse_stage_layout(*layout_text);
   const auto places = static_cast<std::int64_t>(layout.stages.size());
   return std::max<std::int64_t>(1, places / stages);
 }

@@ -38,14 +38,16 @@ constexpr bool is_pass(ActionKind kind) {
 }
 /// A part of F, R or B of one block with experts (docs/experts.md): between two legs its rows are
 /// on their way to other ranks, and another pass may run.
-enum class Leg : std::uint8_t {
+enum class ExchangePhase : std::uint8_t {
   whole,  // all of the pass
   out,    // until its rows are on their way to their experts
   work,   // run the experts, until the results are on their way back; the last of R
   home,   // the rest
 };
 /// Whether a row of `leg` runs what is part of `part`.
-constexpr bool runs(Leg leg, Leg part) { return leg == Leg::whole || leg == part; }
+constexpr bool runs(ExchangePhase leg, ExchangePhase part) {
+  return leg == ExchangePhase::whole || leg == part;
+}
 /// A copy to or from the host, or the wait for one; of one unit.
 constexpr bool is_host_copy(ActionKind kind) {
   return kind == ActionKind::offload || kind == ActionKind::wait_offload ||
@@ -83,10 +85,10 @@ struct Action {
   int bucket = -1;  // reduce, reduce_embedding, wait_reduce; gather, wait_gather, free: of
                     // plan/gradients/gathers.h
   int visit = 0;    // how many of the same row came before in the step
-  Leg leg = Leg::whole;
+  ExchangePhase leg = ExchangePhase::whole;
   /// Whether rows are on their way to other ranks when it is over.
   bool sends_rows() const {
-    return leg == Leg::out || (leg == Leg::work && kind != ActionKind::repeat);
+    return leg == ExchangePhase::out || (leg == ExchangePhase::work && kind != ActionKind::repeat);
   }
   friend bool operator==(const Action&, const Action&) = default;
 };

@@ -176,7 +176,7 @@ class Assignment {
     SlotBytes bytes;
     for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
       const ActivationSlots::Pool& size = result_.pools[pool];
-      (size.on_host ? bytes.host : bytes.device) += size.bytes * most_at_once(pools_[pool]);
+      (size.on_host ? bytes.host : bytes.device) += size.bytes * max_at_once(pools_[pool]);
     }
     return bytes;
   }
@@ -284,7 +284,7 @@ class Assignment {
   }
 
   /// How many stays of a pool there are at most at one time.
-  int most_at_once(const Pool& pool) const {
+  int max_at_once(const Pool& pool) const {
     if (pool.kind == Storage::shared) return 1;
     // By time, from before the first one on: stays that begin less those that ended just before.
     std::vector<int> more(static_cast<std::size_t>(times_.end()) + 2);
@@ -421,8 +421,8 @@ SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Act
   return Assignment(table, actions, input).count();
 }
 
-std::int64_t least_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                         const ScheduleInput& input, MicrobatchOfChunk pass) {
+std::int64_t min_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                       const ScheduleInput& input, MicrobatchOfChunk pass) {
   return Assignment(table, actions, input).count_alive(pass);
 }
 

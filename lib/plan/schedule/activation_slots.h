@@ -74,8 +74,8 @@ SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Act
 /// Bytes of the rank's memory that rows of the table take at least while F of a chunk and
 /// micro-batch ends: those that are alive then and kept between rows of the schedule, and the
 /// shared ones.
-std::int64_t least_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                         const ScheduleInput& input, MicrobatchOfChunk pass);
+std::int64_t min_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
+                       const ScheduleInput& input, MicrobatchOfChunk pass);
 
 /// Bytes that a rank keeps of a row, padded to 64.
 std::int64_t padded_bytes(const ActivationSpec& row);

@@ -394,7 +394,7 @@ class Copier {
   void add(ActionKind kind, std::size_t use) {
     Action row = uses_[use].row;
     row.kind = kind;
-    row.leg = Leg::whole;
+    row.leg = ExchangePhase::whole;
     made_.push_back(row);
   }
 

@@ -16,10 +16,10 @@ namespace trainctl {
 // The part of a schedule's proof about passes that run in legs (Action::leg). A rank has one place
 // for what a pass has on its way in each direction: F in one, R and B in the other.
 
-class LegProof {
+class ExchangeProof {
  public:
   using Fail = std::function<void(const std::string&)>;
-  explicit LegProof(Fail fail) : fail_(std::move(fail)) {}
+  explicit ExchangeProof(Fail fail) : fail_(std::move(fail)) {}
 
   /// Takes a row F, R or B. Whether its pass is complete with it.
   bool completes(const Action& row);
@@ -35,21 +35,21 @@ class LegProof {
   Open open_[2];  // F; R or B
 };
 
-bool LegProof::completes(const Action& row) {
+bool ExchangeProof::completes(const Action& row) {
   Open& open = open_[row.kind == ActionKind::forward ? 0 : 1];
-  if (row.leg == Leg::whole || row.leg == Leg::out) {
+  if (row.leg == ExchangePhase::whole || row.leg == ExchangePhase::out) {
     if (open.any) fail_("begins before the next leg of " + to_string(open.last));
   } else {
     Action before = row;
-    before.leg = row.leg == Leg::work ? Leg::out : Leg::work;
+    before.leg = row.leg == ExchangePhase::work ? ExchangePhase::out : ExchangePhase::work;
     if (!open.any || !(open.last == before)) fail_("must come after " + to_string(before));
   }
-  if (row.leg != Leg::whole && row.end != row.begin + 1) fail_("a leg is of one unit");
+  if (row.leg != ExchangePhase::whole && row.end != row.begin + 1) fail_("a leg is of one unit");
   open = {row.sends_rows(), row};
   return !open.any;
 }
 
-void LegProof::finish() const {
+void ExchangeProof::finish() const {
   for (const Open& open : open_) {
     if (open.any) fail_("the next leg of " + to_string(open.last) + " never comes");
   }
@@ -293,7 +293,7 @@ void CopyProof::check(const Action& row) {
 void CopyProof::pass(const Action& row, int unit) {
   Where& now = where(unit, row.microbatch);
   if (row.kind == ActionKind::forward) {
-    if (runs(row.leg, Leg::home)) now = Where::made;
+    if (runs(row.leg, ExchangePhase::home)) now = Where::made;
   } else if (now != Where::back) {
     fail_("reads what unit " + std::to_string(unit) + " keeps on the host before wait_reload");
   }
@@ -703,7 +703,7 @@ class Proof {
   std::vector<int> waited_;
   MoveProof moves_;
   CopyProof copies_;
-  LegProof legs_;
+  ExchangeProof legs_;
   std::size_t row_ = 0;
   bool stepped_ = false;
 };

@@ -195,8 +195,9 @@ class Refinement {
         if (part.begin < part.end) made.push_back(part);
         part.begin = unit;
         part.end = unit + 1;
-        for (const Leg leg : {Leg::out, Leg::work, Leg::home}) {
-          if (leg == Leg::home && row.kind == ActionKind::repeat) continue;
+        for (const ExchangePhase leg :
+             {ExchangePhase::out, ExchangePhase::work, ExchangePhase::home}) {
+          if (leg == ExchangePhase::home && row.kind == ActionKind::repeat) continue;
           part.leg = leg;
           made.push_back(part);
         }
@@ -295,7 +296,7 @@ bool is_pair(const Action& backward, const Action& weight) {
 
 }  // namespace
 
-std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
+std::vector<BucketSum> bucket_sums(const FlatBuffer& layout,
                                    const std::vector<ParamSpec>& parameters) {
   std::vector<BucketSum> sums;
   for (const Bucket& bucket : layout.buckets) {

@@ -88,7 +88,7 @@ struct Ring {
 };
 /// For each bucket in buffer order. A bucket is reduced if the gradient of one of its parameters is
 /// summed over an axis or shared by tp ranks (ParamSpec::gradient_sum, tp_copies).
-std::vector<BucketSum> bucket_sums(const FlatLayout& layout,
+std::vector<BucketSum> bucket_sums(const FlatBuffer& layout,
                                    const std::vector<ParamSpec>& parameters);
 
 /// Two passes of different micro-batches in turns: each runs until its rows are on their way to

@@ -252,9 +252,10 @@ void Play::add_rank(int rank) {
     } else if (is_message_wait(kind)) {
       await_message(rank, begin, queues);
     } else {
-      const bool leg = rows[begin].leg != Leg::whole;
+      const bool leg = rows[begin].leg != ExchangePhase::whole;
       while (!apart && !leg && row < rows.size() && is_computed(rows[row].kind) &&
-             rows[row].leg == Leg::whole && overwritten(mine, rows[row], queues) == nullptr) {
+             rows[row].leg == ExchangePhase::whole &&
+             overwritten(mine, rows[row], queues) == nullptr) {
         ++row;
       }
       add_run(rank, begin, row, queues);
@@ -287,7 +288,8 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
   queues.compute = point;
   const Action& first = mine.rows[begin];
   int& sent = queues.sent[first.kind == ActionKind::forward ? 0 : 1];
-  if (first.leg == Leg::work || first.leg == Leg::home) graph_.wait(point, sent);
+  if (first.leg == ExchangePhase::work || first.leg == ExchangePhase::home)
+    graph_.wait(point, sent);
   if (!first.sends_rows()) return;
   const double seconds = input_.sent ? input_.sent(mine, first) : 0;
   sent = add_point(rank, begin, begin + 1, seconds);
@@ -558,8 +560,8 @@ void Play::measure(Simulation& result) const {
     const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
     if (kind == ActionKind::wait_gather) times.waited_gathers += waited;
     if (is_host_copy(kind)) times.waited_copies += waited;
-    const Leg leg = action(point).leg;
-    if (leg == Leg::work || leg == Leg::home) times.waited_rows += waited;
+    const ExchangePhase leg = action(point).leg;
+    if (leg == ExchangePhase::work || leg == ExchangePhase::home) times.waited_rows += waited;
     if (kind == ActionKind::wait_reduce && !waits_for_embedding(point)) times.waited_sums += waited;
     free_at[rank] = graph_.finish(index);
   }

@@ -123,8 +123,7 @@ class CutRounds {
     const ProductParts& parts = at(answer_.parts, product);
     switch (cut) {
       case ProductCut::i:
-        return share.i % factor_ == 0 &&
-               (input_.most_i_parts == 0 || parts.i < input_.most_i_parts);
+        return share.i % factor_ == 0 && (input_.max_i_parts == 0 || parts.i < input_.max_i_parts);
       case ProductCut::j: return share.j % factor_ == 0 && parts.k == 1;
       case ProductCut::k: return share.k % factor_ == 0 && parts.j == 1;
       case ProductCut::none: break;

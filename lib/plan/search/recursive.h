@@ -34,8 +34,8 @@ struct CutChoice {
 
 struct RecursiveInput {
   const SearchNet& net;
-  std::int64_t ranks = 1;         // of the stage
-  std::int64_t most_i_parts = 0;  // cut i only below this many parts; 0: no such limit
+  std::int64_t ranks = 1;        // of the stage
+  std::int64_t max_i_parts = 0;  // cut i only below this many parts; 0: no such limit
   // By product: its parts are given, and it counts as visited from the start of each round. Empty:
   // none is.
   std::vector<std::optional<ProductParts>> fixed{};

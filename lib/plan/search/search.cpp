@@ -15,7 +15,7 @@ namespace {
 
 // MindSpore visits the data last on more ranks, with stages only where a micro-batch has few
 // sequences.
-constexpr std::int64_t most_ranks_data_in_order = 32;
+constexpr std::int64_t max_ranks_data_in_order = 32;
 constexpr std::int64_t sequences_data_in_order = 8;
 
 constexpr const char* splits_key = "parallel.operator_splits";
@@ -78,7 +78,7 @@ class LayoutSearch {
     for (int stage = 0; stage < map.stages; ++stage) cut_stage(map, stage);
     std::int64_t weight_parts = 1;
     for (const StageSearch& one : report_.stages) {
-      weight_parts = std::max(weight_parts, most_weight_parts(one.answer.parts));
+      weight_parts = std::max(weight_parts, max_weight_parts(one.answer.parts));
     }
     const std::int64_t data_parallel = report_.ranks / weight_parts;
     report_.splits = report_.given;
@@ -122,11 +122,11 @@ class LayoutSearch {
                                     : MatrixShape{input.rows, facts_.model.hidden};
       }
     }
-    input.data_last = facts_.site.world_size > most_ranks_data_in_order &&
+    input.data_last = facts_.site.world_size > max_ranks_data_in_order &&
                       (!several || batch < sequences_data_in_order);
     StageSearch made{.stage = stage, .net = make_net(input), .answer = {}};
     RecursiveInput rounds{
-        .net = made.net, .ranks = report_.ranks, .most_i_parts = several ? batch : 0};
+        .net = made.net, .ranks = report_.ranks, .max_i_parts = several ? batch : 0};
     for (const SearchProduct& product : made.net.products) rounds.fixed.push_back(fixed(product));
     made.answer = cut_recursively(rounds);
     report_.stages.push_back(std::move(made));

@@ -41,7 +41,7 @@ ProductParts parts_of_word(SplitBy word, const SearchProduct& product, std::int6
   return parts;
 }
 
-std::int64_t most_weight_parts(const std::vector<ProductParts>& parts) {
+std::int64_t max_weight_parts(const std::vector<ProductParts>& parts) {
   std::int64_t most = 1;
   for (const ProductParts& one : parts) most = std::max(most, one.j * one.k);
   return most;

@@ -16,7 +16,7 @@ ProductParts parts_of_word(SplitBy word, const SearchProduct& product, std::int6
                            std::int64_t tensor_parallel);
 
 /// The ranks that share weights: the largest product of the cuts of j and k.
-std::int64_t most_weight_parts(const std::vector<ProductParts>& parts);
+std::int64_t max_weight_parts(const std::vector<ProductParts>& parts);
 
 /// A cut of j or k is by features; else `ranks` parts of i are by tokens, those of the
 /// data-parallel ranks, or one, are whole, and any other number is by tokens.

@@ -41,7 +41,7 @@ ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
   return splits;
 }
 
-TokenLayout token_layout(std::int64_t ranks, std::int64_t seq_length) {
+TokenPieces token_layout(std::int64_t ranks, std::int64_t seq_length) {
   return {.seq_length = seq_length, .ranks = ranks, .zigzag = ranks > 1};
 }
 

@@ -73,11 +73,11 @@ constexpr std::optional<Collective> transition(Layout from, Layout to) {
 
 /// How the tensors of an operator lie over the ranks that share it: what it reads, and what it
 /// makes.
-struct Inside {
+struct OperatorEnds {
   Layout reads = Layout::replicated;
   Layout makes = Layout::partial;
 };
-constexpr Inside inside_of(SplitBy split) {
+constexpr OperatorEnds inside_of(SplitBy split) {
   if (split == SplitBy::tokens) return {Layout::tokens, Layout::tokens};
   if (split == SplitBy::whole) return {Layout::invariant, Layout::invariant};
   return {};
@@ -88,10 +88,10 @@ constexpr bool gathers(Layout stream, SplitBy split) {
 }
 
 /// The most chunks of a collective that overlaps a product, each of equal rows.
-inline constexpr std::int64_t most_row_chunks = 4;
+inline constexpr std::int64_t max_row_chunks = 4;
 /// The chunks of such a collective where every rank has `rows` tokens.
 constexpr std::int64_t row_chunks(std::int64_t rows) {
-  return rows < most_row_chunks ? rows : most_row_chunks;
+  return rows < max_row_chunks ? rows : max_row_chunks;
 }
 
 /// The collectives of a region, from the gather before its first products to the sum after its last
@@ -178,7 +178,7 @@ struct ContextSplits {
 ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
                             std::int64_t layers);
 /// Over `ranks` ranks chunks in pairs, so that the causal mask leaves each as much to do.
-TokenLayout token_layout(std::int64_t ranks, std::int64_t seq_length);
+TokenPieces token_layout(std::int64_t ranks, std::int64_t seq_length);
 
 /// Messages around a ring have the tags 0 and on, each a line to the next rank and one from the
 /// rank before.

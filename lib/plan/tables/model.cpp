@@ -20,10 +20,10 @@ std::int64_t bounded(std::int64_t value) {
   return std::clamp<std::int64_t>(value, 0, std::int64_t{1} << 40);
 }
 
-constexpr std::int64_t most_layers = 10'000;
+constexpr std::int64_t max_layers = 10'000;
 
 std::int64_t bounded_layers(const ModelConfig& config) {
-  return std::clamp<std::int64_t>(config.num_layers, 0, most_layers);
+  return std::clamp<std::int64_t>(config.num_layers, 0, max_layers);
 }
 
 /// Also of values that no rule has seen yet.
@@ -144,7 +144,7 @@ LayerOrder layer_order(const ModelConfig& config) {
       return static_cast<std::uint8_t>(found - config.layers.begin());
     };
     PerLayer<std::uint8_t> read =
-        parse_repeated<std::uint8_t>(*config.layer_pattern, most_layers, "layers", number_of);
+        parse_repeated<std::uint8_t>(*config.layer_pattern, max_layers, "layers", number_of);
     once = std::move(read.values);
     order.error = std::move(read.error);
   }
@@ -152,7 +152,7 @@ LayerOrder layer_order(const ModelConfig& config) {
     once.clear();
     for (std::size_t entry = 0; entry < config.layers.size(); ++entry) {
       const std::int64_t count =
-          std::clamp<std::int64_t>(config.layers[entry].count, 1, most_layers);
+          std::clamp<std::int64_t>(config.layers[entry].count, 1, max_layers);
       once.insert(once.end(), static_cast<std::size_t>(count), static_cast<std::uint8_t>(entry));
     }
   }

@@ -124,7 +124,7 @@ struct Bucket {
   bool expert = false;          // reduced over edp, all others over dp and cp
 };
 
-struct FlatLayout {
+struct FlatBuffer {
   std::vector<std::int64_t> offset;  // per parameter, elements
   std::vector<Bucket> buckets;       // in flat order: order of readiness, dense and experts each
   std::int64_t length = 0;           // elements
@@ -156,7 +156,7 @@ struct BucketInput {
 /// given is auto, and so is index with the parallel optimizer. openstate false: a bucket for each
 /// parameter. layers: gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts
 /// are padded to 64 and lengths to 64 x replicas except for megatron. Details: flat_layout.h.
-FlatLayout make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
+FlatBuffer make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
 
 /// Whether the whole name fits the pattern: `*` stands for any characters or none, `?` for one.
 bool matches(std::string_view pattern, std::string_view name);

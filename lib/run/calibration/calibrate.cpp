@@ -31,9 +31,9 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-constexpr double least_error = 0.01;  // below which an error counts as its square
-constexpr double most_step = 0.4;     // of a logarithm in a round
-constexpr double difference = 0.05;   // of a logarithm, for slopes
+constexpr double min_error = 0.01;   // below which an error counts as its square
+constexpr double max_step = 0.4;     // of a logarithm in a round
+constexpr double difference = 0.05;  // of a logarithm, for slopes
 
 /// Solves a x = b for a symmetric positive a, by elimination with pivots.
 Numbers solve(std::vector<Numbers> a, Numbers b) {
@@ -67,7 +67,7 @@ Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const 
   Numbers b(n, 0);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].used) continue;
-    const double weight = cases[i].weight / std::max(std::abs(errors[i]), least_error);
+    const double weight = cases[i].weight / std::max(std::abs(errors[i]), min_error);
     for (std::size_t row = 0; row < n; ++row) {
       if (slopes[i][row] == 0) continue;
       b[row] -= weight * slopes[i][row] * errors[i];
@@ -80,7 +80,7 @@ Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const 
     b[row] -= pull * moved[row];
   }
   Numbers step = solve(std::move(a), std::move(b));
-  for (double& one : step) one = std::clamp(one, -most_step, most_step);
+  for (double& one : step) one = std::clamp(one, -max_step, max_step);
   return step;
 }
 

@@ -278,8 +278,8 @@ PublishedStep step_of(const Json& row) {
 }  // namespace
 
 std::vector<PublishedStep> read_published_steps(const std::string& path) {
-  constexpr std::int64_t most_bytes = 64 << 20;
-  const std::string text = read_beginning(path, most_bytes);
+  constexpr std::int64_t max_bytes = 64 << 20;
+  const std::string text = read_beginning(path, max_bytes);
   std::vector<PublishedStep> steps;
   std::size_t number = 0;
   try {

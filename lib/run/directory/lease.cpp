@@ -186,7 +186,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t number_digits = 10;
 constexpr std::int64_t kept_numbers = 20;  // a listing may be late by some
-constexpr std::int64_t most_text = 1 << 16;
+constexpr std::int64_t max_text = 1 << 16;
 
 // File systems that know no second name for a file answer one of these.
 constexpr std::array no_links{EPERM, EOPNOTSUPP, ENOSYS, EMLINK, EXDEV, EACCES};
@@ -225,7 +225,7 @@ std::vector<std::int64_t> LeaseNumbers::all() const {
 std::optional<std::string> LeaseNumbers::text_of(std::int64_t number) const {
   if (kind_of_file(of(number)) == FileKind::none) return std::nullopt;
   try {
-    return read_beginning(of(number), most_text);
+    return read_beginning(of(number), max_text);
   } catch (const Error& error) {
     // Removed just now, as an owner does with old numbers.
     if (error.code() == ExitCode::io || kind_of_file(of(number)) != FileKind::none) throw;

@@ -26,7 +26,7 @@ namespace trainctl {
 namespace {
 
 constexpr const char* val_loss_key = ", \"val_loss\": ";
-constexpr std::ptrdiff_t most_loads = 1024;  // numbers of a line
+constexpr std::ptrdiff_t max_loads = 1024;  // numbers of a line
 constexpr const char* after_val_loss = ", \"tokens_per_second\": ";
 
 /// A double in the shortest digits that read back to the same one.
@@ -47,7 +47,7 @@ void append(std::string& text, const char* key, Number value) {
 void append_loads(const RouterReport& router, std::string& text) {
   const std::int64_t experts = router.experts;
   const std::int64_t layers = std::ssize(router.loads) / std::max<std::int64_t>(1, experts);
-  const bool means = std::ssize(router.loads) > most_loads;
+  const bool means = std::ssize(router.loads) > max_loads;
   text += ", \"loads\": [[";
   for (std::int64_t row = 0; row < (means ? 1 : layers); ++row) {
     if (row > 0) text += "], [";
@@ -160,7 +160,7 @@ void MetricsFile::write_waiting() {
 
 /// Half of the lines at once, so that this is seldom.
 void MetricsFile::drop_oldest() {
-  if (lines_.size() <= most_waiting) return;
+  if (lines_.size() <= max_waiting) return;
   if (lost_ == 0) {
     log_error(path_.string() + " cannot be written for so long that the oldest lines are lost");
   }

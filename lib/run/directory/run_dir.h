@@ -46,7 +46,7 @@ class MetricsFile {
   /// Error{io}.
   MetricsFile(std::filesystem::path path, const Fence& fence);
   /// The line is in the file when this returns. Where that fails, for example on a full disk, an
-  /// error is logged, and the line waits in memory for the next call: the last `most_waiting` bytes
+  /// error is logged, and the line waits in memory for the next call: the last `max_waiting` bytes
   /// of lines do, those before are lost, which is told. If somebody has removed the file, all its
   /// lines are written again, with a warning. Throws Error{taken} if that was another start.
   void write(const StepReport& report, const StepNotes& notes);
@@ -55,7 +55,7 @@ class MetricsFile {
   void write_end(const std::string& end, const std::string& reason, double time);
   /// Brings all lines to stable storage. Throws Error{io}.
   void sync();
-  static constexpr std::size_t most_waiting = std::size_t{8} << 20;
+  static constexpr std::size_t max_waiting = std::size_t{8} << 20;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -10,21 +10,21 @@ namespace {
 std::vector<RankLayout> schedulers_of(const Config&, const RankLayout& layout) {
   std::vector<RankLayout> all;
   for (const ScheduleTraits& one : schedules) {
-    if (layout.chunks < one.least_chunks || layout.chunks > one.most_chunks) continue;
+    if (layout.chunks < one.min_chunks || layout.chunks > one.max_chunks) continue;
     all.emplace_back(layout).scheduler = one.value;
   }
   return all;
 }
 
 // Schedules differ in what they keep, which only drafts tell: in large spaces these take minutes.
-constexpr std::int64_t most_ranks_of_schedules = 128;
+constexpr std::int64_t max_ranks_of_schedules = 128;
 
 const LayoutAxis scheduler_axis{
     .key = "scheduler",
     .label = "",
     .paths = {"parallel.pipeline.scheduler"},
     .free = &FreeKeys::scheduler,
-    .most_ranks = most_ranks_of_schedules,
+    .max_ranks = max_ranks_of_schedules,
     .applies = [](const RankLayout& layout) { return layout.stages > 1; },
     .values = schedulers_of,
     .take_given = [](const ParallelConfig& given,
@@ -82,7 +82,7 @@ const LayoutAxis exchange_axis{
     .label = "",
     .paths = {"parallel.cp_comm_type", "parallel.hierarchical_context_parallel_sizes"},
     .free = &FreeKeys::cp_comm_type,
-    .most_ranks = most_ranks,
+    .max_ranks = max_ranks,
     .applies = [](const RankLayout& layout) { return layout.context_parallel > 1; },
     .values = exchanges_of,
     .take_given = take_exchange,
@@ -101,7 +101,7 @@ const LayoutAxis overlap_axis{
     .label = "tp_comm_overlap ",
     .paths = {"parallel.tp_comm_overlap.enable"},
     .free = &FreeKeys::tp_overlap,
-    .most_ranks = most_ranks,
+    .max_ranks = max_ranks,
     .applies = [](const RankLayout& layout) { return layout.tensor_parallel > 1; },
     .values = overlaps_of,
     .take_given = [](const ParallelConfig& given,

@@ -20,7 +20,7 @@ namespace {
 /// The smallest ratio of the times of a table to those of the formula; with other shapes they come
 /// nearer to it.
 template <class Entries>
-double least_beside(const Entries& table) {
+double min_beside(const Entries& table) {
   double least = 1;
   for (const auto& one : table) least = std::min(least, one.beside);
   return least;
@@ -36,7 +36,7 @@ double highest_rate(const Machine& machine, DType type) {
   for (const ProductTile& tile : products.tiles) {
     share = std::max(share, products.reached * tile.quality);
   }
-  share /= least_beside(products.table);
+  share /= min_beside(products.table);
   // Scores are products, and attention_speed divides their time too.
   if (!device.attention.contains(software.attention)) {
     share *= std::max(1.0, software.attention_speed);
@@ -45,13 +45,13 @@ double highest_rate(const Machine& machine, DType type) {
     share = std::max(share, kernel.forward * std::max(1.0, kernel.backward) *
                                 std::max(1.0, software.attention_speed) *
                                 std::max(1.0, kernel.head_64 * software.attention_64) /
-                                least_beside(kernel.table));
+                                min_beside(kernel.table));
   }
   return products.peak * share * device.sustained;
 }
 
 // A few parameters, those of norms, may take less memory than others.
-constexpr double most_alike = 0.97;
+constexpr double max_alike = 0.97;
 
 }  // namespace
 
@@ -178,7 +178,7 @@ LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
   const double sums = layers * layer.sums * (layout.optimizer_level > 1 ? batches : 1);
   // Where a block is freed after use, F and B have gathered it, but passes that follow each other
   // may share it.
-  const bool freed = most_level(layout) > 2;
+  const bool freed = max_level(layout) > 2;
   const double gathers = layers * layer.gathers / (freed ? 2 : 1);
   const double work = batches * layers * units_of(layout)->first_layer.passes();
   const double beside = sums + gathers;
@@ -186,7 +186,7 @@ LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
       machine_.device.contention * std::min(beside, work) + machine_.software.sums_rest * beside;
   const double least = std::max({ideal_, of_stages(layout), beside}) + slowed;
   const auto bytes =
-      static_cast<std::int64_t>(counts_states() ? most_alike * layers * layer.bytes : 0);
+      static_cast<std::int64_t>(counts_states() ? max_alike * layers * layer.bytes : 0);
   return {least * apart_ + machine_.software.fixed, std::max(state_bytes(layout), bytes)};
 }
 
@@ -261,7 +261,7 @@ std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alon
   const StagePlan& stage = draft->plan.stages.front();
   const StagePricesList prices = draft->prices();
   Shares shares;
-  shares.bytes = bytes_of_layer(stage, *units_of(alone), most_level(alone));
+  shares.bytes = bytes_of_layer(stage, *units_of(alone), max_level(alone));
   for (const CollectiveUse& use : stage.communication) {
     if (in_optimizer(use)) continue;
     const double wire = prices.front()->wire(use);
@@ -286,10 +286,10 @@ std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
   // All ranks of a stage are at least as many as share what one holds of a parameter.
   const double ranks =
       static_cast<double>(search_.site.world_size) / static_cast<double>(layout.stages);
-  const auto shared = [&](int level) { return most_level(layout) >= level ? ranks : 1; };
+  const auto shared = [&](int level) { return max_level(layout) >= level ? ranks : 1; };
   const double bytes =
       units->optimizer / shared(1) + units->gradient / shared(2) + units->weight / shared(3);
-  return static_cast<std::int64_t>(most_alike * elements * bytes);
+  return static_cast<std::int64_t>(max_alike * elements * bytes);
 }
 
 /// Adds the prices of each unit of the plan, which may have one layer for all.

@@ -70,7 +70,7 @@ class LayoutBound {
   std::optional<Alone> draft_of(Config config, std::int64_t ranks) const;
   /// The level of the optimizer; the highest where the file gives one, which is not in the layout:
   /// then only what every level holds counts.
-  int most_level(const RankLayout& layout) const {
+  int max_level(const RankLayout& layout) const {
     constexpr int highest = 3;
     return free_.optimizer ? layout.optimizer_level : highest;
   }

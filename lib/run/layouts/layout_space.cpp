@@ -8,8 +8,8 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t most_micro_batch = 8;
-constexpr std::int64_t most_chunks = 8;
+constexpr std::int64_t max_micro_batch = 8;
+constexpr std::int64_t max_chunks = 8;
 
 using Sizes = std::vector<std::int64_t>;
 
@@ -96,7 +96,7 @@ std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout
 std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, std::int64_t world,
                                  RankLayout layout) {
   const auto is_searched = [&](const LayoutAxis& axis) {
-    return free.*axis.free && world <= axis.most_ranks;
+    return free.*axis.free && world <= axis.max_ranks;
   };
   for (const LayoutAxis& axis : layout_axes()) {
     if (!is_searched(axis)) axis.take_given(config.parallel, layout);
@@ -120,7 +120,7 @@ std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free,
   const std::int64_t layers = config.model.num_layers;
   const std::int64_t chunks = free.chunks ? 1 : config.parallel.virtual_pipeline_stages;
   const std::int64_t most =
-      free.chunks && sizes.stages > 1 ? std::min(most_chunks, layers / sizes.stages) : chunks;
+      free.chunks && sizes.stages > 1 ? std::min(max_chunks, layers / sizes.stages) : chunks;
   std::vector<RankLayout> all;
   for (RankLayout one = sizes; one.chunks <= most; ++one.chunks) {
     if (one.chunks < chunks) continue;
@@ -143,7 +143,7 @@ void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replic
   const std::int64_t given = config.train.micro_batch_size.value_or(1);
   for (RankLayout layout : pipelines_of(config, free, world, sizes)) {
     for (const std::int64_t size :
-         sizes_of(free.micro_batch, given, batch / replicas, most_micro_batch)) {
+         sizes_of(free.micro_batch, given, batch / replicas, max_micro_batch)) {
       layout.micro_batch_size = size;
       for (int level = 0; level <= (free.optimizer && shares ? 3 : 0); ++level) {
         layout.optimizer_level = level;
@@ -199,7 +199,7 @@ std::vector<std::string_view> unsearched_keys(std::int64_t world) {
                                      "parallel.attention_backend",
                                      "offload"};
   for (const LayoutAxis& axis : layout_axes()) {
-    if (world > axis.most_ranks) keys.insert(keys.end(), axis.paths.begin(), axis.paths.end());
+    if (world > axis.max_ranks) keys.insert(keys.end(), axis.paths.begin(), axis.paths.end());
   }
   return keys;
 }

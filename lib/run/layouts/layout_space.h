@@ -44,7 +44,7 @@ struct LayoutAxis {
   std::string_view label;               // before the word in the text of a layout; may be empty
   std::vector<std::string_view> paths;  // any of these in the file or the options fixes it
   bool FreeKeys::*free;                 // where none is
-  std::int64_t most_ranks;  // where the search has more, the word stays as it is by default
+  std::int64_t max_ranks;  // where the search has more, the word stays as it is by default
   /// Whether a layout of these sizes has a choice.
   bool (*applies)(const RankLayout& layout);
   /// The layout with each word that its sizes allow, the default first.

@@ -10,7 +10,7 @@
 #include "base/parallel_for.h"
 #include "base/units.h"
 #include "plan/cost/device_prices.h"
-#include "plan/cost/least_needs.h"
+#include "plan/cost/min_needs.h"
 #include "run/layouts/layout_bound.h"
 #include "run/prepare.h"
 
@@ -138,7 +138,7 @@ class Search {
     const bool counts = free_.recompute && bound_.counts_states();
     const std::optional<std::int64_t> limit_of_forms =
         counts ? std::optional(limit()) : std::nullopt;
-    const LeastNeeds needs = least_needs(draft, config, machine_, limit_of_forms);
+    const LeastNeeds needs = min_needs(draft, config, machine_, limit_of_forms);
     outcome.seconds = needs.seconds;
     outcome.bytes = needs.bytes;
     outcome.repeats = needs.repeats;
@@ -155,7 +155,7 @@ class Search {
     const Plan plan = prepare(config, search_.sources, search_.site, Purpose::plan, found);
     if (refused(found, outcome)) return outcome;
     outcome.seconds = plan.time->step();
-    outcome.bytes = plan.most_memory().device();
+    outcome.bytes = plan.max_memory().device();
     outcome.lacking = std::max<std::int64_t>(0, outcome.bytes - limit());
     return outcome;
   }

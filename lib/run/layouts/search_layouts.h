@@ -77,7 +77,7 @@ struct SearchedLayouts {
 
 /// Layouts are taken in the order of a lower bound of their seconds: first the operations of their
 /// stages (layout_bound.h), then what a draft needs at least within the limit
-/// (plan/cost/least_needs.h). The one with the least is planned: with recompute.select auto where
+/// (plan/cost/min_needs.h). The one with the least is planned: with recompute.select auto where
 /// that needs repeats, or where its plan without them does not fit. Threads of parallel_for share
 /// the work; the answer does not depend on their number.
 SearchedLayouts search_layouts(const LayoutSearch& search);

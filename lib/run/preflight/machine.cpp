@@ -98,7 +98,7 @@ std::int64_t reclaimable(const fs::path& folder) {
   return found;
 }
 
-void tighten(MemoryRoom& room, const fs::path& folder, const std::string& name, const char* most,
+void tighten(FreeMemory& room, const fs::path& folder, const std::string& name, const char* most,
              const char* used) {
   const auto limit = number_in(folder / most);
   const auto taken = number_in(folder / used);
@@ -111,11 +111,11 @@ void tighten(MemoryRoom& room, const fs::path& folder, const std::string& name, 
 
 }  // namespace
 
-std::optional<MemoryRoom> memory_room(const fs::path& root) {
+std::optional<FreeMemory> memory_room(const fs::path& root) {
   const auto total = memory_info(root, "MemTotal:");
   const auto free = memory_info(root, "MemAvailable:");
   if (!total || !free) return std::nullopt;
-  MemoryRoom room{.limit = *total, .free = *free};
+  FreeMemory room{.limit = *total, .free = *free};
   visit_cgroups(root, "", [&](const fs::path& folder, const std::string& name) {
     tighten(room, folder, name, "memory.max", "memory.current");
   });

@@ -12,7 +12,7 @@
 namespace trainctl {
 
 /// Bytes of memory; `limit` is the most that there can be, `free` what there is now.
-struct MemoryRoom {
+struct FreeMemory {
   std::int64_t limit = 0;
   std::int64_t free = 0;
   std::string of = "this machine";  // what limits it: else "cgroup /path"
@@ -20,7 +20,7 @@ struct MemoryRoom {
 
 /// The tightest of the machine and the memory controllers of this process (cgroup 2 and 1) under
 /// `root`, which is "/" except in tests. Nothing where the system does not tell.
-std::optional<MemoryRoom> memory_room(const std::filesystem::path& root = "/");
+std::optional<FreeMemory> memory_room(const std::filesystem::path& root = "/");
 
 /// The processors that this process may run on, ascending.
 std::vector<int> allowed_processors();

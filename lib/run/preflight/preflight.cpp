@@ -67,7 +67,7 @@ void require_sample(const PreflightInput& input, const std::string& what, std::i
 }
 
 std::string text_line(const std::string& path, const PreflightInput& input) {
-  constexpr std::int64_t most_extra = 2;  // tokens of a file in addition to those of its bytes
+  constexpr std::int64_t max_extra = 2;  // tokens of a file in addition to those of its bytes
   const std::vector<InputFile> files = list_inputs({path});
   std::int64_t bytes = 0;
   for (const InputFile& file : files) {
@@ -76,7 +76,7 @@ std::string text_line(const std::string& path, const PreflightInput& input) {
   }
   const std::string text = path + ": text, " + format_grouped(std::ssize(files)) +
                            (files.size() == 1 ? " file, " : " files, ") + format_bytes(bytes);
-  require_sample(input, text, bytes + most_extra * std::ssize(files));
+  require_sample(input, text, bytes + max_extra * std::ssize(files));
   return text;
 }
 
@@ -156,9 +156,9 @@ constexpr std::int64_t log_bytes = 4096;
 
 /// Bytes that the rest of the run writes in addition to weights and checkpoints.
 std::int64_t records_bytes(const Config& config, const Plan& plan) {
-  constexpr std::int64_t most_loads = 1024;  // of a line
+  constexpr std::int64_t max_loads = 1024;  // of a line
   const std::int64_t loads =
-      plan.model.experts > 1 ? std::min(most_loads, plan.model.experts * plan.model.layers) : 0;
+      plan.model.experts > 1 ? std::min(max_loads, plan.model.experts * plan.model.layers) : 0;
   std::int64_t line = metrics_line_bytes + load_bytes * loads;
   if (config.output.tensorboard) line += event_bytes;
   const std::int64_t steps = config.train.steps - plan.ramp.front().first_step;
@@ -235,7 +235,7 @@ std::vector<Finding> check_folders(const PreflightInput& input) {
 }
 
 Finding check_memory(const PreflightInput& input) {
-  const MemoryEstimate& rank = input.plan.most_memory();
+  const MemoryEstimate& rank = input.plan.max_memory();
   const int processes = std::max(1, input.ranks_here / std::max(1, input.ranks_in_process));
   const std::int64_t planned =
       input.ranks_here * (rank.host() - rank.runtime) + processes * rank.runtime;
@@ -267,7 +267,7 @@ constexpr std::int64_t measured_bytes = std::int64_t{64} << 20;
 std::optional<Finding> check_address_space(const PreflightInput& input) {
   const auto space = address_space();
   if (!space) return std::nullopt;
-  const MemoryEstimate& rank = input.plan.most_memory();
+  const MemoryEstimate& rank = input.plan.max_memory();
   const std::int64_t planned = input.ranks_in_process * (rank.host() - rank.runtime) +
                                threads_of(input) * thread_stack() + measured_bytes;
   const std::string text = "address space: " + format_bytes(planned) + " planned for a process, " +
@@ -281,7 +281,7 @@ std::optional<Finding> check_address_space(const PreflightInput& input) {
 /// run.
 std::optional<Finding> check_devices(const PreflightInput& input) {
   if (input.plan.device != DeviceKind::cuda) return std::nullopt;
-  const MemoryEstimate& rank = input.plan.most_memory();
+  const MemoryEstimate& rank = input.plan.max_memory();
   try {
     const CudaModule& cuda = cuda_module();
     const int count = cuda.device_count();
@@ -342,14 +342,14 @@ std::optional<Finding> check_shared_memory(const PreflightInput& input) {
   return Finding{text, needed > *free ? Level::warning : Level::fine};
 }
 
-constexpr std::int64_t most_tried = 4096;  // threads, which takes a tenth of a second
+constexpr std::int64_t max_tried = 4096;  // threads, which takes a tenth of a second
 
 Finding check_threads(const PreflightInput& input) {
   const std::int64_t threads = std::int64_t{input.ranks_here} * input.plan.threads_per_rank;
   const std::string text = "threads: " + count_of(input.ranks_here, "rank") + " x " +
                            count_of(input.plan.threads_per_rank, "thread") + " on " +
                            count_of(input.cores, "core");
-  const int wanted = static_cast<int>(std::min<std::int64_t>(threads_of(input), most_tried));
+  const int wanted = static_cast<int>(std::min<std::int64_t>(threads_of(input), max_tried));
   const int started = startable_threads(wanted);
   if (started < wanted) {
     return {"threads: the system lets this process start only " + std::to_string(started) + " of " +

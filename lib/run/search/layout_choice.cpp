@@ -149,9 +149,9 @@ std::string layout_text(const SearchReport& report, std::int64_t world, const Va
 }
 
 /// A layout.yaml, as it lies there.
-class LayoutFileReader {
+class PlacementFileReader {
  public:
-  LayoutFileReader(std::string path, Diagnostics& diagnostics)
+  PlacementFileReader(std::string path, Diagnostics& diagnostics)
       : path_(std::move(path)), text_(text_of_file(path_)), diagnostics_(diagnostics) {
     diagnostics.add_source(path_, text_);
     const int source = tree_.add_text(Place::Origin::file, path_);
@@ -203,7 +203,7 @@ class LayoutFileReader {
 };
 
 /// Whether every value that the search read is the same now.
-bool is_fresh(LayoutFileReader& file, const Values& values) {
+bool is_fresh(PlacementFileReader& file, const Values& values) {
   if (!file.is_whole()) {
     file.refuse("the file was changed after the search wrote it: its digest is another",
                 file.find("", "digest"));
@@ -220,7 +220,7 @@ bool is_fresh(LayoutFileReader& file, const Values& values) {
   return true;
 }
 
-std::optional<SearchReport> report_in(const LayoutFileReader& file, const ReadResult& read,
+std::optional<SearchReport> report_in(const PlacementFileReader& file, const ReadResult& read,
                                       std::int64_t ranks) {
   SearchReport report;
   report.mode = read.config.parallel.search_mode;
@@ -263,7 +263,7 @@ ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearc
   const std::string world = std::to_string(site.world_size);
   std::string note;
   if (const std::string path = earlier_file(read.config.output, again); !path.empty()) {
-    LayoutFileReader file(path, read.diagnostics);
+    PlacementFileReader file(path, read.diagnostics);
     const std::string then = file.value("", "world_size");
     if (then == world || !file.is_whole()) {
       if (!is_fresh(file, values)) return choice;

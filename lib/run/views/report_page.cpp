@@ -24,9 +24,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t most_points = 1000;
-constexpr std::size_t most_columns = 160;  // of a map of loads
-constexpr std::size_t most_cells = 40'000;
+constexpr std::size_t max_points = 1000;
+constexpr std::size_t max_columns = 160;  // of a map of loads
+constexpr std::size_t max_cells = 40'000;
 constexpr int digits = 5;  // of a point: more cannot be seen
 
 json rounded(double value) {
@@ -58,7 +58,7 @@ json points_of(const std::vector<double>& values, std::size_t together) {
 
 json series_of(const RunFiles& run) {
   const std::size_t count = run.at_step.size();
-  const std::size_t together = std::max<std::size_t>(1, (count + most_points - 1) / most_points);
+  const std::size_t together = std::max<std::size_t>(1, (count + max_points - 1) / max_points);
   json series = json::object();
   json steps = json::array();
   for (std::size_t i = 0; i < count; i += together) {
@@ -75,7 +75,7 @@ json loads_of(const ExpertLoads& loads) {
   const std::size_t rows = loads.layers * loads.experts;
   if (rows == 0) return {};
   const std::size_t count = loads.at_step.size();
-  const std::size_t columns = std::clamp<std::size_t>(most_cells / rows, 1, most_columns);
+  const std::size_t columns = std::clamp<std::size_t>(max_cells / rows, 1, max_columns);
   const std::size_t together = (count + columns - 1) / columns;
   json percent(rows, json::array());
   json steps = json::array();

@@ -211,7 +211,7 @@ std::string event_file_of(const RunFiles& run) {
 namespace {
 
 constexpr std::size_t recent_lines = 100;
-constexpr double least_silence = 30;  // seconds
+constexpr double min_silence = 30;    // seconds
 constexpr double silence_factor = 3;  // over the longest recent time between two lines
 
 std::size_t first_recent(const RunFiles& run) {
@@ -268,7 +268,7 @@ RunState state_of(const RunFiles& run, double now) {
   }
   if (run.at_step.empty()) return {Kind::waiting, "no step yet"};
   const double silence = run.times.back() > 0 ? now - run.times.back() : 0;
-  if (silence <= std::max(least_silence, silence_factor * longest_gap(run))) {
+  if (silence <= std::max(min_silence, silence_factor * longest_gap(run))) {
     return {Kind::running, "running"};
   }
   return {Kind::silent, "no line for " + format_seconds(silence)};

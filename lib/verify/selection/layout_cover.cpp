@@ -43,8 +43,8 @@ Combination combination_of(const std::vector<ChoiceSet>& sets, const Row& row) {
 class Cover {
  public:
   Cover(const std::vector<ChoiceSet>& sets, const std::function<bool(const Combination&)>& is_legal,
-        std::size_t most_tries)
-      : sets_(sets), is_legal_(is_legal), most_tries_(most_tries) {
+        std::size_t max_tries)
+      : sets_(sets), is_legal_(is_legal), max_tries_(max_tries) {
     std::map<std::pair<std::size_t, std::string>, int> numbers;
     for (const ChoiceSet& set : sets) {
       auto& lists = numbers_.emplace_back();
@@ -193,7 +193,7 @@ class Cover {
       if (fixed[list] != open_place) narrowed[set].words[list - 1].resize(1);
     }
     const std::size_t count = count_of(narrowed[set]);
-    const std::size_t stride = std::max<std::size_t>(1, count / most_tries_);
+    const std::size_t stride = std::max<std::size_t>(1, count / max_tries_);
     std::vector<std::pair<int, Row>> rows;  // the least first
     for (std::size_t index = 0; index < count; index += stride) {
       Row row = row_at(narrowed, set, index);
@@ -228,7 +228,7 @@ class Cover {
 
   const std::vector<ChoiceSet>& sets_;
   const std::function<bool(const Combination&)>& is_legal_;
-  std::size_t most_tries_;
+  std::size_t max_tries_;
   /// By set and list: the numbers of its words; list 0 has the set's own, at its place.
   std::vector<std::vector<std::vector<int>>> numbers_;
   std::set<Pair> open_;  // in no chosen row yet
@@ -249,8 +249,8 @@ std::vector<Combination> all_combinations(const std::vector<ChoiceSet>& sets) {
 
 PairCover cover_pairs(const std::vector<ChoiceSet>& sets,
                       const std::function<bool(const Combination&)>& is_legal,
-                      std::size_t most_tries) {
-  return Cover(sets, is_legal, most_tries).find();
+                      std::size_t max_tries) {
+  return Cover(sets, is_legal, max_tries).find();
 }
 
 }  // namespace trainctl

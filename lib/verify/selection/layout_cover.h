@@ -41,10 +41,10 @@ struct PairCover {
 };
 
 /// Legal combinations with every pair of (set, word) and (word, word of another list) that a legal
-/// combination has; of a pair's combinations at most `most_tries` of each set are tried. Greedy, so
+/// combination has; of a pair's combinations at most `max_tries` of each set are tried. Greedy, so
 /// not the fewest.
 PairCover cover_pairs(const std::vector<ChoiceSet>& sets,
                       const std::function<bool(const Combination&)>& is_legal,
-                      std::size_t most_tries = 64);
+                      std::size_t max_tries = 64);
 
 }  // namespace trainctl

@@ -92,11 +92,11 @@ class Selector {
   void take_all() {
     std::size_t count = 0;
     for (const ChoiceSet& choices : choices_) count += count_of(choices);
-    if (count > most_combinations) {
+    if (count > max_combinations) {
       throw Error(ExitCode::usage,
                   "--exhaustive: " + format_grouped(static_cast<std::int64_t>(count)) +
                       " combinations of settings, and at most " +
-                      format_grouped(static_cast<std::int64_t>(most_combinations)) +
+                      format_grouped(static_cast<std::int64_t>(max_combinations)) +
                       " are planned; without it, layouts with every pair of settings are run");
     }
     for (const Combination& one : all_combinations(choices_)) {

@@ -16,7 +16,7 @@ namespace trainctl {
 
 /// The largest number of combinations of sizes before the rules refuse some; planning this number
 /// takes about a minute.
-inline constexpr std::size_t most_combinations = 100'000;
+inline constexpr std::size_t max_combinations = 100'000;
 
 struct LayoutSelection {
   std::vector<LayoutChoice> layouts;
@@ -32,7 +32,7 @@ std::optional<Diagnostic> layout_refusal(const Config& config, const SourceMap& 
 
 /// Every legal tp x pp x dp x cp = `world_size`, with and without sequence parallelism. Each pair
 /// out of those sizes and the words of all switches that occurs in a legal layout occurs in one
-/// that is chosen; `exhaustive`: every combination does, and more than `most_combinations` are
+/// that is chosen; `exhaustive`: every combination does, and more than `max_combinations` are
 /// refused (ExitCode::usage), since each has to be planned. Pure.
 LayoutSelection select_layouts(const Config& config, const SourceMap& sources,
                                std::int64_t world_size, bool exhaustive);

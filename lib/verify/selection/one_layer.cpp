@@ -27,9 +27,9 @@ void cut_model(Config& config) {
   moe.first_dense_layers = both ? 1 : 0;
   moe.layer_frequency = 1;
   model.from.reset();
-  model.vocab_size = std::min(model.vocab_size, most_layer_vocabulary);
+  model.vocab_size = std::min(model.vocab_size, max_layer_vocabulary);
   if (model.max_position_embeddings == model.seq_length) model.max_position_embeddings.reset();
-  model.seq_length = divisor(model.seq_length, most_layer_tokens);
+  model.seq_length = divisor(model.seq_length, max_layer_tokens);
   moe.expert_group_size.reset();
   moe.capacity_group_size.reset();
   if (config.data.eod_token >= model.vocab_size) config.data.eod_token.reset();
@@ -41,7 +41,7 @@ void cut_layout(Config& config) {
   parallel.virtual_pipeline_stages = 1;
   parallel.pipeline = {};
   parallel.delay_wgrad_compute = false;
-  parallel.data_parallel = std::min(parallel.data_parallel.value_or(1), most_layer_replicas);
+  parallel.data_parallel = std::min(parallel.data_parallel.value_or(1), max_layer_replicas);
   const std::int64_t replicas = *parallel.data_parallel * parallel.context_parallel;
   parallel.expert_parallel = std::gcd(parallel.expert_parallel, replicas);
   parallel.expert_tensor_parallel.reset();

@@ -9,11 +9,11 @@
 namespace trainctl {
 
 /// The upper bound to which the vocabulary and a sequence are reduced.
-inline constexpr std::int64_t most_layer_vocabulary = 1024;
-inline constexpr std::int64_t most_layer_tokens = 64;
+inline constexpr std::int64_t max_layer_vocabulary = 1024;
+inline constexpr std::int64_t max_layer_tokens = 64;
 /// The upper bound of replicas in a file's own layout: each further replica only adds more of the
 /// same sums.
-inline constexpr std::int64_t most_layer_replicas = 2;
+inline constexpr std::int64_t max_layer_replicas = 2;
 
 /// `config` with one layer of each kind that it has (plain, with experts) and everything around it
 /// as it is, but one stage, a smaller vocabulary, shorter sequences, and of those two micro-batches

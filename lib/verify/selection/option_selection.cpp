@@ -49,7 +49,7 @@ class OptionCover {
       }
       count += words.size() - 1;
     }
-    most_words_ = pairs_ ? count : (count + few_combinations - 1) / few_combinations;
+    max_words_ = pairs_ ? count : (count + few_combinations - 1) / few_combinations;
   }
 
   OptionSelection select() {
@@ -158,10 +158,10 @@ class OptionCover {
 
   /// Half of the words after the other, so that few that are not legal are found with few tries.
   void add_legal(std::vector<OptionWord>& row, std::span<const OptionWord> more) const {
-    if (more.empty() || row.size() >= most_words_) return;
+    if (more.empty() || row.size() >= max_words_) return;
     std::vector<OptionWord> all = row;
     all.insert(all.end(), more.begin(), more.end());
-    if (all.size() <= most_words_ && !refusal(all)) {
+    if (all.size() <= max_words_ && !refusal(all)) {
       row = std::move(all);
     } else if (more.size() > 1) {
       add_legal(row, more.first(more.size() / 2));
@@ -247,7 +247,7 @@ class OptionCover {
   const ReadWith& read_;
   const Config file_;
   bool pairs_;
-  std::size_t most_words_ = 0;                // of a combination
+  std::size_t max_words_ = 0;                 // of a combination
   std::vector<std::vector<Settings>> words_;  // by key: nothing for the file's value, then others
   std::set<Wanted> open_;                     // in no combination yet
   std::set<OptionWord> taken_;

@@ -59,13 +59,13 @@ class RowPairs {
     }
   }
 
-  void take_missing(const std::function<bool(const std::string&)>& met, std::size_t most_tries) {
+  void take_missing(const std::function<bool(const std::string&)>& met, std::size_t max_tries) {
     auto wanted = rows_with(first_);
     std::erase_if(wanted, [&](const auto& one) { return !met(one.first); });
     for (const auto& [word, rows] : wanted) met_.insert(word);
     for (const auto& [word, rows] : wanted) {
       for (const auto& [other, others] : rows_with(second_)) {
-        if (!seen_.contains({word, other})) look_for(rows, others, most_tries);
+        if (!seen_.contains({word, other})) look_for(rows, others, max_tries);
       }
     }
   }
@@ -96,7 +96,7 @@ class RowPairs {
         for (const std::string& b : second_[other]) known += seen_.contains({a, b}) ? 1 : 0;
       }
       const std::size_t pairs = first_[row].size() * second_[other].size();
-      order.emplace_back(uses_[other], known + most_pairs_ - pairs, other);
+      order.emplace_back(uses_[other], known + max_pairs_ - pairs, other);
     }
     std::sort(order.begin(), order.end());
     std::vector<std::size_t> rows;
@@ -140,7 +140,7 @@ class RowPairs {
     }
   }
 
-  static constexpr std::size_t most_pairs_ = 1'000'000;  // of two rows
+  static constexpr std::size_t max_pairs_ = 1'000'000;  // of two rows
   const std::vector<WordRow>& first_;
   const std::vector<WordRow>& second_;
   const std::function<bool(const RowPair&)>& can_be_;
@@ -175,10 +175,10 @@ std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
                                  const std::vector<WordRow>& second,
                                  const std::function<bool(const RowPair&)>& can_be,
                                  const std::function<bool(const std::string&)>& met,
-                                 std::size_t most_tries) {
+                                 std::size_t max_tries) {
   RowPairs pairs(first, second, can_be);
   pairs.take_each();
-  pairs.take_missing(met, most_tries);
+  pairs.take_missing(met, max_tries);
   return std::move(pairs).taken();
 }
 

@@ -22,13 +22,13 @@ using RowPair = std::pair<std::size_t, std::size_t>;
 /// For each row of `first` one of `second` that it can be with, if there is one: all rows of
 /// `second` are used one after the other, beginning with the row that adds most pairs of a word of
 /// one and a word of the other. Then more rows, so that each `met` word of `first` meets each of
-/// `second`: among the rows that have both words, `most_tries` that add most such pairs. In the
+/// `second`: among the rows that have both words, `max_tries` that add most such pairs. In the
 /// order of `second`.
 std::vector<RowPair> paired_rows(const std::vector<WordRow>& first,
                                  const std::vector<WordRow>& second,
                                  const std::function<bool(const RowPair&)>& can_be,
                                  const std::function<bool(const std::string&)>& met,
-                                 std::size_t most_tries = 16);
+                                 std::size_t max_tries = 16);
 
 /// The words that all of `with` and none of `without` have, in the order of the first.
 WordRow common_words(const std::vector<WordRow>& with, const std::vector<WordRow>& without);

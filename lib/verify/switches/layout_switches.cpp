@@ -22,7 +22,7 @@ bool apply_scheduler(std::string_view word, Config& config) {
     if (row.word != word) continue;
     config.parallel.pipeline.scheduler = row.value;
     std::int64_t& chunks = config.parallel.virtual_pipeline_stages;
-    chunks = std::max<std::int64_t>(chunks, row.least_chunks);
+    chunks = std::max<std::int64_t>(chunks, row.min_chunks);
     return true;
   }
   return false;
@@ -404,7 +404,7 @@ std::optional<std::int64_t> number_behind(std::string_view word, std::size_t ski
   std::int64_t value = 0;
   const char* end = word.data() + word.size();
   const auto [stop, status] = std::from_chars(word.data() + skip, end, value);
-  if (status != std::errc() || stop != end || value < 1 || value > most_layout_ranks) return {};
+  if (status != std::errc() || stop != end || value < 1 || value > max_layout_ranks) return {};
   if (word[skip] == '0') return {};
   return value;
 }

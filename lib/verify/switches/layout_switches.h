@@ -47,6 +47,6 @@ std::optional<std::int64_t> number_behind(std::string_view word, std::size_t ski
 std::optional<std::int64_t> number_in(std::string_view word, std::string_view prefix);
 
 /// The most ranks of a layout, and the largest number in a word.
-inline constexpr std::int64_t most_layout_ranks = 4096;
+inline constexpr std::int64_t max_layout_ranks = 4096;
 
 }  // namespace trainctl

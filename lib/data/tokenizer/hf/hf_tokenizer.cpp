@@ -227,14 +227,14 @@ class WordCache {
   /// The tokens of `word`; empty if it is not known.
   std::span<const std::int32_t> find(std::string_view word) const {
     const Entry& entry = entries_[place_of(word)];
-    const bool is_it = word.size() == entry.bytes && word.size() <= most_bytes &&
+    const bool is_it = word.size() == entry.bytes && word.size() <= max_bytes &&
                        std::memcmp(word.data(), entry.word, word.size()) == 0;
     return {entry.tokens, is_it ? entry.count : std::size_t{0}};
   }
 
   /// Longer words, and words of more tokens, are not kept.
   void keep(std::string_view word, std::span<const std::int32_t> tokens) {
-    if (word.size() > most_bytes || tokens.size() > most_tokens) return;
+    if (word.size() > max_bytes || tokens.size() > max_tokens) return;
     Entry& entry = entries_[place_of(word)];
     entry.bytes = static_cast<std::uint8_t>(word.size());
     entry.count = static_cast<std::uint8_t>(tokens.size());
@@ -244,14 +244,14 @@ class WordCache {
 
  private:
   static constexpr std::size_t places = std::size_t{1} << 16;
-  static constexpr std::size_t most_bytes = 30;
-  static constexpr std::size_t most_tokens = 8;
+  static constexpr std::size_t max_bytes = 30;
+  static constexpr std::size_t max_tokens = 8;
 
   struct alignas(64) Entry {
     std::uint8_t bytes = 0;
     std::uint8_t count = 0;
-    char word[most_bytes] = {};
-    std::int32_t tokens[most_tokens] = {};
+    char word[max_bytes] = {};
+    std::int32_t tokens[max_tokens] = {};
   };
 
   static std::size_t place_of(std::string_view word) {

@@ -19,7 +19,7 @@
 namespace trainctl::hf {
 
 /// Ids above this are refused: a table has a place for each.
-inline constexpr std::int64_t most_token_id = (std::int64_t{1} << 22) - 1;
+inline constexpr std::int64_t max_token_id = (std::int64_t{1} << 22) - 1;
 
 /// Byte-pair encoding of words: the "model" of a tokenizer.json. A word's bytes are tokens at
 /// first; then the pair of neighbours that comes first in the list of merges becomes one token,

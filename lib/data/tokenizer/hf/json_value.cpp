@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t most_file_bytes = std::int64_t{1} << 30;
+constexpr std::int64_t max_file_bytes = std::int64_t{1} << 30;
 
 const Json& json_of(const void* value) { return *static_cast<const Json*>(value); }
 
@@ -131,7 +131,7 @@ void JsonValue::allow_only(std::initializer_list<std::string_view> keys) const {
 JsonFile::JsonFile(std::filesystem::path path)
     : path_(std::move(path)), document_(std::make_unique<Document>()) {
   const File file = File::open_to_read(path_);
-  require(file.size() <= most_file_bytes, ExitCode::bad_data,
+  require(file.size() <= max_file_bytes, ExitCode::bad_data,
           path_.string() + ": larger than 1 GiB");
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(0, text);

@@ -208,8 +208,8 @@ class Rewriter {
 /// out or refused: Error{bad_data}, which names it.
 std::string pcre_of(std::string_view pattern) { return Rewriter(pattern).run(); }
 
-constexpr std::size_t least_stack = std::size_t{32} << 10;
-constexpr std::size_t most_stack = std::size_t{64} << 20;
+constexpr std::size_t min_stack = std::size_t{32} << 10;
+constexpr std::size_t max_stack = std::size_t{64} << 20;
 
 /// PCRE2's words for one of its codes.
 std::string words_of(int code) {
@@ -271,7 +271,7 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
 Matcher::Matcher() : memory_(std::make_unique<Memory>()) {
-  memory_->stack.reset(pcre2_jit_stack_create(least_stack, most_stack, nullptr));
+  memory_->stack.reset(pcre2_jit_stack_create(min_stack, max_stack, nullptr));
   pcre2_jit_stack_assign(memory_->context.get(), nullptr, memory_->stack.get());
 }
 

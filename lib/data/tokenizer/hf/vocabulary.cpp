@@ -57,7 +57,7 @@ void BytePairs::read_options(const JsonValue& model) {
 
 void BytePairs::read_vocabulary(const JsonValue& vocabulary) {
   vocabulary.each_member([&](const std::string& token, const JsonValue& value) {
-    const auto id = static_cast<std::int32_t>(value.whole(0, most_token_id));
+    const auto id = static_cast<std::int32_t>(value.whole(0, max_token_id));
     const auto place = static_cast<std::size_t>(id);
     if (token.empty()) vocabulary.refuse("has an empty token");
     if (place >= tokens_.size()) tokens_.resize(std::max(place + 1, tokens_.size()));
@@ -247,7 +247,7 @@ AddedToken AddedTokens::read(const JsonValue& value) {
   AddedToken token;
   token.content = value["content"].text();
   if (token.content.empty()) value["content"].refuse("is empty");
-  token.id = static_cast<std::int32_t>(value["id"].whole(0, most_token_id));
+  token.id = static_cast<std::int32_t>(value["id"].whole(0, max_token_id));
   token.special = value["special"].flag();
   token.single_word = value["single_word"].flag();
   token.lstrip = value["lstrip"].flag();

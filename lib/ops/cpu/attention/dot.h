@@ -77,7 +77,7 @@ struct TileDot : PairDot {
   static constexpr int row_step = 32;
   static constexpr int column_step = 32;
   static constexpr int step_values = 32;
-  static constexpr std::int64_t most_transposed = 48;  // units of a row where a_step is not 1
+  static constexpr std::int64_t max_transposed = 48;  // units of a row where a_step is not 1
 
   template <Start start, class FirstRow, class Steps>
   static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
@@ -89,7 +89,7 @@ struct TileDot : PairDot {
       const auto [begin, end] = steps_of(row);
       StepRange steps{begin / lanes * lanes, (end + lanes - 1) / lanes * lanes};
       if (start == Start::scaled) scale(strip, panels.scale + row, columns);
-      alignas(64) Unit rows_of_a[row_step * most_transposed];
+      alignas(64) Unit rows_of_a[row_step * max_transposed];
       if (panels.a_step != 1) gather_rows(strip, steps, rows_of_a);
       for (std::int64_t column = 0; column < columns; column += column_step) {
         if (first_row_of(column) >= row + row_step) continue;
@@ -126,13 +126,13 @@ struct TileDot : PairDot {
         square.transpose();
 #pragma GCC unroll 16
         for (int i = 0; i < lanes; ++i) {
-          *reinterpret_cast<Square<Unit>::Units*>(to + (row + i) * most_transposed + step) =
+          *reinterpret_cast<Square<Unit>::Units*>(to + (row + i) * max_transposed + step) =
               square.rows[i];
         }
       }
     }
     strip.a = to;
-    strip.a_row = most_transposed;
+    strip.a_row = max_transposed;
     strip.a_step = 1;
     strip.b += steps.begin * strip.b_step;
     steps = {0, width};

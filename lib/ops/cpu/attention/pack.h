@@ -31,7 +31,7 @@ constexpr bool fits_blocks =
     block_keys % Dot::column_step == 0 && Dot::row_step % Dot::step_values == 0;
 static_assert(fits_blocks<FloatDot> && fits_blocks<Bf16Dot>);
 #ifdef __AMX_BF16__
-static_assert(TileDot::most_transposed * TileDot::depth >= block_queries);
+static_assert(TileDot::max_transposed * TileDot::depth >= block_queries);
 #endif
 
 /// Hands out pieces of a thread's scratch memory, 64-byte aligned.

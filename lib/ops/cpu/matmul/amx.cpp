@@ -86,7 +86,7 @@ constexpr std::int64_t lanes = TileWords::lanes;
 constexpr std::int64_t edge = 2 * lanes;  // of a tile
 // A chunk of both operands of a tile lies in the first-level cache; the sums of a thread's block,
 // its part of a and a chunk of b lie in the second (1.3 MiB).
-constexpr std::int64_t most_chunk_words = 128;
+constexpr std::int64_t max_chunk_words = 128;
 constexpr std::int64_t block_tiles = 8;  // along rows
 constexpr std::int64_t block_columns = 768;
 
@@ -113,7 +113,7 @@ class AmxCutter {
     constexpr std::int64_t flops_per_worker = 8'000'000;
     cut.workers =
         std::clamp<std::int64_t>(2 * s_.m * s_.n * s_.k / flops_per_worker, 1, thread_count());
-    const std::int64_t chunks = (words_ + most_chunk_words - 1) / most_chunk_words;
+    const std::int64_t chunks = (words_ + max_chunk_words - 1) / max_chunk_words;
     const std::int64_t steps = (words_ / TileWords::step_words + chunks - 1) / chunks;
     cut.chunk_words = steps * TileWords::step_words;
     room_ = scratch_bytes / 4 - thread_count() * block_tiles * edge * cut.chunk_words;
@@ -128,15 +128,15 @@ class AmxCutter {
  private:
   /// Sums of each thread's block only. c in fp32 takes them after a part of the summed dim, for
   /// which one thread's scratch is enough.
-  bool with_blocks(std::int64_t most_columns) {
-    constexpr std::int64_t most_words = 1024;
-    split_columns(most_columns);
+  bool with_blocks(std::int64_t max_columns) {
+    constexpr std::int64_t max_words = 1024;
+    split_columns(max_columns);
     const std::int64_t sums = thread_count() * block_tiles * edge * stride_of(cut.columns);
     cut.rows = tiles_of(s_.m) * edge;
     cut.depth_words = depth_in(room_ - sums);
     if (s_.result != DType::f32) return cut.depth_words == words_;
-    if (words_ > most_words) {
-      cut.depth_words = std::min(cut.depth_words, most_words / cut.chunk_words * cut.chunk_words);
+    if (words_ > max_words) {
+      cut.depth_words = std::min(cut.depth_words, max_words / cut.chunk_words * cut.chunk_words);
     }
     return cut.depth_words > 0;
   }
@@ -145,8 +145,8 @@ class AmxCutter {
     split_columns(block_columns);
     cut.all_rows = true;
     const std::int64_t b_words = cut.chunk_words * cut.columns;
-    const std::int64_t most_rows = (room_ - b_words) / stride_of(cut.columns) / edge * edge;
-    cut.rows = std::min(most_rows, tiles_of(s_.m) * edge);
+    const std::int64_t max_rows = (room_ - b_words) / stride_of(cut.columns) / edge * edge;
+    cut.rows = std::min(max_rows, tiles_of(s_.m) * edge);
     cut.depth_words = depth_in(room_ - cut.rows * stride_of(cut.columns));
   }
 

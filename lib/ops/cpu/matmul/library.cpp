@@ -243,7 +243,7 @@ class Products {
   }
 
  private:
-  static constexpr std::size_t most_kept = 512;
+  static constexpr std::size_t max_kept = 512;
 
   /// The first exception of several threads.
   class Failure {
@@ -274,7 +274,7 @@ class Products {
     for (const auto& one : kept_) {
       if (one->key == key) return one->strips;
     }
-    if (kept_.size() == most_kept) kept_.erase(kept_.begin());
+    if (kept_.size() == max_kept) kept_.erase(kept_.begin());
     omp_set_num_threads(1);  // the number of threads that a primitive is made for
     auto made = std::make_unique<Kept>(Kept{key, {}});
     const std::int64_t length = key.cut.by_rows ? key.shape.m : key.shape.n;

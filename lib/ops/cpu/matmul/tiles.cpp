@@ -135,9 +135,9 @@ struct Cutter {
     cut.workers =
         std::clamp<std::int64_t>(2 * s.m * s.n * s.k / flops_per_worker, 1, thread_count());
     const std::int64_t words = words_for<Words>(s.k);
-    const std::int64_t chunks = (words + Words::most_words - 1) / Words::most_words;
+    const std::int64_t chunks = (words + Words::max_words - 1) / Words::max_words;
     const std::int64_t chunk_words =
-        std::min(round_up((words + chunks - 1) / chunks, 16), Words::most_words);
+        std::min(round_up((words + chunks - 1) / chunks, 16), Words::max_words);
     cut.chunk = chunk_words * Words::values;
     cut.keeps_sums = chunks > 1 && s.result != DType::f32;
     const std::int64_t a_words = thread_count() * Words::block_strips * Words::lanes * chunk_words;
@@ -335,7 +335,7 @@ class Product {
 template <class Words, class Out>
 bool run_product(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
-  const bool small = s.m < Words::least_rows || s.n < Words::least_columns;
+  const bool small = s.m < Words::min_rows || s.n < Words::min_columns;
   if (small && !only_for_tiles(args)) return false;
   const Product<Words, Out> product(context, args);
   if (!product.fits()) return false;

@@ -14,11 +14,11 @@ namespace trainctl {
 
 struct Lanes8 {
   static constexpr std::int64_t lanes = 8;
-  static constexpr std::int64_t tile_rows = 6;     // 6 x 2 sums, 2 of b, 1 of a: 15 of 16 registers
-  static constexpr std::int64_t step_words = 1;    // packed words of a row: a multiple of this
-  static constexpr std::int64_t most_words = 256;  // of the summed dim per chunk
-  static constexpr std::int64_t least_rows = 1;    // the library would allocate in every call
-  static constexpr std::int64_t least_columns = 1;
+  static constexpr std::int64_t tile_rows = 6;    // 6 x 2 sums, 2 of b, 1 of a: 15 of 16 registers
+  static constexpr std::int64_t step_words = 1;   // packed words of a row: a multiple of this
+  static constexpr std::int64_t max_words = 256;  // of the summed dim per chunk
+  static constexpr std::int64_t min_rows = 1;     // the library would allocate in every call
+  static constexpr std::int64_t min_columns = 1;
   static constexpr std::int64_t block_strips = 24;  // of a, packed together: 192 KiB
 
   using Vector = __m256i;

@@ -26,11 +26,11 @@ inline __m256i to_bf16(__m512 value) {
 
 struct Lanes16 {
   static constexpr std::int64_t lanes = 16;
-  static constexpr std::int64_t tile_rows = 14;  // 14 x 2 sums, 2 of b, 1 of a: 31 of 32 registers
-  static constexpr std::int64_t step_words = 1;  // packed words of a row: a multiple of this
-  static constexpr std::int64_t most_words = 512;        // of the summed dim per chunk
-  static constexpr std::int64_t least_rows = tile_rows;  // below, the library is faster
-  static constexpr std::int64_t least_columns = 2 * lanes;
+  static constexpr std::int64_t tile_rows = 14;   // 14 x 2 sums, 2 of b, 1 of a: 31 of 32 registers
+  static constexpr std::int64_t step_words = 1;   // packed words of a row: a multiple of this
+  static constexpr std::int64_t max_words = 512;  // of the summed dim per chunk
+  static constexpr std::int64_t min_rows = tile_rows;  // below, the library is faster
+  static constexpr std::int64_t min_columns = 2 * lanes;
   static constexpr std::int64_t block_strips = 12;  // of a, packed together: 384 KiB
 
   using Vector = __m512i;

@@ -233,7 +233,7 @@ bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& 
   return true;
 }
 
-constexpr int most_proposals = 8;
+constexpr int max_proposals = 8;
 constexpr int timed_rounds = 5;  // after one that loads kernels
 /// A faster one is taken only below this share of the first proposal's time, which clocks and other
 /// work of the device do not reach by chance alone.
@@ -332,7 +332,7 @@ class Stopwatch {
   Stopwatch& operator=(const Stopwatch&) = delete;
 
   std::vector<cublasLtMatmulAlgo_t> algorithms() const {
-    return proposals(handle_, product_, key_, most_proposals);
+    return proposals(handle_, product_, key_, max_proposals);
   }
 
   /// The fill takes the second-level cache from the operands, as far as the scratch is as large,

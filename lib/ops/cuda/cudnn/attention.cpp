@@ -196,7 +196,7 @@ CudnnGraph backward_graph(const CudnnAttention& a) {
 namespace {
 
 // Earlier ones want another number for what is not seen, and 9.10 has faults in backward passes.
-constexpr std::int64_t least_version = 91100;
+constexpr std::int64_t min_version = 91100;
 
 struct Ready {
   int device = 0;
@@ -246,7 +246,7 @@ std::int64_t needed_bytes(const Ready& ready) {
 Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, DType dtype,
                  const Descriptor& device) {
   require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
-  require(static_cast<std::int64_t>(cudnn().version()) >= least_version, ExitCode::unavailable,
+  require(static_cast<std::int64_t>(cudnn().version()) >= min_version, ExitCode::unavailable,
           "cuDNN is older than 9.11");
   Ready made;
   made.extents = extents;
@@ -321,7 +321,7 @@ struct Binding {
   std::int64_t id;
   void* data;
 };
-constexpr std::size_t most_bindings = 14;
+constexpr std::size_t max_bindings = 14;
 
 void* at(const Tensor& tensor, std::int64_t offset) {
   return static_cast<std::byte*>(tensor.data) + offset * size_of(tensor.dtype);
@@ -329,8 +329,8 @@ void* at(const Tensor& tensor, std::int64_t offset) {
 
 void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const Binding> given,
              std::byte* workspace) {
-  std::array<std::int64_t, most_bindings> ids{};
-  std::array<void*, most_bindings> data{};
+  std::array<std::int64_t, max_bindings> ids{};
+  std::array<void*, max_bindings> data{};
   const std::size_t count = given.size();
   for (std::size_t i = 0; i < count; ++i) {
     ids[i] = given[i].id;
@@ -392,20 +392,20 @@ void backward(const OpContext& context, const AttentionBackward& args, const Rea
   each_part(context, ready, ready.parts.backward, [&](cudnnHandle_t handle, const Place& place) {
     std::byte* const sum = place.scratch + means;
     if (sums > 0) CUDA_CHECK(cudaMemsetAsync(sum, 0, static_cast<std::size_t>(sums), stream));
-    const std::array<Binding, most_bindings> given{{{id_q, at(args.q, place.queries)},
-                                                    {id_k, at(args.k, place.keys)},
-                                                    {id_v, at(args.v, place.keys)},
-                                                    {id_out, at(args.out, place.queries)},
-                                                    {id_logsumexp, at(args.logsumexp, place.sums)},
-                                                    {id_d_out, at(args.d_out, place.queries)},
-                                                    {id_dq, at(args.dq, place.queries)},
-                                                    {id_dk, at(args.dk, place.keys)},
-                                                    {id_dv, at(args.dv, place.keys)},
-                                                    {id_mean, place.scratch},
-                                                    {id_scale, &scale},
-                                                    {id_unseen, &unseen},
-                                                    {id_one, &one},
-                                                    {id_dq_sum, sum}}};
+    const std::array<Binding, max_bindings> given{{{id_q, at(args.q, place.queries)},
+                                                   {id_k, at(args.k, place.keys)},
+                                                   {id_v, at(args.v, place.keys)},
+                                                   {id_out, at(args.out, place.queries)},
+                                                   {id_logsumexp, at(args.logsumexp, place.sums)},
+                                                   {id_d_out, at(args.d_out, place.queries)},
+                                                   {id_dq, at(args.dq, place.queries)},
+                                                   {id_dk, at(args.dk, place.keys)},
+                                                   {id_dv, at(args.dv, place.keys)},
+                                                   {id_mean, place.scratch},
+                                                   {id_scale, &scale},
+                                                   {id_unseen, &unseen},
+                                                   {id_one, &one},
+                                                   {id_dq_sum, sum}}};
     const std::size_t count = given.size() - (ready.extents.ordered ? 1 : 0);
     execute(handle, ready.backward, std::span(given).first(count), sum + sums);
   });

@@ -1,4 +1,4 @@
-#include "plan/cost/least_needs.h"
+#include "plan/cost/min_needs.h"
 
 #include <algorithm>
 #include <limits>
@@ -43,8 +43,7 @@ class StageNeeds {
       if (forms.contains(like)) continue;
       for (const Form& one : forms[like] = forms_of(like)) sizes.insert(one.once);
     }
-    const std::int64_t others =
-        rows_.memory.device() + least_beside_blocks(draft_, stage_, moment_);
+    const std::int64_t others = rows_.memory.device() + min_beside_blocks(draft_, stage_, moment_);
     double seconds = std::numeric_limits<double>::infinity();
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (const std::int64_t once : sizes) {
@@ -157,8 +156,8 @@ std::int64_t drafted_bytes(const Plan& draft, int stage) {
 
 }  // namespace
 
-LeastNeeds least_needs(const Plan& draft, const Config& config, const Machine& machine,
-                       std::optional<std::int64_t> limit) {
+LeastNeeds min_needs(const Plan& draft, const Config& config, const Machine& machine,
+                     std::optional<std::int64_t> limit) {
   LeastNeeds needs;
   const auto prices = device_prices(draft, price_list(draft, machine));
   std::vector<double> repeats(draft.stages.size(), 0.0);

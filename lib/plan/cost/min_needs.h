@@ -28,7 +28,7 @@ struct LeastNeeds {
 /// enough, where a part of a layer's micro-batch may have another form than the rest. From its
 /// first B on a stage has all its work and these repeats to do, and behind its last one the stages
 /// before it have theirs.
-LeastNeeds least_needs(const Plan& draft, const Config& config, const Machine& machine,
-                       std::optional<std::int64_t> limit);
+LeastNeeds min_needs(const Plan& draft, const Config& config, const Machine& machine,
+                     std::optional<std::int64_t> limit);
 
 }  // namespace trainctl
