@@ -15,10 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Where a row of phrases.txt holds.
+enum class Reach {
+  lines,    // whole lines, code too
+  prose,    // comments, pages outside code, strings that have a space
+  opening,  // the first words of a comment, case as written: a pattern that begins with ^
+};
+
 struct Phrase {
   std::string pattern;
   std::string example;
   std::string plain;
+  Reach reach = Reach::lines;
   std::regex expression;
   std::vector<std::string> anchors;  // in lower case; each match has one of them
 };
@@ -69,9 +77,14 @@ std::string longest_literal(const std::string& expression) {
   return lower_case(best);
 }
 
-Phrase phrase_of(const std::string& pattern, const std::string& example, const std::string& plain) {
-  Phrase phrase{
-      pattern, example, plain, std::regex("\\b(?:" + pattern + ")\\b", std::regex::icase), {}};
+Phrase phrase_of(const std::string& pattern, const std::string& example, const std::string& plain,
+                 Reach reach) {
+  Phrase phrase{pattern, example, plain, reach, {}, {}};
+  if (reach == Reach::opening) {
+    phrase.expression = std::regex(pattern + "\\b");
+    return phrase;
+  }
+  phrase.expression = std::regex("\\b(?:" + pattern + ")\\b", std::regex::icase);
   for (const std::string& one : alternatives(pattern)) {
     phrase.anchors.push_back(longest_literal(one));
   }
@@ -82,12 +95,15 @@ std::vector<Phrase> read_phrases() {
   std::ifstream file(std::string(TRAINCTL_TEST_DIR) + "/phrases.txt");
   static const std::regex row("(.*?)\\s{2,}(.*) => (.*)");
   std::vector<Phrase> phrases;
+  Reach reach = Reach::lines;
   for (std::string line; std::getline(file, line);) {
     std::smatch parts;
-    if (line.starts_with('#')) continue;
+    if (line == "[prose]") reach = Reach::prose;
+    if (line.starts_with('#') || line.starts_with('[')) continue;
     INFO(line);
     REQUIRE(std::regex_match(line, parts, row));
-    phrases.push_back(phrase_of(parts[1], parts[2], parts[3]));
+    phrases.push_back(
+        phrase_of(parts[1], parts[2], parts[3], line.starts_with('^') ? Reach::opening : reach));
   }
   return phrases;
 }
@@ -102,13 +118,12 @@ std::string prose_of(const std::string& line) {
   return text;
 }
 
-/// The lines of a file as prose, and all of them in lower case, each with a space behind it.
+/// Lines of text, and all of them in lower case, each with a space behind it.
 struct Prose {
-  explicit Prose(std::istream& text) {
-    for (std::string line; std::getline(text, line);) {
-      lines.push_back(prose_of(line));
+  explicit Prose(std::vector<std::string> text) : lines(std::move(text)) {
+    for (const std::string& line : lines) {
       begins.push_back(joined.size());
-      joined += lower_case(lines.back()) + " ";
+      joined += lower_case(line) + " ";
     }
   }
   std::size_t line_at(std::size_t place) const {
@@ -120,6 +135,76 @@ struct Prose {
   std::vector<std::size_t> begins;  // of each line in `joined`
   std::string joined;
 };
+
+/// A line of code, cut into its comment and its strings.
+struct CodeLine {
+  std::string code, comment, strings;  // strings: those that have a space, with " | " between
+};
+
+/// `mark` begins a comment: "//" or "#".
+CodeLine cut_code(const std::string& line, const std::string& mark) {
+  CodeLine cut;
+  std::size_t i = 0;
+  while (i < line.size() && line.compare(i, mark.size(), mark) != 0) {
+    const bool letter = line[i] == '\'' && i + 2 < line.size() && line[i + 2] == '\'';
+    if (letter) i += 3;  // '"'
+    if (letter || line[i] != '"') {
+      if (!letter) cut.code += line[i++];
+      continue;
+    }
+    std::size_t end = i + 1;
+    while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+    const std::string text = line.substr(i + 1, std::min(end, line.size()) - i - 1);
+    if (text.find(' ') != std::string::npos) cut.strings += text + " | ";
+    cut.code += "\"\"";
+    i = end + 1;
+  }
+  if (i < line.size()) cut.comment = prose_of(line.substr(i + mark.size()));
+  return cut;
+}
+
+/// A line of Markdown without what stands between backquotes.
+std::string without_code(const std::string& line) {
+  std::string text;
+  bool code = false;
+  for (const char letter : line) {
+    if (letter == '`') code = !code;
+    if (!code) text += letter;
+  }
+  return prose_of(text);
+}
+
+/// A file as its readers see it.
+struct Readable {
+  std::vector<std::string> lines;     // as they are, without comment marks
+  std::vector<std::string> prose;     // comments, Markdown outside code, strings that have a space
+  std::vector<std::string> openings;  // where a comment begins on this line: its words
+};
+
+Readable readable(const std::string& path, std::istream& text) {
+  const std::string extension = fs::path(path).extension().string();
+  const bool page = extension == ".md";
+  const std::set<std::string> scripts = {".py", ".yaml", ".sh", ".txt"};
+  const std::string mark = scripts.contains(extension) ? "#" : "//";
+  Readable all;
+  bool fenced = false, in_comment = false;
+  for (std::string line; std::getline(text, line);) {
+    all.lines.push_back(prose_of(line));
+    if (page) {
+      const bool fence = prose_of(line).starts_with("```");
+      all.prose.push_back(fenced || fence ? "" : without_code(line));
+      all.openings.emplace_back();
+      fenced = fenced != fence;
+      continue;
+    }
+    const CodeLine cut = cut_code(line, mark);
+    const bool alone = cut.code.find_first_not_of(" \t") == std::string::npos;
+    all.prose.push_back(cut.strings + cut.comment);
+    all.openings.push_back(in_comment && alone ? "" : cut.comment);
+    in_comment = alone && !cut.comment.empty();
+  }
+  return all;
+}
 
 /// The lines on which a phrase may begin: those with an anchor, and those before them.
 std::set<std::size_t> lines_with_anchors(const Prose& prose, const Phrase& phrase) {
@@ -135,29 +220,47 @@ std::set<std::size_t> lines_with_anchors(const Prose& prose, const Phrase& phras
   return found;
 }
 
+using Hits = std::vector<std::string>;
+
+void note(Hits& hits, const std::string& path, std::size_t line, const std::smatch& hit) {
+  hits.push_back(path + ":" + std::to_string(line + 1) + ": " + hit.str());
+}
+
+void find_in_prose(Hits& hits, const std::string& path, const Prose& prose, const Phrase& phrase) {
+  for (const std::size_t number : lines_with_anchors(prose, phrase)) {
+    const std::string& line = prose.lines[number];
+    const bool last = number + 1 == prose.lines.size();
+    const std::string both = line + " " + (last ? "" : prose.lines[number + 1]);
+    std::smatch hit;
+    if (std::regex_search(both, hit, phrase.expression) &&
+        hit.position() < static_cast<std::ptrdiff_t>(line.size())) {
+      note(hits, path, number, hit);
+    }
+  }
+}
+
 /// "path:line: phrase" of each hit.
-std::vector<std::string> find_phrases(const std::string& path, std::istream& text,
-                                      const std::vector<Phrase>& phrases) {
-  const Prose prose(text);
-  std::vector<std::string> found;
+Hits find_phrases(const std::string& path, std::istream& text, const std::vector<Phrase>& phrases) {
+  const Readable file = readable(path, text);
+  const Prose lines(file.lines), prose(file.prose);
+  Hits found;
   for (const Phrase& phrase : phrases) {
-    for (const std::size_t number : lines_with_anchors(prose, phrase)) {
-      const std::string& line = prose.lines[number];
-      const bool last = number + 1 == prose.lines.size();
-      const std::string both = line + " " + (last ? "" : prose.lines[number + 1]);
+    if (phrase.reach != Reach::opening) {
+      find_in_prose(found, path, phrase.reach == Reach::lines ? lines : prose, phrase);
+      continue;
+    }
+    for (std::size_t i = 0; i < file.openings.size(); ++i) {
       std::smatch hit;
-      if (std::regex_search(both, hit, phrase.expression) &&
-          hit.position() < static_cast<std::ptrdiff_t>(line.size())) {
-        found.push_back(path + ":" + std::to_string(number + 1) + ": " + hit.str());
-      }
+      if (std::regex_search(file.openings[i], hit, phrase.expression)) note(found, path, i, hit);
     }
   }
   return found;
 }
 
+/// As if `line` were a comment.
 std::vector<std::string> phrases_in(const std::string& line, const std::vector<Phrase>& phrases) {
-  std::istringstream text(line);
-  return find_phrases("text", text, phrases);
+  std::istringstream text("// " + line);
+  return find_phrases("lib/a.h", text, phrases);
 }
 
 bool is_prose(const fs::path& path) {
@@ -184,6 +287,21 @@ TEST_CASE("a phrase is found across the end of a line") {
   std::istringstream text("/// one\n/// two is\n/// due here\n");
   const auto found = find_phrases("lib/a.h", text, read_phrases());
   CHECK(found == std::vector<std::string>{"lib/a.h:2: is due"});
+}
+
+TEST_CASE("phrases of prose are found in comments, pages and sentences, and not in code") {
+  const std::vector<Phrase> phrases = read_phrases();
+  const auto found = [&](const std::string& path, const std::string& text) {
+    std::istringstream file(text);
+    return find_phrases(path, file, phrases);
+  };
+  CHECK(found("lib/a.h", "int a;  // Of a row\n") == Hits{"lib/a.h:1: Of"});
+  CHECK(found("lib/a.h", "// One row.\n// Of it.\n").empty());
+  CHECK(found("lib/a.h", "x(\"a beside\");\n") == Hits{"lib/a.h:1: beside"});
+  CHECK(found("lib/a.h", "x(\"beside\"); beside(b, '\"', \"x\");\n").empty());
+  CHECK(found("docs/a.md", "a `beside` b\n```\nbeside\n```\none beside two\n") ==
+        Hits{"docs/a.md:5: beside"});
+  CHECK(found("scripts/a.sh", "beside=1  # runs beside\n") == Hits{"scripts/a.sh:1: beside"});
 }
 
 TEST_CASE("documents, sources, tests, scripts and examples are written in plain English") {
