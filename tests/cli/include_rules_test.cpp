@@ -61,16 +61,13 @@ TEST_CASE("every source file keeps the rules") {
   }
 }
 
-TEST_CASE("rooms stay small and files do not include each other in a circle") {
+TEST_CASE("files do not include each other in a circle") {
   std::map<std::string, std::string> texts;
-  for (int i = 0; i < 40; ++i) texts["lib/plan/cost/a" + std::to_string(i) + ".cpp"] = "";
-  CHECK(structure_violations(texts).empty());
   texts["lib/plan/cost/b.h"] = "#include \"plan/cost/c.h\"\n";
   texts["lib/plan/cost/c.h"] = "#include \"plan/cost/b.h\"\n";
   const std::vector<std::string> found = structure_violations(texts);
-  REQUIRE(found.size() == 2);
-  CHECK(found[0] == "lib/plan/cost: 42 files, more than 40");
-  CHECK(found[1] == "lib/plan/cost/c.h: includes lib/plan/cost/b.h in a circle");
+  CHECK(found ==
+        std::vector<std::string>{"lib/plan/cost/c.h: includes lib/plan/cost/b.h in a circle"});
 }
 
 TEST_CASE("files of one library do not share names in unnamed namespaces") {

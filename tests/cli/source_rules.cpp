@@ -355,21 +355,13 @@ std::vector<std::string> rule_violations(const std::string& path, const std::str
 
 std::vector<std::string> structure_violations(const std::map<std::string, std::string>& texts) {
   Lines found;
-  std::map<std::string, int> sizes;
   std::map<std::string, Lines> includes;
   for (const auto& [path, text] : texts) {
-    sizes[path.substr(0, path.rfind('/'))] += 1;
     std::smatch parts;
     for (const std::string& line : split(text)) {
       if (include_pattern.matches(line, parts) && parts[1] == "\"") {
         includes[path].push_back("lib/" + parts[2].str());
       }
-    }
-  }
-  for (const auto& [room, size] : sizes) {
-    if (size > max_files) {
-      found.push_back(room + ": " + std::to_string(size) + " files, more than " +
-                      std::to_string(max_files));
     }
   }
   std::map<std::string, int> state;  // 1: being visited, 2: done

@@ -12,6 +12,5 @@ std::string code_of(const std::string& line);
 /// "lib/ops/elementwise.cpp"), one line each.
 std::vector<std::string> rule_violations(const std::string& path, const std::string& text);
 
-/// The violations of all files of the project together: rooms with too many files, and files that
-/// include each other in a circle.
+/// The violations of all files of the project together: files that include each other in a circle.
 std::vector<std::string> structure_violations(const std::map<std::string, std::string>& texts);
