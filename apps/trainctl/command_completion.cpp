@@ -21,8 +21,11 @@ using Option = CommandShape::Option;
 
 bool is_choice(const Option& option) { return option.value.find('|') != std::string::npos; }
 
+/// Whether its value may have several of the words, with commas between them: "a|b,...".
+bool is_list(const Option& option) { return option.value.ends_with(",..."); }
+
 std::string words_of(const Option& option) {
-  std::string words = option.value;
+  std::string words = option.value.substr(0, option.value.rfind(",..."));
   std::replace(words.begin(), words.end(), '|', ' ');
   return words;
 }
@@ -91,12 +94,15 @@ std::string bash_options(const CommandShape& shape) {
   for (const Option& option : shape.options) {
     names.insert(names.end(), option.names.begin(), option.names.end());
     if (option.names.empty() || option.value.empty()) continue;
+    // Words before the last comma stay.
+    const std::string before = is_list(option) ? "-P \"${cur%\"${cur##*,}\"}\" " : "";
+    const std::string word = is_list(option) ? "${cur##*,}" : "$cur";
     const std::string wanted = is_choice(option)       ? "-W \"" + words_of(option) + "\""
                                : option.value == "DIR" ? "-d"
                                : option.value == "N"   ? "-W \"\""
                                                        : "-f";
-    values += "        " + joined(option.names, "|") + ") COMPREPLY=($(compgen " + wanted +
-              " -- \"$cur\")); return ;;\n";
+    values += "        " + joined(option.names, "|") + ") COMPREPLY=($(compgen " + before + wanted +
+              " -- \"" + word + "\")); return ;;\n";
   }
   return "      case \"$prev\" in\n" + values + "      esac\n      words=\"" + joined(names, " ") +
          "\" ;;\n";
@@ -173,8 +179,9 @@ std::string zsh_options(const CommandShape& shape) {
   std::string text;
   for (const Option& option : shape.options) {
     const bool sets = !option.names.empty() && option.names.front() == "--set";
-    const std::string action = sets                    ? ":key=value:_trainctl_set"
-                               : is_choice(option)     ? ":value:(" + words_of(option) + ")"
+    const std::string action = sets                ? ":key=value:_trainctl_set"
+                               : is_list(option)   ? ":words:_values -s , word " + words_of(option)
+                               : is_choice(option) ? ":value:(" + words_of(option) + ")"
                                : option.value.empty()  ? ""
                                : option.value == "DIR" ? ":directory:_files -/"
                                : option.value == "N"   ? ":number: "
@@ -257,6 +264,8 @@ std::string fish_option(const Option& option, const std::string& when) {
   }
   if (option.names.front() == "--set") {
     line += " -x -a " + quoted(fish_keys(), "");
+  } else if (is_list(option)) {
+    line += " -x -a " + quoted("(__fish_append , " + words_of(option) + ")", "");
   } else if (is_choice(option)) {
     line += " -x -a " + quoted(words_of(option), "");
   } else if (!option.value.empty()) {

@@ -45,6 +45,7 @@ struct SearchOptions {
   std::int64_t top = 10;
   std::string save;
   std::string world_sizes;  // "64,128"
+  std::string free, fix;    // words of searched keys, with commas between them
 };
 
 struct SearchCommand {
@@ -77,6 +78,54 @@ double search_limit(const SearchCommand& command, const Config& config) {
   return memory - reserve;
 }
 
+/// The words of --free or --fix. Each is searched, or can be.
+std::vector<std::string> words_of(const std::string& option, const std::string& text) {
+  std::vector<std::string> known;
+  for (const SearchedKey& key : searched_keys()) known.emplace_back(key.word);
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string word = text.substr(begin, end - begin);
+    for (const SearchedKey& key : searched_keys()) {
+      if (std::ranges::find(key.paths, word) != key.paths.end()) word = key.word;
+    }
+    for (const std::string_view other : unsearched_keys(1)) {
+      if (word != other && !other.ends_with("." + word)) continue;
+      refuse(search_program, option + " " + word + ": it is not searched; search once more for " +
+                                 "each of its values, with --set " + std::string(other) + "=VALUE");
+    }
+    if (std::ranges::find(known, word) == known.end()) {
+      refuse_word(search_program, "key of " + option, word, known);
+    }
+    if (std::ranges::find(words, word) != words.end()) {
+      refuse(search_program, option + " " + text + ": " + word + " is there twice");
+    }
+    words.push_back(word);
+    begin = end + 1;
+  }
+  return words;
+}
+
+KeyChoice key_choice(const SearchOptions& options) {
+  KeyChoice choice;
+  if (!options.free.empty()) choice.freed = words_of("--free", options.free);
+  if (!options.fix.empty()) choice.fixed = words_of("--fix", options.fix);
+  for (const std::string& word : choice.freed) {
+    if (std::ranges::find(choice.fixed, word) == choice.fixed.end()) continue;
+    refuse(search_program, "--free and --fix exclude each other: both have " + word);
+  }
+  return choice;
+}
+
+/// The values of --free and --fix, as the help has them.
+std::string key_words() {
+  std::string text;
+  for (const SearchedKey& key : searched_keys()) {
+    text += (text.empty() ? "" : "|") + std::string(key.word);
+  }
+  return text + ",...";
+}
+
 /// One of the world sizes. `page`, if given, becomes the page of what was found.
 SearchedLayouts search_world(const SearchCommand& command, const PlanRequest& request,
                              std::string* page) {
@@ -85,6 +134,7 @@ SearchedLayouts search_world(const SearchCommand& command, const PlanRequest& re
   LayoutSearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
   search.gap = command.options.gap / 100;
   search.top = static_cast<int>(command.options.top);
+  search.keys = key_choice(command.options);
   search.stops = [] { return stop_signal() != 0; };
   search.tell = [](const std::string& line) { log_info(line); };
   SearchedLayouts searched = search_layouts(search);
@@ -148,7 +198,8 @@ void add_search_options(CommandLine& line, SearchOptions& options) {
 /// Refuses options that need --search, do nothing with it, or exclude each other.
 void check_search_options(const CommandLine& line, const SearchOptions& options,
                           const PlanRequest& request, const std::string& format, bool force) {
-  for (const char* name : {"--save", "--world-sizes", "--gap", "--reserve", "--top"}) {
+  for (const char* name :
+       {"--save", "--world-sizes", "--gap", "--reserve", "--top", "--free", "--fix"}) {
     if (line.given(name) && !options.search) {
       refuse(search_program, formatted("{} belongs to --search", name));
     }
@@ -158,6 +209,11 @@ void check_search_options(const CommandLine& line, const SearchOptions& options,
       refuse(search_program, formatted("{} is for one plan, without --search", name));
     }
   }
+  for (const char* name : {"--free", "--fix"}) {
+    if (line.given(name))
+      words_of(name, std::string(name) == "--free" ? options.free : options.fix);
+  }
+  key_choice(options);
   if (line.given("--reserve") && line.given("--memory-limit")) {
     refuse(search_program, "--memory-limit is the limit itself; remove --reserve");
   }
@@ -196,6 +252,11 @@ int show_search(const SearchCommand& command) {
   }
   if (!read.config.cluster.device) {
     refuse(search_program, "--search compares times by a device: set cluster.device");
+  }
+  const KeyChoice keys = key_choice(command.options);
+  if (read.config.moe.num_experts < 2 &&
+      std::ranges::find(keys.freed, "expert_parallel") != keys.freed.end()) {
+    refuse(search_program, "--free expert_parallel: the model has no experts");
   }
   static constexpr SignalEffect effect{.text = "the search ends with the best so far"};
   catch_stop_signals(effect);

@@ -22,6 +22,7 @@
 #include "run/prepare.h"
 #include "run/products/timed_products.h"
 #include "run/records/step_records.h"
+#include "run/search/one_answer.h"
 
 namespace trainctl {
 
@@ -33,11 +34,23 @@ ReadResult read_for_bench(const BenchRequest& request) {
   return read;
 }
 
-BenchSetup setup_of(ReadResult read, const Site& site) {
+BenchSetup setup_of(ReadResult read, const Site& site, const LayoutSearchRequest& layout = {}) {
   BenchSetup setup;
-  setup.plan = prepare(read, site, Purpose::bench);
+  setup.plan = prepare(read, site, Purpose::bench, layout);
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   setup.config = read.config;
+  return setup;
+}
+
+/// Of ranks that plan together: rank 0 searches where the file asks for that.
+BenchSetup setup_of_all(const BenchRequest& request, const ReadResult& read, const Site& site,
+                        Group& everyone) {
+  const bool searches = read.config.parallel.parallel_mode == ParallelMode::auto_parallel;
+  BenchSetup setup;
+  ChosenLayout chosen;
+  LayoutSearchRequest layout{.choice = &chosen};
+  prepare_with_one_answer(everyone, request.config.c_str(), searches, layout,
+                          [&] { setup = setup_of(read, site, layout); });
   return setup;
 }
 
@@ -88,11 +101,11 @@ BenchSetup read_world_setup(const BenchRequest& request, World& world) {
   ReadResult read = read_for_bench(request);
   const std::unique_ptr<Group> everyone = world.everyone("machines of the step");
   auto [device, site] = site_of(read.config.parallel, world, *everyone);
-  BenchSetup setup = setup_of(read, site);
+  BenchSetup setup = setup_of_all(request, read, site, *everyone);
   require(device.usable, ExitCode::unavailable, "parallel.device cuda: " + device.why);
   if (refusal_of_cudnn(setup.plan, world, *everyone).empty()) return setup;
   site.cudnn = false;
-  return setup_of(std::move(read), site);
+  return setup_of_all(request, read, site, *everyone);
 }
 
 std::string open_bench_device(const Plan& plan) {

@@ -24,12 +24,6 @@ enum class Purpose {
   generate,  // continue a text with a finished run
 };
 
-/// auto_parallel.
-struct LayoutSearchRequest {
-  bool again = false;  // although the run's directory has the answer of an earlier search
-  ChosenLayout* choice = nullptr;  // becomes what was chosen
-};
-
 /// Adds to `diagnostics`; the plan is usable only if they have no errors afterwards. Throws
 /// Error{internal} if the schedule breaks its own rules, and Error{unavailable} if the plan is for
 /// a run and this CPU is below the lowest level.
@@ -50,8 +44,8 @@ enum class Epochs { counted, unknown };
 /// `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
 /// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
 /// auto_parallel the configuration becomes the one that was found, which `layout` tells.
-Plan prepare(ReadResult& read, const Site& site, Purpose purpose, LayoutSearchRequest layout = {},
-             Epochs epochs = Epochs::counted);
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose,
+             const LayoutSearchRequest& layout = {}, Epochs epochs = Epochs::counted);
 
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);

@@ -39,6 +39,7 @@
 #include "run/progress.h"
 #include "run/rates.h"
 #include "run/records/step_records.h"
+#include "run/search/one_answer.h"
 #include "run/steps.h"
 #include "run/views/event_file.h"
 #include "weights/export.h"
@@ -509,16 +510,18 @@ struct Prepared {
   CudnnChoice cudnn;
   Site site;
   Plan plan;
-  ChosenLayout layout;  // what auto_parallel found
+  bool searches = false;  // as the file asks for auto_parallel
+  ChosenLayout layout;    // what that found
   bool valid = false;
 };
 
-/// Collective: a rank may tokenise a text for it, or search for a layout, while others are done.
+/// Rank 0 searches for a layout where the file asks for that, and all plan from its answer.
+/// Collective: a rank may tokenise a text for the plan while others are done.
 void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& everyone) {
-  while_others_wait(everyone, request.config.c_str(), true, [&] {
+  LayoutSearchRequest layout{.again = request.search_again, .choice = &prepared.layout};
+  prepare_with_one_answer(everyone, request.config.c_str(), prepared.searches, layout, [&] {
     prepared.read = read_config(request.config, request.set_options);
-    prepared.plan = prepare(prepared.read, prepared.site, Purpose::train,
-                            {.again = request.search_again, .choice = &prepared.layout});
+    prepared.plan = prepare(prepared.read, prepared.site, Purpose::train, layout);
     prepared.valid = !prepared.read.diagnostics.has_errors();
   });
 }
@@ -534,6 +537,7 @@ Prepared read_and_prepare(const TrainRequest& request, World& world, Group& ever
   Prepared prepared;
   prepared.read = read_config(request.config, request.set_options);
   const ParallelConfig& parallel = prepared.read.config.parallel;
+  prepared.searches = parallel.parallel_mode == ParallelMode::auto_parallel;
   prepared.device = agree_on_device(parallel, world, everyone);
   prepared.cudnn = agree_on_cudnn(parallel, prepared.device, world, everyone);
   prepared.site = {.world_size = world.size(),

@@ -218,6 +218,10 @@ TEST_CASE("a search by seconds is shown, kept and taken again") {
   CHECK(contains(table.out, "no other layout is faster"));
   CHECK(contains(table.out, "tensor_parallel "));
   CHECK(contains(table.out, " instead of "));
+  const Outcome limited = planned(
+      "validate", config, {"--set", "cluster.device_memory=16", "--set", "parallel.device=cpu"});
+  CHECK(limited.exit_code == 0);
+  CHECK_FALSE(contains(limited.err, "no-effect"));
   const nlohmann::json found = plan_json(config);
   const nlohmann::json& seconds = found["search"]["by_seconds"];
   CHECK(seconds["seconds"] == found["time"]["step_seconds"]);

@@ -28,6 +28,8 @@ TEST_CASE("bash completes commands, options and values") {
   CHECK(offered({"trainctl", "data", "build", "--json"}) == "--json-key\n");
   CHECK(offered({"trainctl", "migrate", "--from", "na"}) == "nanogpt\n");
   CHECK(offered({"trainctl", "plan", "--format", "h"}) == "html\n");
+  CHECK(offered({"trainctl", "plan", "--free", "tens"}) == "tensor_parallel\n");
+  CHECK(offered({"trainctl", "plan", "--fix", "recompute,tens"}) == "recompute,tensor_parallel\n");
   CHECK(offered({"trainctl", "train", "--set", "parallel.tensor"}) ==
         "parallel.tensor_parallel=\n");
   CHECK(offered({"trainctl", "train", "--set", "model.preset", "=", "gpt2-124"}) == "gpt2-124m\n");

@@ -199,6 +199,20 @@ TEST_CASE("options that do not go together are named") {
       {{"plan", "--config", config, "--reserve", "8"}, "--reserve belongs to --search"},
       {{"plan", "--config", config, "--top", "3"}, "--top belongs to --search"},
       {{"plan", "--config", config, "--gap", "5"}, "--gap belongs to --search"},
+      {{"plan", "--config", config, "--free", "recompute"}, "--free belongs to --search"},
+      {{"plan", "--config", config, "--search", "--free", "tensor_paralel"},
+       "unknown key of --free 'tensor_paralel'; did you mean 'tensor_parallel'?"},
+      {{"plan", "--config", config, "--search", "--fix", "recompute,"}, "unknown key of --fix ''"},
+      {{"plan", "--config", config, "--search", "--fix", ""}, "unknown key of --fix ''"},
+      {{"plan", "--config", config, "--search", "--fix", "recompute,recompute"},
+       "--fix recompute,recompute: recompute is there twice"},
+      {{"plan", "--config", config, "--search", "--free", "recompute", "--fix", "recompute.enable"},
+       "--free and --fix exclude each other: both have recompute"},
+      {{"plan", "--config", config, "--search", "--free", "rank_order"},
+       "with --set parallel.rank_order=VALUE"},
+      {{"plan", "--config", config, "--search", "--free", "expert_parallel", "--set",
+        "cluster.device=cpu-avx2"},
+       "--free expert_parallel: the model has no experts"},
       {{"plan", "--config", config, "--search", "--rank", "1"}, "--rank is for one plan"},
       {{"plan", "--config", config, "--search", "--lr-at", "5"}, "--lr-at is for one plan"},
       {{"plan", "--config", config, "--search", "--memory-model", "all"},
@@ -279,7 +293,7 @@ TEST_CASE("the best layout of a search is saved as a file that plans as it says"
   CHECK(worlds.exit_code == 0);
   CHECK(contains(worlds.out, "tokens/s"));
   CHECK(contains(worlds.out, "not searched: precision, parallel.expert_tensor_parallel, "));
-  CHECK(std::count(worlds.out.begin(), worlds.out.end(), '\n') == 4);
+  CHECK(std::count(worlds.out.begin(), worlds.out.end(), '\n') == 5);
   const Outcome none = trainctl(
       {"plan", "--config", config, "--search", "--world-sizes", "1,7", "--memory-limit", "0.001"});
   CHECK(none.exit_code == 72);

@@ -34,17 +34,17 @@ constexpr std::size_t others_drafted = 500;
 constexpr double reserve_gib = 4;  // of a device, for what is not planned
 constexpr double bytes_of_gib = 1 << 30;
 
-/// Why a layout is refused, where no rule says it.
-constexpr const char* too_large = "memory";
-constexpr const char* failed = "internal";
+/// Why a layout is refused: it is too large for the memory, a rule says it, or no plan of it can be
+/// made.
+enum class Refusal { none, memory, rule, failure };
 
 /// A layout that was drafted or planned.
 struct Priced {
-  std::string code;        // why it is refused; "": it is not
+  Refusal refusal = Refusal::none;
   double seconds = 0;      // of a draft: at least
   std::int64_t bytes = 0;  // the same; of a draft with picked forms those of the leanest forms
-  bool fits() const { return code.empty(); }
-  bool is_legal() const { return fits() || code == too_large; }
+  bool fits() const { return refusal == Refusal::none; }
+  bool is_legal() const { return fits() || refusal == Refusal::memory; }
 };
 
 enum class Step { bounded, drafted };
@@ -177,22 +177,33 @@ class SecondsSearcher {
     return report;
   }
 
-  /// The configuration of a layout, as the plan of a run takes it.
-  Config config_of(const SplitLayout& layout, SourceMap& sources, Site& site) const {
-    Config config = config_;
-    take_answer(report_of(layout), config, sources);
+  /// What a plan of a layout is made from, as that of a run is.
+  struct PlanInput {
+    Config config;
+    SourceMap sources;
+    Site site;
+  };
+  PlanInput input_of(const SplitLayout& layout) const {
+    PlanInput input{config_, input_.sources, input_.site};
+    take_answer(report_of(layout), input.config, input.sources);
     Diagnostics told;  // by the gate, when the answer is taken
-    site.length = settle_lengths(config, sources, site, 1, told);
-    return config;
+    input.site.length = settle_lengths(input.config, input.sources, input.site, 1, told);
+    return input;
+  }
+  /// The same of a draft: nothing is made again where that is to be picked.
+  PlanInput draft_input_of(const SplitLayout& layout) const {
+    PlanInput input = input_of(layout);
+    if (picks()) input.config.recompute.enable = false;
+    return input;
   }
 
   // A refusal by a rule; those of memory count as too large.
   static bool refused(const Diagnostics& found, Priced& priced) {
     for (const Diagnostic& one : found.list()) {
-      if (one.severity != Severity::error || !priced.code.empty()) continue;
-      priced.code = one.code == "recompute-memory" ? too_large : one.code;
+      if (one.severity != Severity::error || !priced.fits()) continue;
+      priced.refusal = one.code == "recompute-memory" ? Refusal::memory : Refusal::rule;
     }
-    return !priced.code.empty();
+    return !priced.fits();
   }
 
   std::int64_t limit() const { return static_cast<std::int64_t>(limit_ * bytes_of_gib); }
@@ -205,10 +216,7 @@ class SecondsSearcher {
   }
 
   Priced drafted(const SplitLayout& layout) const {
-    SourceMap sources = input_.sources;
-    Site site = input_.site;
-    Config config = config_of(layout, sources, site);
-    if (picks()) config.recompute.enable = false;
+    const auto [config, sources, site] = draft_input_of(layout);
     Priced priced;
     Diagnostics found;
     const Plan plan = draft_plan(config, site, sources, found);
@@ -220,7 +228,7 @@ class SecondsSearcher {
     // Bytes on the host are not counted.
     priced.bytes = config.offload.enable ? plan.stages.front().memory.device() : needs.bytes;
     if (counts) priced.bytes = min_needs(plan, config, machine_, 0).lacking;
-    if (priced.bytes > limit()) priced.code = too_large;
+    if (priced.bytes > limit()) priced.refusal = Refusal::memory;
     return priced;
   }
 
@@ -234,25 +242,23 @@ class SecondsSearcher {
   /// Within `limit` bytes; `memory_limit`: GiB within which forms are picked.
   Priced planned(const SplitLayout& layout, std::int64_t limit,
                  std::optional<double> memory_limit) const {
-    SourceMap sources = input_.sources;
-    Site site = input_.site;
-    Config config = config_of(layout, sources, site);
+    auto [config, sources, site] = input_of(layout);
     if (picks()) config.recompute.memory_limit = memory_limit;
     Priced priced;
     Diagnostics found;
     try {
       const Plan plan = make_plan(config, site, sources, found);
       if (refused(found, priced)) {
-        if (priced.code == too_large) priced.bytes = limit + 1;  // no form fits
+        if (priced.refusal == Refusal::memory) priced.bytes = limit + 1;  // no form fits
         return priced;
       }
       priced.seconds = plan.time->step();
       priced.bytes = plan.max_memory().device();
     } catch (const Error&) {
-      priced.code = failed;
+      priced.refusal = Refusal::failure;
       return priced;
     }
-    if (priced.bytes > limit) priced.code = too_large;
+    if (priced.bytes > limit) priced.refusal = Refusal::memory;
     return priced;
   }
 
@@ -271,10 +277,7 @@ class SecondsSearcher {
   void probe(SplitSpace& space, std::size_t number) {
     const SplitLayout layout = space.uniform(number);
     spaces_.insert_or_assign(space.tensor_parallel, space);
-    SourceMap sources = input_.sources;
-    Site site = input_.site;
-    Config config = config_of(layout, sources, site);
-    if (picks()) config.recompute.enable = false;
+    const auto [config, sources, site] = draft_input_of(layout);
     Diagnostics found;
     const Plan plan = draft_plan(config, site, sources, found);
     if (found.has_errors()) return;
@@ -395,7 +398,7 @@ class SecondsSearcher {
   /// Keeps what the error names where nothing fits.
   void refuse(const SplitLayout& layout, const Priced& why) {
     if (first_refused_.groups.empty()) first_refused_ = layout;
-    if (why.code != too_large) return;
+    if (why.refusal != Refusal::memory) return;
     if (!nearest_ || why.bytes < nearest_->bytes) nearest_ = Nearest{layout, why.bytes};
   }
 

@@ -297,8 +297,11 @@ void check_levels(const Facts& facts, Check& check) {
 
 void check_cluster(const Facts& facts, Check& check) {
   const ClusterConfig& cluster = facts.config.cluster;
+  // A search of layouts stays within it on any device: plan --search needs cluster.device, and
+  // dynamic_programming a search_mode, which is given even where its answer has been taken.
+  const bool searched = cluster.device || check.given("parallel.search_mode");
   check.no_effect("cluster.device_memory",
-                  cluster.device_memory && facts.config.parallel.device == "cpu",
+                  cluster.device_memory && facts.config.parallel.device == "cpu" && !searched,
                   "parallel.device is cpu");
   check_rates(cluster, check);
   check_levels(facts, check);

@@ -155,32 +155,61 @@ void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replic
 
 }  // namespace
 
-FreeKeys free_keys(const Config& config, const SourceMap& sources) {
-  const auto is_free = [&](std::string_view path) {
-    return !sources.places().contains(std::string(path));
+std::span<const SearchedKey> searched_keys() {
+  using Paths = std::string_view[];
+  static constexpr Paths tensor{"parallel.tensor_parallel"}, sequence{"parallel.sequence_parallel"},
+      context{"parallel.context_parallel"}, experts{"parallel.expert_parallel"},
+      stages{"parallel.pipeline_stages"}, chunks{"parallel.virtual_pipeline_stages"},
+      cut{"parallel.pipeline.first_stage_layers",
+          "parallel.pipeline.last_stage_layers",
+          "parallel.pipeline.account_for_embedding",
+          "parallel.pipeline.account_for_loss",
+          "parallel.pipeline.layout",
+          "parallel.pipeline.offset"},
+      batch{"train.micro_batch_size", "train.micro_batch_num"},
+      optimizer{"parallel.parallel_optimizer.enable", "parallel.parallel_optimizer.optimizer_level",
+                "parallel.parallel_optimizer.gradient_accumulation_shard"},
+      recompute{"recompute.enable"};
+  static const std::vector<SearchedKey> keys = [] {
+    std::vector<SearchedKey> all{{"tensor_parallel", &FreeKeys::tensor, tensor},
+                                 {"sequence_parallel", &FreeKeys::sequence, sequence},
+                                 {"context_parallel", &FreeKeys::context, context},
+                                 {"expert_parallel", &FreeKeys::experts, experts},
+                                 {"pipeline_stages", &FreeKeys::stages, stages},
+                                 {"virtual_pipeline_stages", &FreeKeys::chunks, chunks},
+                                 {"stage_layers", &FreeKeys::cut, cut},
+                                 {"micro_batch_size", &FreeKeys::micro_batch, batch},
+                                 {"parallel_optimizer", &FreeKeys::optimizer, optimizer},
+                                 {"recompute", &FreeKeys::recompute, recompute}};
+    for (const LayoutAxis& axis : layout_axes()) all.push_back({axis.key, axis.free, axis.paths});
+    return all;
+  }();
+  return keys;
+}
+
+FreeKeys free_keys(const Config& config, const SourceMap& sources, const KeyChoice& choice) {
+  const auto has = [](const std::vector<std::string>& words, std::string_view word) {
+    return std::ranges::find(words, word) != words.end();
   };
   FreeKeys free;
-  free.tensor = is_free("parallel.tensor_parallel");
-  free.sequence = is_free("parallel.sequence_parallel");
-  free.context = is_free("parallel.context_parallel");
-  free.experts = config.moe.num_experts > 1 && is_free("parallel.expert_parallel");
-  free.stages = is_free("parallel.pipeline_stages");
-  free.chunks = is_free("parallel.virtual_pipeline_stages");
-  free.micro_batch = is_free("train.micro_batch_size") && !config.train.micro_batch_num;
-  free.optimizer = is_free("parallel.parallel_optimizer.enable") &&
-                   is_free("parallel.parallel_optimizer.optimizer_level") &&
-                   is_free("parallel.parallel_optimizer.gradient_accumulation_shard");
-  free.recompute = is_free("recompute.enable");
-  free.cut = std::ranges::all_of(
-      std::to_array({"first_stage_layers", "last_stage_layers", "account_for_embedding",
-                     "account_for_loss", "layout", "offset"}),
-      [&](const char* key) { return is_free(std::string("parallel.pipeline.") + key); });
-  for (const LayoutAxis& axis : layout_axes()) {
-    free.*axis.free = std::ranges::all_of(axis.paths, is_free);
+  for (const SearchedKey& key : searched_keys()) {
+    const bool given = std::ranges::any_of(key.paths, [&](std::string_view path) {
+      return sources.places().contains(std::string(path));
+    });
+    free.*key.free = has(choice.freed, key.word) || (!given && !has(choice.fixed, key.word));
   }
+  free.experts = free.experts && config.moe.num_experts > 1;
   // Without sequence parallelism nothing is gathered or summed that could overlap.
   free.tp_overlap = free.tp_overlap && (free.sequence || config.parallel.sequence_parallel);
   return free;
+}
+
+std::string searched_text(const FreeKeys& free) {
+  std::string text;
+  for (const SearchedKey& key : searched_keys()) {
+    if (free.*key.free) text += (text.empty() ? "" : ", ") + std::string(key.word);
+  }
+  return text;
 }
 
 std::vector<std::string_view> unsearched_keys(std::int64_t world) {
@@ -252,9 +281,22 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
   for (const LayoutAxis& axis : layout_axes()) {
     if (free.*axis.free) axis.set(layout, parallel);
   }
-  if (free.micro_batch) changed.train.micro_batch_size = layout.micro_batch_size;
+  if (free.micro_batch) {
+    changed.train.micro_batch_size = layout.micro_batch_size;
+    changed.train.micro_batch_num.reset();
+  }
+  if (free.recompute) {
+    const RecomputeConfig without;
+    changed.recompute.enable = without.enable;
+    changed.recompute.select = without.select;
+  }
   if (free.cut) {
     PipelineConfig& pipeline = parallel.pipeline;
+    const PipelineConfig none;
+    pipeline.layout = none.layout;
+    pipeline.offset = none.offset;
+    pipeline.first_stage_layers = none.first_stage_layers;
+    pipeline.last_stage_layers = none.last_stage_layers;
     pipeline.account_for_embedding = layout.counts_embedding;
     pipeline.account_for_loss = layout.counts_loss;
     if (layout.first_layers > 0) pipeline.first_stage_layers = layout.first_layers;
@@ -265,6 +307,8 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
                                        OptimizerLevel::level2, OptimizerLevel::level3};
   parallel.parallel_optimizer.enable = layout.optimizer_level > 0;
   parallel.parallel_optimizer.optimizer_level.reset();
+  const ParallelOptimizerConfig without;
+  parallel.parallel_optimizer.gradient_accumulation_shard = without.gradient_accumulation_shard;
   if (layout.optimizer_level > 0) {
     parallel.parallel_optimizer.optimizer_level = levels[layout.optimizer_level];
     // A file with both says the same twice.

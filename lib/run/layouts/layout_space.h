@@ -28,14 +28,32 @@ struct RankLayout {
   auto operator<=>(const RankLayout&) const = default;
 };
 
-/// Which of them are searched: those that the file and the options do not give.
+/// Which of them are searched.
 struct FreeKeys {
   bool tensor = false, sequence = false, context = false, experts = false, stages = false;
   bool chunks = false, micro_batch = false, optimizer = false, recompute = false;
   bool cut = false;  // how many layers each stage has
   bool scheduler = false, cp_comm_type = false, tp_overlap = false;
 };
-FreeKeys free_keys(const Config& config, const SourceMap& sources);
+
+/// What a search may choose, by the word that options and pages have for it.
+struct SearchedKey {
+  std::string_view word;
+  bool FreeKeys::*free = nullptr;
+  std::span<const std::string_view> paths{};  // keys of the file; any of them gives it
+};
+std::span<const SearchedKey> searched_keys();
+
+/// Words of searched keys: those that are searched although the file gives them, and those that
+/// stay as the file or the default has them.
+struct KeyChoice {
+  std::vector<std::string> freed{}, fixed{};
+};
+/// Searched are the keys that are freed, and of the others those that the file and its options
+/// leave out and that are not fixed. Experts are searched only where the model has some.
+FreeKeys free_keys(const Config& config, const SourceMap& sources, const KeyChoice& choice = {});
+/// "tensor_parallel, recompute"; "" where nothing is searched.
+std::string searched_text(const FreeKeys& free);
 
 /// A key that is searched by its words, in addition to the sizes. Its word is a member of the
 /// layout.

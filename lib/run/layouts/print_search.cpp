@@ -68,12 +68,19 @@ void write_layout(JsonText& json, const FoundLayout& one, const SearchedLayouts&
   json.member("seconds", one.seconds);
   json.member("bytes", one.bytes);
   json.member("lower", one.bound);
+  if (one.memory_limit > 0) json.member("memory_limit_gib", one.memory_limit);
 }
 
 /// The best and those that are compared with it.
 std::size_t compared(const SearchedLayouts& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
       searched.found, [](const FoundLayout& one) { return one.ledger.has_value(); }));
+}
+
+/// Those whose seconds are known by other figures of the cluster too.
+std::size_t priced_again(const SearchedLayouts& searched) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      searched.found, [](const FoundLayout& one) { return !one.changed.empty(); }));
 }
 
 std::string short_text(const LayoutOutcome& one, const SearchedLayouts& searched) {
@@ -88,16 +95,34 @@ std::string trust_text(const SearchedLayouts& searched) {
          ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
 }
 
-std::string unsearched_line(std::int64_t world) {
-  return "not searched: " + unsearched_text(world) + "\n";
+std::string keys_lines(const FreeKeys& free, std::int64_t world) {
+  const std::string searched = searched_text(free);
+  return (searched.empty() ? "" : "searched: " + searched + "\n") +
+         "not searched: " + unsearched_text(world) + "\n";
+}
+
+/// Where the search within a part of the memory ended early.
+std::string parts_text(const SearchedLayouts& searched) {
+  std::string text;
+  for (const PartOfMemory& one : searched.parts) {
+    if (!one.ended_early) continue;
+    text += "  within " + printed("%.4g", one.limit) + " GiB not all were looked at: " +
+            (one.fits ? "others are at most " + printed("%.1f", 100 * one.gap) + " % faster"
+                      : std::string("none was found that fits")) +
+            "\n";
+  }
+  return text;
 }
 
 std::string sensitivity_text(const SearchedLayouts& searched) {
   const std::vector<Sensitivity> all = sensitivities_of(searched);
   if (all.empty()) return "";
+  const std::size_t priced = priced_again(searched);
+  const bool is_all = priced == searched.found.size();
   std::string text =
-      "sensitivity: a figure of the cluster 20 % less or more, with the fastest of the layouts "
-      "above\n";
+      "sensitivity: a figure of the cluster 20 % less or more, with the fastest of " +
+      std::string(is_all ? "" : "the fastest ") + std::to_string(priced) +
+      (is_all ? "" : " of " + std::to_string(searched.found.size())) + " that were planned\n";
   const auto change = [&](const std::optional<Sensitivity::Change>& one, const char* where,
                           const Sensitivity& about) {
     if (!one) return std::string();
@@ -139,6 +164,38 @@ void write_ledger(JsonText& json, const FoundLayout& one) {
   json.key("ledger").open_object(JsonText::Form::one_line);
   for (const LedgerEntry& entry : ledger_entries)
     json.member(entry.key, *one.ledger.*entry.seconds);
+  json.close();
+}
+
+void write_parts(JsonText& json, const SearchedLayouts& searched) {
+  json.key("parts_of_memory").open_array();
+  for (const PartOfMemory& one : searched.parts) {
+    json.open_object(JsonText::Form::one_line);
+    json.member("memory_limit_gib", one.limit);
+    json.member("fits", one.fits);
+    json.member("seconds", one.seconds);
+    json.member("gap", one.gap);
+    json.member("ended_early", one.ended_early);
+    json.close();
+  }
+  json.close();
+}
+
+void write_empty(JsonText& json, const SearchedLayouts& searched) {
+  json.key("empty");
+  if (!searched.empty) return json.json("null");
+  const EmptySpace& space = *searched.empty;
+  json.open_object();
+  json.member("message", empty_text(searched));
+  if (space.leanest) {
+    json.member("layout", layout_text(space.leanest->layout, searched.world));
+    json.member("recompute_auto", space.leanest->repeats);
+    json.member("stage", static_cast<std::int64_t>(space.stage));
+    json.member("bytes", space.bytes);
+    json.member("lacking", space.lacking);
+  }
+  if (space.limit) json.member("memory_limit_gib", *space.limit);
+  if (space.world) json.member("world_size", *space.world);
   json.close();
 }
 
@@ -195,9 +252,32 @@ std::string more_text(double seconds, double best) {
   return printed("%+.1f", std::abs(more) < 0.05 ? 0 : more) + " %";
 }
 
+std::string empty_text(const SearchedLayouts& searched) {
+  const EmptySpace& space = *searched.empty;
+  const std::string ranks = grouped_count(searched.world, "rank");
+  std::string text, fits;
+  if (space.leanest) {
+    text = "no layout of " + ranks + " fits in " + printed("%.4g", searched.memory_limit) +
+           " GiB: " + layout_text(space.leanest->layout, searched.world) +
+           (space.leanest->repeats ? " recompute auto" : "") + " needs at least " +
+           format_bytes(space.bytes) + " per rank on stage " + std::to_string(space.stage) + ", " +
+           format_bytes(space.lacking) + " more than the limit";
+  } else if (searched.space == 0) {
+    text = "no layout of " + ranks + " divides the batch, the layers and the heads";
+  } else {
+    text = "rules refuse every layout of " + ranks;
+  }
+  if (space.limit) fits = "it fits with --memory-limit " + printed("%.4f", *space.limit);
+  if (space.world) {
+    fits += (fits.empty() ? "" : "; ") + std::string("a layout fits with --world-size ") +
+            std::to_string(*space.world);
+  }
+  return text + (fits.empty() ? "" : "\n  " + fits);
+}
+
 std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched) {
   std::vector<PricedLayout> priced;
-  for (std::size_t i = 0; i < compared(searched); ++i) {
+  for (std::size_t i = 0; i < priced_again(searched); ++i) {
     priced.push_back({searched.found[i].seconds, searched.found[i].changed});
   }
   return sensitivities(priced);
@@ -211,14 +291,16 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
                      " drafted, " + format_grouped(static_cast<std::int64_t>(searched.opened)) +
                      " planned\n";
   if (searched.found.empty()) {
-    text += searched.left > 0 ? "stopped before a layout that fits was found\n" : "none fits\n";
+    text += searched.left > 0 ? "stopped before a layout that fits was found\n"
+            : searched.empty  ? "search-space-empty: " + empty_text(searched) + "\n"
+                              : "none fits\n";
   } else {
     const FoundLayout& best = searched.found.front();
     text += "best\n" + layout_line(best, searched) + "\n  " +
             (searched.gap > 0 ? "no other layout can be faster by more than " +
                                     printed("%.1f", 100 * searched.gap) + " %"
                               : std::string("no other layout is faster")) +
-            "\n  " + trust_text(searched) + "\n";
+            (searched.on_device ? "\n  " + trust_text(searched) : "") + "\n";
     const std::size_t shown = compared(searched);
     if (shown > 1) text += "others, and what they spend more than the best\n";
     for (std::size_t i = 1; i < shown; ++i) {
@@ -228,6 +310,7 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
     }
     text += "frontier: less memory takes longer\n";
     for (const FoundLayout& one : searched.frontier) text += layout_line(one, searched) + "\n";
+    text += parts_text(searched);
     text += sensitivity_text(searched);
     if (explains) text += explanation(searched);
   }
@@ -237,7 +320,7 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
             layout_text(refused.nearest.layout, searched.world) + ", at least " +
             format_seconds(refused.nearest.bound) + ": " + refused.message + "\n";
   }
-  return text + unsearched_line(searched.world);
+  return text + keys_lines(searched.free, searched.world);
 }
 
 namespace {
@@ -250,6 +333,7 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
   json.member("plays", static_cast<std::int64_t>(searched.plays));
   json.member("opened", static_cast<std::int64_t>(searched.opened));
   json.member("gap", searched.gap);
+  json.member("repriced", static_cast<std::int64_t>(priced_again(searched)));
   json.key("best");
   if (searched.found.empty()) {
     json.json("null");
@@ -282,6 +366,8 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
     json.close();
   }
   json.close();
+  write_parts(json, searched);
+  write_empty(json, searched);
   write_decisions(json, searched);
   write_sensitivity(json, searched);
   json.key("refused").open_array();
@@ -293,6 +379,11 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
     json.member("nearest_lower", refused.nearest.bound);
     json.member("message", refused.message);
     json.close();
+  }
+  json.close();
+  json.key("searched").open_array(JsonText::Form::one_line);
+  for (const SearchedKey& key : searched_keys()) {
+    if (searched.free.*key.free) json.value(std::string(key.word));
   }
   json.close();
   json.key("not_searched").open_array(JsonText::Form::one_line);
@@ -357,7 +448,7 @@ std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
   }
   std::int64_t most = 1;
   for (const SearchedLayouts& one : worlds) most = std::max(most, one.world);
-  return text + unsearched_line(most);
+  return text + (worlds.empty() ? "" : keys_lines(worlds.front().free, most));
 }
 
 std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds) {

@@ -2,25 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <queue>
 #include <utility>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/units.h"
-#include "plan/cost/device_prices.h"
-#include "plan/cost/min_needs.h"
+#include "run/layouts/compare_layouts.h"
+#include "run/layouts/draft_layout.h"
 #include "run/layouts/layout_bound.h"
-#include "run/prepare.h"
+#include "run/layouts/search_once.h"
 
 namespace trainctl {
 
 namespace {
-
-/// Why a layout is refused, where no rule says it.
-constexpr const char* out_of_memory = "memory";
-constexpr const char* failed = "internal";
 
 enum class Step { bounded, sized, drafted, planned };
 
@@ -36,21 +31,10 @@ struct IsLater {
   }
 };
 
-struct Outcome {
-  std::string code, message;  // why it is refused; "": it is not
-  std::int64_t lacking = 0;   // bytes over the limit
-  double seconds = 0;         // of a draft: at least
-  std::int64_t bytes = 0;
-  bool repeats = false;  // of a draft: something must be recomputed
-};
-
 class Search {
  public:
-  Search(const LayoutSearch& search, const Machine& machine)
-      : search_(search),
-        free_(free_keys(search.config, search.sources)),
-        machine_(machine),
-        bound_(search, free_, machine) {
+  Search(const LayoutSearch& search, const Machine& machine, LayoutBound& bound)
+      : search_(search), free_(free_keys(search)), machine_(machine), bound_(bound) {
     result_.world = search.site.world_size;
     result_.memory_limit = search.memory_limit;
     result_.tokens = search.config.train.global_batch_size * search.config.model.seq_length;
@@ -63,15 +47,17 @@ class Search {
     const std::vector<RankLayout> space = layouts_of(search_.config, free_, result_.world);
     result_.space = space.size();
     for (std::size_t number = 0; number < space.size(); ++number) {
-      const FoundLayout one{.layout = space[number], .bound = bound_.seconds(space[number])};
-      const std::int64_t lacking = bound_.state_bytes(one.layout) - limit();
+      const std::int64_t bytes = bound_.state_bytes(space[number]);
+      const FoundLayout one{.layout = space[number],
+                            .bound = order_of(bound_.seconds(space[number]), bytes)};
+      const std::int64_t lacking = bytes - limit();
       if (lacking > 0) {
-        refuse(memory_outcome("states need at least ", lacking), one);
+        refuse(too_large("states need at least ", lacking), one);
       } else {
         heap_.push({one, Step::bounded, number});
       }
     }
-    while (!heap_.empty() && !is_done() && !(search_.stops && search_.stops())) {
+    while (!heap_.empty() && !is_done() && !has_enough() && !(search_.stops && search_.stops())) {
       open_next();
       tell();
     }
@@ -96,68 +82,28 @@ class Search {
     search_.tell(line);
   }
   double best() const { return result_.found.front().seconds; }
+  /// By which layouts are taken.
+  double order_of(double seconds, std::int64_t bytes) const {
+    return search_.any ? static_cast<double>(bytes) : seconds;
+  }
   bool is_done() const {
+    if (search_.any) return !result_.found.empty();
     return !result_.found.empty() && heap_.top().found.bound >= (1 - search_.gap) * best();
   }
 
-  std::int64_t limit() const {
-    return static_cast<std::int64_t>(search_.memory_limit * (std::int64_t{1} << 30));
+  bool has_enough() const {
+    return (search_.max_plays > 0 && result_.plays >= search_.max_plays) ||
+           (search_.max_opened > 0 && result_.opened >= search_.max_opened);
   }
 
-  Outcome memory_outcome(const std::string& what, std::int64_t lacking) const {
-    return {.code = out_of_memory,
-            .message = what + format_bytes(limit() + lacking) + " per rank, " +
-                       format_bytes(lacking) + " more than the limit",
-            .lacking = lacking};
-  }
+  std::int64_t limit() const { return limit_bytes(search_); }
 
-  Outcome next_of(const Open& open) const {
-    try {
-      return open.step == Step::sized ? draft(open.found) : plan(open.found);
-    } catch (const Error& error) {
-      return {.code = failed, .message = error.what()};
-    }
+  LayoutNeeds next_of(const Open& open) const {
+    return open.step == Step::sized ? draft_layout(search_, machine_, open.found)
+                                    : plan_layout(search_, open.found);
   }
-
-  static bool refused(const Diagnostics& found, Outcome& outcome) {
-    for (const Diagnostic& one : found.list()) {
-      if (one.severity != Severity::error || !outcome.code.empty()) continue;
-      outcome.code = one.code;
-      outcome.message = one.message;
-    }
-    return !outcome.code.empty();
-  }
-
-  Outcome draft(const FoundLayout& one) const {
-    const Config config = config_of(search_, one);
-    Outcome outcome;
-    Diagnostics found;
-    const Plan draft = prepare_draft(config, search_.sources, search_.site, found);
-    if (refused(found, outcome)) return outcome;
-    // The needs of a stage do not count bytes on the host.
-    const bool counts = free_.recompute && bound_.counts_states();
-    const std::optional<std::int64_t> limit_of_forms =
-        counts ? std::optional(limit()) : std::nullopt;
-    const LeastNeeds needs = min_needs(draft, config, machine_, limit_of_forms);
-    outcome.seconds = needs.seconds;
-    outcome.bytes = needs.bytes;
-    outcome.repeats = needs.repeats;
-    outcome.lacking = counts ? needs.lacking : std::max<std::int64_t>(0, needs.bytes - limit());
-    if (outcome.lacking == 0) return outcome;
-    return memory_outcome("stage " + std::to_string(needs.stage) + " needs at least ",
-                          outcome.lacking);
-  }
-
-  Outcome plan(const FoundLayout& one) const {
-    const Config config = config_of(search_, one);
-    Outcome outcome;
-    Diagnostics found;
-    const Plan plan = prepare(config, search_.sources, search_.site, Purpose::plan, found);
-    if (refused(found, outcome)) return outcome;
-    outcome.seconds = plan.time->step();
-    outcome.bytes = plan.max_memory().device();
-    outcome.lacking = std::max<std::int64_t>(0, outcome.bytes - limit());
-    return outcome;
+  LayoutNeeds too_large(const std::string& what, std::int64_t lacking) const {
+    return without_memory(search_, what, lacking);
   }
 
   /// Plans the next layouts at once. They are always as many, so that threads change nothing.
@@ -173,7 +119,7 @@ class Search {
         next.push_back(std::move(open));
       }
     }
-    std::vector<Outcome> outcomes(next.size());
+    std::vector<LayoutNeeds> outcomes(next.size());
     parallel_for(std::ssize(next), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
         outcomes[i] = next_of(next[i]);
@@ -186,13 +132,13 @@ class Search {
   void size(Open& open) {
     const LayoutBound::Closer least = bound_.closer(open.found.layout);
     open.step = Step::sized;
-    open.found.bound = std::max(open.found.bound, least.seconds);
+    open.found.bound = std::max(open.found.bound, order_of(least.seconds, least.bytes));
     const std::int64_t lacking = least.bytes - limit();
-    if (lacking > 0) return refuse(memory_outcome("states need at least ", lacking), open.found);
+    if (lacking > 0) return refuse(too_large("states need at least ", lacking), open.found);
     heap_.push(std::move(open));
   }
 
-  void take(Open& open, const Outcome& outcome) {
+  void take(Open& open, const LayoutNeeds& outcome) {
     const bool drafted = open.step == Step::sized;
     ++(drafted ? result_.plays : result_.opened);
     if (!outcome.code.empty()) return refuse(outcome, open.found);
@@ -200,6 +146,7 @@ class Search {
       open.step = Step::drafted;
       open.found.repeats = outcome.repeats;
       open.found.bound = std::max(open.found.bound, outcome.seconds);
+      if (search_.any) open.found.bound = 0;  // it is planned next
       return heap_.push(std::move(open));
     }
     if (outcome.lacking > 0) return repeat(open, outcome);
@@ -213,17 +160,17 @@ class Search {
   }
 
   /// A plan that does not fit comes again with repeats, or is refused.
-  void repeat(Open& open, const Outcome& outcome) {
+  void repeat(Open& open, const LayoutNeeds& outcome) {
     if (free_.recompute && !open.found.repeats) {
       open.found.repeats = true;
       open.found.bound = std::max(open.found.bound, outcome.seconds);
       return heap_.push(std::move(open));
     }
-    refuse(memory_outcome("needs ", outcome.lacking), open.found);
+    refuse(too_large("needs ", outcome.lacking), open.found);
   }
 
   /// The nearest lacks the least memory, or could have been the fastest.
-  void refuse(const Outcome& outcome, const FoundLayout& found) {
+  void refuse(const LayoutNeeds& outcome, const FoundLayout& found) {
     RefusedLayouts& refused = result_.refused[outcome.code];
     const auto rank = [](std::int64_t lacking, const FoundLayout& one) {
       return std::pair(lacking, one.bound);
@@ -235,8 +182,8 @@ class Search {
       refused.message = outcome.message;
     }
     ++refused.count;
-    result_.outcomes.push_back(
-        {found.layout, found.repeats, LayoutOutcome::State::refused, found.bound, outcome.code});
+    result_.outcomes.push_back({found.layout, found.repeats, LayoutOutcome::State::refused,
+                                found.bound, outcome.code, outcome.lacking, outcome.stage});
   }
 
   void keep_outcomes() {
@@ -257,36 +204,12 @@ class Search {
     if (result_.found.empty()) return;
     const double least = heap_.empty() ? best() : heap_.top().found.bound;
     result_.gap = std::max(0.0, 1 - least / best());
-    std::int64_t leanest = std::numeric_limits<std::int64_t>::max();
-    for (const FoundLayout& one : result_.found) {
-      if (one.bytes >= leanest) continue;
-      leanest = one.bytes;
-      result_.frontier.push_back(one);
-    }
-    const auto compared = std::min(result_.found.size(), static_cast<std::size_t>(search_.top) + 1);
-    for (std::size_t i = compared; i > 0; --i) add_ledger(result_.found[i - 1]);
-  }
-
-  void add_ledger(FoundLayout& found) {
-    Diagnostics none;
-    const Plan plan =
-        prepare(config_of(search_, found), search_.sources, search_.site, Purpose::plan, none);
-    Ledger mean;
-    const auto ledgers = estimate_ledgers(plan, device_prices(plan, price_list(plan, machine_)));
-    for (const LedgerEntry& entry : ledger_entries) {
-      for (const Ledger& one : ledgers) {
-        mean.*entry.seconds += one.*entry.seconds / static_cast<double>(ledgers.size());
-      }
-    }
-    found.ledger = mean;
-    found.changed = repriced(plan, machine_);
-    result_.on_device = plan.time->on_device;
   }
 
   const LayoutSearch& search_;
   FreeKeys free_;
   const Machine& machine_;
-  LayoutBound bound_;
+  LayoutBound& bound_;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
   std::priority_queue<Open, std::vector<Open>, IsLater> heap_;
   SearchedLayouts result_;
@@ -294,19 +217,36 @@ class Search {
 
 }  // namespace
 
+SearchedLayouts search_once(const LayoutSearch& search, const Machine& machine,
+                            LayoutBound& bound) {
+  return Search(search, machine, bound).run();
+}
+
 SearchedLayouts search_layouts(const LayoutSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   require(machine.has_value(), ExitCode::config, "cluster.device cannot be read");
-  return Search(search, *machine).run();
+  LayoutBound bound(search, free_keys(search), *machine);
+  SearchedLayouts searched = search_once(search, *machine, bound);
+  if (!searched.found.empty()) {
+    add_frontier(search, *machine, bound, searched);
+    compare_layouts(search, *machine, searched);
+  } else if (searched.left == 0) {
+    searched.empty = empty_space(search, *machine, searched);
+  }
+  return searched;
+}
+
+FreeKeys free_keys(const LayoutSearch& search) {
+  return free_keys(search.config, search.sources, search.keys);
 }
 
 Config config_of(const LayoutSearch& search, const FoundLayout& found) {
-  const FreeKeys free = free_keys(search.config, search.sources);
+  const FreeKeys free = free_keys(search);
   Config config = with_layout(search.config, free, found.layout);
   if (!free.recompute || !found.repeats) return config;
   config.recompute.enable = true;
   config.recompute.select = "auto";
-  config.recompute.memory_limit = search.memory_limit;
+  config.recompute.memory_limit = found.memory_limit > 0 ? found.memory_limit : search.memory_limit;
   return config;
 }
 

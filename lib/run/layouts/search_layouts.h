@@ -23,7 +23,11 @@ struct LayoutSearch {
   Site site;
   double memory_limit = 0;  // GiB of a rank
   double gap = 0.02;        // the search ends when no other layout can be faster by this share
-  int top = 10;             // layouts that are compared with the best
+  bool any = false;  // it ends with the first that fits: those with the least states come first
+  int top = 10;      // layouts that are compared with the best
+  KeyChoice keys{};  // that are searched although they are given, and those that are not
+  // A search that has drafted or planned so many ends; 0: any number.
+  std::size_t max_plays = 0, max_opened = 0;
   std::function<bool()> stops{};                   // asked between plans
   std::function<void(const std::string&)> tell{};  // progress, every few seconds
 };
@@ -34,9 +38,11 @@ struct FoundLayout {
   double seconds = 0;      // of a step
   std::int64_t bytes = 0;  // of a rank, on its device
   double bound = 0;        // below which its seconds were known not to be before it was planned
+  // GiB within which its forms were picked; 0: all that the search has.
+  double memory_limit = 0;
   /// The mean over the stages, of the best and those it is compared with.
   std::optional<Ledger> ledger{};
-  std::vector<ChangedFigure> changed{};  // of the same
+  std::vector<ChangedFigure> changed{};  // of those that are priced again
 };
 
 /// The state of a layout of the space after the search.
@@ -45,8 +51,10 @@ struct LayoutOutcome {
   RankLayout layout;
   bool repeats = false;  // with recompute.select auto
   State state = State::bounded;
-  double seconds = 0;  // of a step; where it was not planned, a bound below
-  std::string code{};  // why it is refused
+  double seconds = 0;        // of a step; where it was not planned, a bound below
+  std::string code{};        // why it is refused
+  std::int64_t lacking = 0;  // bytes that it lacks at least, if that is why
+  int stage = -1;            // that lacks them; -1: no draft has told
 };
 
 /// Layouts that were refused for one reason.
@@ -57,14 +65,35 @@ struct RefusedLayouts {
   std::string message;       // about it
 };
 
+/// What the search within a part of the memory found.
+struct PartOfMemory {
+  double limit = 0;             // GiB
+  bool fits = false;            // some layout does
+  double seconds = 0, gap = 0;  // of the best, and what is proven of it
+  bool ended_early = false;     // as it had drafted or planned as many as it may
+};
+
+/// Where no layout fits: what the leanest lacks, and what would be enough.
+struct EmptySpace {
+  std::optional<FoundLayout> leanest{};  // none: no layout is refused for its memory alone
+  int stage = 0;
+  std::int64_t bytes = 0, lacking = 0;  // that this stage needs at least, and that it lacks
+  std::optional<double> limit{};        // GiB within which the leanest was planned
+  std::optional<std::int64_t> world{};  // ranks for which a layout was planned that fits
+};
+
 struct SearchedLayouts {
-  std::size_t space = 0;              // layouts whose sizes divide
-  std::size_t plays = 0;              // drafted
-  std::size_t opened = 0;             // planned: with recompute.select auto if that is needed
-  std::size_t left = 0;               // neither planned nor refused
-  double gap = 0;                     // that is proven; 0: none is faster
-  std::vector<FoundLayout> found;     // that fit, the fastest first
-  std::vector<FoundLayout> frontier;  // of these, those that no other beats in seconds and bytes
+  std::size_t space = 0;           // layouts whose sizes divide
+  std::size_t plays = 0;           // drafted
+  std::size_t opened = 0;          // planned: with recompute.select auto if that is needed
+  std::size_t left = 0;            // neither planned nor refused
+  double gap = 0;                  // that is proven; 0: none is faster
+  std::vector<FoundLayout> found;  // that fit, the fastest first
+  /// Of these, and of the best within seven eighths of the limit, six, and so on, those that no
+  /// other beats in seconds and bytes.
+  std::vector<FoundLayout> frontier;
+  std::vector<PartOfMemory> parts;  // from seven eighths of the limit to one
+  std::optional<EmptySpace> empty{};
   std::map<std::string, RefusedLayouts> refused;  // by the code of the error
   std::vector<LayoutOutcome> outcomes;            // of all layouts
   std::optional<DeviceTime> on_device{};          // what the seconds of the best rest on
@@ -82,6 +111,9 @@ struct SearchedLayouts {
 /// the work; the answer does not depend on their number.
 SearchedLayouts search_layouts(const LayoutSearch& search);
 
+/// Whether the search sets a key.
+FreeKeys free_keys(const LayoutSearch& search);
+
 /// The configuration of a layout that was found.
 Config config_of(const LayoutSearch& search, const FoundLayout& found);
 
@@ -96,7 +128,12 @@ std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds);
 /// "+3.1 %": how much more than the best.
 std::string more_text(double seconds, double best);
 
-/// The sensitivities of the layouts that are compared; the numbers of layouts are those of `found`.
+/// "no layout of 8 ranks fits in 16 GiB: tp 2 dp 4 micro-batch 1 needs at least ... on stage 0",
+/// and a line with what would fit.
+std::string empty_text(const SearchedLayouts& searched);
+
+/// The sensitivities of the layouts that were priced again; the numbers of layouts are those of
+/// `found`.
 std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched);
 
 }  // namespace trainctl

@@ -44,7 +44,7 @@ class SearchPage {
       return section("frontier", "Time and memory",
                      searched_.left > 0 ? "The search was stopped before a layout that fits was "
                                           "found."
-                                        : "No layout fits.",
+                                        : "In words: " + empty_text(searched_) + ".",
                      "");
     }
     std::string rows;
@@ -187,13 +187,28 @@ class SearchPage {
                 "of " + printed("%.4g", searched_.memory_limit) + " GiB");
   }
 
+  static auto is_point(const FoundLayout& one) {
+    return [&one](const FoundLayout& other) {
+      return std::pair(other.bytes, other.seconds) == std::pair(one.bytes, one.seconds);
+    };
+  }
+  /// Those that were planned, and those of the frontier that less memory added.
+  std::vector<FoundLayout> shown_points() const {
+    std::vector<FoundLayout> shown = searched_.found;
+    for (const FoundLayout& one : searched_.frontier) {
+      if (std::ranges::none_of(searched_.found, is_point(one))) shown.push_back(one);
+    }
+    return shown;
+  }
+
   /// [GiB, seconds, layout, ledger] of each layout; the numbers of those of the frontier.
   std::string points() const {
     JsonText json;
     json.open_object(JsonText::Form::one_line);
     json.member("limit", searched_.memory_limit);
     json.key("points").open_array();
-    for (const FoundLayout& one : searched_.found) {
+    const std::vector<FoundLayout> shown = shown_points();
+    for (const FoundLayout& one : shown) {
       json.open_array(JsonText::Form::one_line);
       json.value(static_cast<double>(one.bytes) / page_gibibyte);
       json.value(one.seconds);
@@ -204,10 +219,8 @@ class SearchPage {
     json.close();
     json.key("frontier").open_array(JsonText::Form::one_line);
     for (const FoundLayout& one : searched_.frontier) {
-      const auto same = std::ranges::find_if(searched_.found, [&](const FoundLayout& other) {
-        return other.layout == one.layout && other.repeats == one.repeats;
-      });
-      json.value(static_cast<std::int64_t>(same - searched_.found.begin()));
+      json.value(
+          static_cast<std::int64_t>(std::ranges::find_if(shown, is_point(one)) - shown.begin()));
     }
     json.close();
     json.close();

@@ -148,11 +148,11 @@ std::string layout_text(const SearchReport& report, std::int64_t world, const Va
   return text + "digest: " + hex_text(fnv1a(text)) + "\n";
 }
 
-/// A layout.yaml, as it lies there.
+/// A layout.yaml, as it lies there or as another rank has it.
 class PlacementFileReader {
  public:
-  PlacementFileReader(std::string path, Diagnostics& diagnostics)
-      : path_(std::move(path)), text_(text_of_file(path_)), diagnostics_(diagnostics) {
+  PlacementFileReader(std::string path, std::string text, Diagnostics& diagnostics)
+      : path_(std::move(path)), text_(std::move(text)), diagnostics_(diagnostics) {
     diagnostics.add_source(path_, text_);
     const int source = tree_.add_text(Place::Origin::file, path_);
     Diagnostics found;
@@ -244,6 +244,12 @@ std::optional<SearchReport> report_in(const PlacementFileReader& file, const Rea
   return report;
 }
 
+/// Without context parallelism.
+std::int64_t ranks_of_a_stage(const ParallelConfig& parallel, const Site& site) {
+  return site.world_size /
+         std::max<std::int64_t>(1, parallel.pipeline_stages * parallel.context_parallel);
+}
+
 /// The layout.yaml of the run that this one may go on with, or "".
 std::string earlier_file(const OutputConfig& output, bool again) {
   if (again || output.overwrite || output.dir.find('{') != std::string::npos) return "";
@@ -254,23 +260,27 @@ std::string earlier_file(const OutputConfig& output, bool again) {
 }  // namespace
 
 ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearcher& search,
-                           bool again) {
+                           const LayoutSearchRequest& request) {
   ChosenLayout choice;
   const ParallelConfig& parallel = read.config.parallel;
   const bool searches = parallel.parallel_mode == ParallelMode::auto_parallel;
   if (!searches || read.diagnostics.has_errors()) return choice;
+  if (!request.answer.empty()) {
+    const PlacementFileReader file(layout_file_name, request.answer, read.diagnostics);
+    choice.report = report_in(file, read, ranks_of_a_stage(parallel, site));
+    choice.file = request.answer;
+    take_answer(*choice.report, read.config, read.sources);
+    return choice;
+  }
   const Values values = values_read(read);
   const std::string world = std::to_string(site.world_size);
   std::string note;
-  if (const std::string path = earlier_file(read.config.output, again); !path.empty()) {
-    PlacementFileReader file(path, read.diagnostics);
+  if (const std::string path = earlier_file(read.config.output, request.again); !path.empty()) {
+    PlacementFileReader file(path, text_of_file(path), read.diagnostics);
     const std::string then = file.value("", "world_size");
     if (then == world || !file.is_whole()) {
       if (!is_fresh(file, values)) return choice;
-      const std::int64_t ranks =
-          site.world_size /
-          std::max<std::int64_t>(1, parallel.pipeline_stages * parallel.context_parallel);
-      choice.report = report_in(file, read, ranks);
+      choice.report = report_in(file, read, ranks_of_a_stage(parallel, site));
       choice.taken_from = path;
       take_answer(*choice.report, read.config, read.sources);
     } else {

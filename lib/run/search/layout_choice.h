@@ -18,11 +18,20 @@ struct ChosenLayout {
   std::string file;        // what layout.yaml is to hold
 };
 
-/// With auto_parallel replaces the keys that the search answers, by the layout.yaml in output.dir
-/// where there is one and `again` is false, else by `search`. Adds "layout-stale" where that file
-/// was edited, or where a value that the search read is another now. For another world size it
-/// searches, with a note.
+/// How the answer of auto_parallel is come by.
+struct LayoutSearchRequest {
+  bool again = false;  // although the run's directory has the answer of an earlier search
+  /// What another rank has found, ChosenLayout::file. Empty: this rank looks for it.
+  std::string answer{};
+  ChosenLayout* choice = nullptr;  // becomes what was chosen
+};
+
+/// With auto_parallel replaces the keys that the search answers: by the answer of another rank, by
+/// the layout.yaml in output.dir where there is one and it is not to be searched again, else by
+/// `search`. Adds "layout-stale" where that file was edited, or where a value that the search read
+/// is another now. For another world size it searches, with a note. Another rank's answer is taken
+/// as it is: ranks with other files make plans with other hashes.
 ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearcher& search,
-                           bool again);
+                           const LayoutSearchRequest& request);
 
 }  // namespace trainctl

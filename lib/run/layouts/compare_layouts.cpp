@@ -1,0 +1,252 @@
+#include "run/layouts/compare_layouts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "base/parallel_for.h"
+#include "config/schema/parallel_config.h"
+#include "plan/cost/device_prices.h"
+#include "run/layouts/draft_layout.h"
+#include "run/layouts/search_once.h"
+#include "run/prepare.h"
+
+namespace trainctl {
+
+namespace {
+
+constexpr double bytes_of_a_gib = 1 << 30;
+constexpr int eighths = 8;
+
+/// Those that no other beats, the fastest first.
+std::vector<FoundLayout> unbeaten(std::vector<FoundLayout> all) {
+  std::ranges::stable_sort(all, [](const FoundLayout& a, const FoundLayout& b) {
+    return std::tie(a.seconds, a.bytes, a.layout) < std::tie(b.seconds, b.bytes, b.layout);
+  });
+  std::int64_t leanest = std::numeric_limits<std::int64_t>::max();
+  std::vector<FoundLayout> kept;
+  for (FoundLayout& one : all) {
+    if (one.bytes >= leanest) continue;
+    leanest = one.bytes;
+    kept.push_back(std::move(one));
+  }
+  return kept;
+}
+
+/// The fastest within a limit.
+const FoundLayout* best_within(const std::vector<FoundLayout>& all, std::int64_t limit) {
+  const FoundLayout* best = nullptr;
+  for (const FoundLayout& one : all) {
+    if (one.bytes > limit) continue;
+    if (best == nullptr || one.seconds < best->seconds) best = &one;
+  }
+  return best;
+}
+
+Plan plan_of(const LayoutSearch& search, const FoundLayout& found) {
+  Diagnostics none;
+  return prepare(config_of(search, found), search.sources, search.site, Purpose::plan, none);
+}
+
+Ledger mean_ledger(const Plan& plan, const Machine& machine) {
+  Ledger mean;
+  const auto ledgers = estimate_ledgers(plan, device_prices(plan, price_list(plan, machine)));
+  for (const LedgerEntry& entry : ledger_entries) {
+    for (const Ledger& one : ledgers) {
+      mean.*entry.seconds += one.*entry.seconds / static_cast<double>(ledgers.size());
+    }
+  }
+  return mean;
+}
+
+std::size_t rows_of(const Plan& plan) {
+  std::size_t rows = 0;
+  for (const StagePlan& stage : plan.stages) rows += stage.schedule.size();
+  return rows;
+}
+
+/// A layout that lacks memory, and whether a draft says how much.
+struct Lean {
+  std::int64_t lacking = 0;
+  std::size_t number = 0;  // of the outcome
+  bool drafted = false;
+  int stage = 0;
+};
+struct LacksMore {
+  bool operator()(const Lean& a, const Lean& b) const {
+    return std::pair(a.lacking, a.number) > std::pair(b.lacking, b.number);
+  }
+};
+
+/// The layout that lacks least by its draft, of those whose states alone may be too large the
+/// leanest ones.
+std::optional<Lean> leanest_of(const LayoutSearch& search, const Machine& machine,
+                               const SearchedLayouts& searched) {
+  constexpr std::size_t max_drafts = 64;
+  std::priority_queue<Lean, std::vector<Lean>, LacksMore> queue;
+  for (std::size_t i = 0; i < searched.outcomes.size(); ++i) {
+    const LayoutOutcome& one = searched.outcomes[i];
+    if (one.code != out_of_memory) continue;
+    queue.push(
+        {.lacking = one.lacking, .number = i, .drafted = one.stage >= 0, .stage = one.stage});
+  }
+  for (std::size_t drafts = 0; !queue.empty(); ++drafts) {
+    Lean one = queue.top();
+    queue.pop();
+    if (one.drafted) return one;
+    if (drafts >= max_drafts) continue;
+    const LayoutOutcome& outcome = searched.outcomes[one.number];
+    const LayoutNeeds needs = draft_layout(search, machine, {.layout = outcome.layout});
+    if (!needs.code.empty() && needs.code != out_of_memory) continue;
+    one.lacking = std::max(one.lacking, needs.lacking);
+    one.stage = needs.stage;
+    one.drafted = true;
+    queue.push(one);
+  }
+  return std::nullopt;
+}
+
+double rounded_up(double gib) {
+  constexpr double parts = 10000;
+  return std::ceil(gib * parts) / parts;
+}
+
+/// GiB within which the layout is planned, the first of some from what it lacks on; else what it
+/// needs where nothing is made again.
+std::optional<double> limit_that_fits(const LayoutSearch& search, EmptySpace& space) {
+  constexpr int tries = 5;
+  constexpr double growth = 1.05;
+  FoundLayout& layout = *space.leanest;
+  LayoutSearch wider = search;
+  const bool repeats = free_keys(search).recompute;
+  double gib = rounded_up(static_cast<double>(space.bytes) / bytes_of_a_gib);
+  for (int i = 0; i < tries && repeats; ++i, gib = rounded_up(growth * gib)) {
+    wider.memory_limit = gib;
+    layout.repeats = true;
+    const LayoutNeeds needs = plan_layout(wider, layout);
+    if (needs.code.empty() && needs.lacking == 0) return gib;
+  }
+  layout.repeats = false;
+  const LayoutNeeds needs = plan_layout(search, layout);
+  if (!needs.code.empty()) return std::nullopt;
+  return rounded_up(static_cast<double>(needs.bytes) / bytes_of_a_gib);
+}
+
+/// Numbers of ranks that may fit where `world` do not.
+std::vector<std::int64_t> larger_worlds(const LayoutSearch& search, bool divides) {
+  std::vector<std::int64_t> all;
+  const std::int64_t world = search.site.world_size;
+  if (divides) {
+    for (std::int64_t two = 2; two <= 64; two *= 2) {
+      all.push_back(two * world);
+      if (two < 64) all.push_back(two / 2 * 3 * world);
+    }
+  } else {
+    for (std::int64_t more = world + 1; more <= 2 * world; ++more) {
+      if (!layouts_of(search.config, free_keys(search), more).empty()) all.push_back(more);
+    }
+  }
+  std::erase_if(all, [](std::int64_t one) { return one > max_ranks; });
+  return all;
+}
+
+std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool divides) {
+  constexpr std::size_t drafts_of_a_world = 16, drafts_of_all = 96;
+  std::size_t drafts = 0;
+  for (const std::int64_t world : larger_worlds(search, divides)) {
+    LayoutSearch other = search;
+    other.site.world_size = world;
+    if (search.site.ranks_per_host == search.site.world_size) {
+      other.site.ranks_per_host = std::min<std::int64_t>(world, 8);
+    }
+    other.any = true;
+    other.max_plays = drafts_of_a_world;
+    const auto machine = machine_of(search.config.cluster, world);
+    if (!machine) return std::nullopt;
+    LayoutBound bound(other, free_keys(other), *machine);
+    const SearchedLayouts searched = search_once(other, *machine, bound);
+    if (!searched.found.empty()) return world;
+    drafts += searched.plays;
+    if (drafts > drafts_of_all || (search.stops && search.stops())) break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBound& bound,
+                  SearchedLayouts& searched) {
+  constexpr std::size_t min_plays = 48, min_opened = 8;
+  std::vector<FoundLayout> all = searched.found;
+  PartOfMemory before{.limit = search.memory_limit,
+                      .fits = true,
+                      .seconds = searched.found.front().seconds,
+                      .gap = searched.gap};
+  FoundLayout best = searched.found.front();
+  for (int eighth = eighths - 1; eighth > 0 && before.fits; --eighth) {
+    LayoutSearch part = search;
+    part.memory_limit = search.memory_limit * eighth / eighths;
+    PartOfMemory one = before;
+    one.limit = part.memory_limit;
+    // The best within more memory is the best here too if it fits.
+    if (best.bytes > limit_bytes(part)) {
+      part.max_plays = std::max(min_plays, searched.plays);
+      part.max_opened = std::max(min_opened, searched.opened);
+      const SearchedLayouts less = search_once(part, machine, bound);
+      for (FoundLayout found : less.found) {
+        found.memory_limit = part.memory_limit;
+        all.push_back(std::move(found));
+      }
+      const FoundLayout* within = best_within(all, limit_bytes(part));
+      one.ended_early = less.left > 0 && (less.found.empty() || less.gap > search.gap);
+      one.fits = within != nullptr;
+      one.seconds = one.fits ? within->seconds : 0;
+      if (one.fits) best = *within;
+      const double least = less.found.empty() ? 0 : (1 - less.gap) * less.found.front().seconds;
+      one.gap = one.fits && less.left > 0 ? std::max(0.0, 1 - least / one.seconds) : 0;
+    }
+    searched.parts.push_back(one);
+    before = one;
+  }
+  searched.frontier = unbeaten(std::move(all));
+}
+
+void compare_layouts(const LayoutSearch& search, const Machine& machine,
+                     SearchedLayouts& searched) {
+  constexpr std::size_t max_rows = 400000;  // of a schedule, played for each figure
+  const std::size_t compared =
+      std::min(searched.found.size(), static_cast<std::size_t>(search.top) + 1);
+  const Plan first = plan_of(search, searched.found.front());
+  searched.on_device = first.time->on_device;
+  const std::size_t priced = std::clamp(max_rows / std::max<std::size_t>(1, rows_of(first)),
+                                        compared, searched.found.size());
+  parallel_for(static_cast<std::int64_t>(priced), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      FoundLayout& one = searched.found[i];
+      const Plan other = i == 0 ? Plan() : plan_of(search, one);
+      const Plan& plan = i == 0 ? first : other;
+      if (i < compared) one.ledger = mean_ledger(plan, machine);
+      one.changed = repriced(plan, machine);
+    }
+  });
+}
+
+EmptySpace empty_space(const LayoutSearch& search, const Machine& machine,
+                       const SearchedLayouts& searched) {
+  EmptySpace space;
+  if (const auto lean = leanest_of(search, machine, searched)) {
+    const LayoutOutcome& outcome = searched.outcomes[lean->number];
+    space.leanest = FoundLayout{.layout = outcome.layout, .repeats = free_keys(search).recompute};
+    space.stage = lean->stage;
+    space.lacking = lean->lacking;
+    space.bytes = limit_bytes(search) + lean->lacking;
+    space.limit = limit_that_fits(search, space);
+  }
+  space.world = world_that_fits(search, searched.space > 0);
+  return space;
+}
+
+}  // namespace trainctl

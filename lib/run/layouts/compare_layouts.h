@@ -1,0 +1,25 @@
+// What a search tells beside the best: less memory, other prices, and what would fit.
+#pragma once
+
+#include "run/layouts/layout_bound.h"
+#include "run/layouts/search_layouts.h"
+
+namespace trainctl {
+
+/// Searches each eighth of the limit that the best so far is above, and keeps what no other beats
+/// in seconds and bytes. Such a search ends early where it has drafted or planned as many layouts
+/// as the whole one.
+void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBound& bound,
+                  SearchedLayouts& searched);
+
+/// Adds the ledgers of the best and of those that are compared with it, and prices the layouts that
+/// were planned again for each figure of the cluster: all, or the fastest where that would take
+/// long.
+void compare_layouts(const LayoutSearch& search, const Machine& machine, SearchedLayouts& searched);
+
+/// Of a search that found nothing. Tried are limits from what the leanest layout lacks on, and two,
+/// three, four, six and more times as many ranks; where no layout divides, the next numbers.
+EmptySpace empty_space(const LayoutSearch& search, const Machine& machine,
+                       const SearchedLayouts& searched);
+
+}  // namespace trainctl

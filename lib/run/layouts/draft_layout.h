@@ -1,0 +1,37 @@
+// What a layout of a search needs: by a draft, or by its whole plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plan/prices/machine.h"
+#include "run/layouts/search_layouts.h"
+
+namespace trainctl {
+
+/// Why a layout is refused that needs more than the limit; other codes are those of rules.
+inline constexpr const char* out_of_memory = "memory";
+
+struct LayoutNeeds {
+  std::string code, message;  // why it is refused; "": it is not
+  std::int64_t lacking = 0;   // bytes over the limit
+  double seconds = 0;         // of a step; of a draft: at least
+  std::int64_t bytes = 0;     // of the fullest rank; of a draft in its own forms
+  bool repeats = false;       // of a draft: something must be made again
+  int stage = -1;             // the fullest; of a draft that lacks memory the one that lacks it
+};
+
+/// Bytes of a rank that the search may use.
+std::int64_t limit_bytes(const LayoutSearch& search);
+
+/// The refusal of what lacks so many bytes: "`what`... per rank, ... more than the limit".
+LayoutNeeds without_memory(const LayoutSearch& search, const std::string& what,
+                           std::int64_t lacking);
+
+/// At least, whatever is made again where that is free.
+LayoutNeeds draft_layout(const LayoutSearch& search, const Machine& machine,
+                         const FoundLayout& layout);
+/// As it is planned; `lacking` may be above 0 without a code.
+LayoutNeeds plan_layout(const LayoutSearch& search, const FoundLayout& layout);
+
+}  // namespace trainctl
