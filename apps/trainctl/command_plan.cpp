@@ -192,6 +192,10 @@ void add_search_options(CommandLine& line, SearchOptions& options) {
   line.add_text("--world-sizes", options.world_sizes,
                 "With --search: search these numbers of ranks, and show one row for each",
                 "N,N,...");
+  line.add_text("--free", options.free,
+                "With --search: search these keys although the file gives them", key_words());
+  line.add_text("--fix", options.fix,
+                "With --search: leave these keys as the file or the default has them", key_words());
   line.add_text("--save", options.save, "With --search: write the best as a configuration", "FILE");
 }
 
