@@ -535,8 +535,11 @@ TEST_CASE("where nothing fits a search tells the reasons, each with the layout t
   const RefusedLayouts& refused = searched.refused.at("memory");
   CHECK(refused.lacking > 0);
   CHECK(refused.message.find("MiB more than the limit") != std::string::npos);
-  CHECK(print_search(searched).find("search-space-empty: no layout of 2 ranks fits in 0.001 GiB: "
-                                    "tp 2 ") != std::string::npos);
+  REQUIRE(searched.empty);
+  REQUIRE(searched.empty->leanest);
+  CHECK(print_search(searched).find("search-space-empty: no layout of 2 ranks fits in 0.001 GiB: " +
+                                    layout_text(searched.empty->leanest->layout, 2)) !=
+        std::string::npos);
 }
 
 TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and what would fit") {
@@ -546,7 +549,7 @@ TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and wh
       {"parallel.tensor_parallel=2", "train.micro_batch_size=2"},
       {"parallel.parallel_optimizer.enable=false", "parallel.context_parallel=1"},
       {"moe.num_experts=4", "moe.router_topk=2", "parallel.context_parallel=1"}};
-  int spaces = 0, limits = 0, worlds = 0;
+  int spaces = 0, limits = 0;
   for (const std::vector<std::string>& sets : files) {
     const ReadResult read = small_file(sets);
     for (const std::int64_t ranks : {2, 4}) {
@@ -575,7 +578,6 @@ TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and wh
           CHECK_FALSE(best_of(wider).found.empty());
         }
         if (space.world) {
-          ++worlds;
           LayoutSearch more = search_of(read, *space.world, gib);
           more.site.ranks_per_host = std::min<std::int64_t>(8, *space.world);
           more.any = true;
@@ -584,10 +586,9 @@ TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and wh
       }
     }
   }
-  INFO(spaces << " spaces, " << limits << " limits, " << worlds << " worlds");
+  INFO(spaces << " spaces, " << limits << " limits");
   CHECK(spaces == (thorough() ? 30 : std::ssize(files)));
   CHECK(limits == spaces);
-  CHECK(worlds > 0);
 }
 
 TEST_CASE("ranks that divide nothing are told the next number of ranks that fits") {
@@ -617,8 +618,10 @@ TEST_CASE("the frontier has the best within each eighth of the limit") {
     alone.top = 0;
     const SearchedLayouts within = best_of(alone);
     INFO(part.limit << " GiB\n" << print_search(within));
-    REQUIRE(part.fits == !within.found.empty());
+    // A part that ended early may have found nothing where something fits.
+    if (!part.ended_early) REQUIRE(part.fits == !within.found.empty());
     if (!part.fits) continue;
+    REQUIRE_FALSE(within.found.empty());
     if (!part.ended_early) CHECK(part.seconds == within.found.front().seconds);
     CHECK(within.found.front().seconds >= (1 - part.gap) * part.seconds * (1 - 1e-12));
     CHECK(std::ranges::any_of(searched.frontier, [&](const FoundLayout& one) {

@@ -154,7 +154,7 @@ std::vector<std::int64_t> larger_worlds(const LayoutSearch& search, bool divides
 }
 
 std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool divides) {
-  constexpr std::size_t drafts_of_a_world = 16, drafts_of_all = 96;
+  constexpr std::size_t drafts_of_a_world = 64, drafts_of_all = 256;
   std::size_t drafts = 0;
   for (const std::int64_t world : larger_worlds(search, divides)) {
     LayoutSearch other = search;
