@@ -42,7 +42,7 @@ BenchSetup setup_of(ReadResult read, const Site& site, const LayoutSearchRequest
   return setup;
 }
 
-/// Of ranks that plan together: rank 0 searches where the file asks for that.
+/// For ranks that plan together: rank 0 searches where the file asks for that.
 BenchSetup setup_of_all(const BenchRequest& request, const ReadResult& read, const Site& site,
                         Group& everyone) {
   const bool searches = read.config.parallel.parallel_mode == ParallelMode::auto_parallel;

@@ -40,7 +40,7 @@ LayoutSearch search_of(const ReadResult& read, std::int64_t ranks, double gib) {
   return search;
 }
 
-/// The search alone, without what is told beside the best.
+/// The search alone, without the comparisons with the best.
 SearchedLayouts best_of(const LayoutSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   LayoutBound bound(search, free_keys(search), *machine);

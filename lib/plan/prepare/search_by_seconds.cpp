@@ -177,7 +177,7 @@ class SecondsSearcher {
     return report;
   }
 
-  /// What a plan of a layout is made from, as that of a run is.
+  /// The input of a layout's plan, made as that of a run is.
   struct PlanInput {
     Config config;
     SourceMap sources;
@@ -190,7 +190,7 @@ class SecondsSearcher {
     input.site.length = settle_lengths(input.config, input.sources, input.site, 1, told);
     return input;
   }
-  /// The same of a draft: nothing is made again where that is to be picked.
+  /// Makes a draft in this way: nothing is recomputed where the forms are picked later.
   PlanInput draft_input_of(const SplitLayout& layout) const {
     PlanInput input = input_of(layout);
     if (picks()) input.config.recompute.enable = false;

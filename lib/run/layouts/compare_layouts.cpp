@@ -21,7 +21,7 @@ namespace {
 constexpr double bytes_of_a_gib = 1 << 30;
 constexpr int eighths = 8;
 
-/// Those that no other beats, the fastest first.
+/// The layouts that no other beats, the fastest first.
 std::vector<FoundLayout> unbeaten(std::vector<FoundLayout> all) {
   std::ranges::stable_sort(all, [](const FoundLayout& a, const FoundLayout& b) {
     return std::tie(a.seconds, a.bytes, a.layout) < std::tie(b.seconds, b.bytes, b.layout);
@@ -115,7 +115,7 @@ double rounded_up(double gib) {
 }
 
 /// GiB within which the layout is planned, the first of some from what it lacks on; else what it
-/// needs where nothing is made again.
+/// needs where nothing is recomputed.
 std::optional<double> limit_that_fits(const LayoutSearch& search, EmptySpace& space) {
   constexpr int tries = 5;
   constexpr double growth = 1.05;

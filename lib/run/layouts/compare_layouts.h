@@ -1,4 +1,4 @@
-// What a search tells beside the best: less memory, other prices, and what would fit.
+// The answers of a search besides the best: less memory, other prices, and what would fit.
 #pragma once
 
 #include "run/layouts/layout_bound.h"
@@ -7,8 +7,8 @@
 namespace trainctl {
 
 /// Searches each eighth of the limit that the best so far is above, and keeps what no other beats
-/// in seconds and bytes. Such a search ends early where it has drafted or planned as many layouts
-/// as the whole one.
+/// in seconds and bytes. Such a search ends early where it has drafted or planned the number of
+/// layouts as the whole one.
 void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBound& bound,
                   SearchedLayouts& searched);
 
@@ -17,8 +17,8 @@ void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBoun
 /// long.
 void compare_layouts(const LayoutSearch& search, const Machine& machine, SearchedLayouts& searched);
 
-/// Of a search that found nothing. Tried are limits from what the leanest layout lacks on, and two,
-/// three, four, six and more times as many ranks; where no layout divides, the next numbers.
+/// Describes a search that found nothing. Tried are limits from what the leanest layout lacks on,
+/// and two, three, four, six and more times the ranks; where no layout divides, the next numbers.
 EmptySpace empty_space(const LayoutSearch& search, const Machine& machine,
                        const SearchedLayouts& searched);
 

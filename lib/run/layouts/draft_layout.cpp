@@ -30,7 +30,7 @@ LayoutNeeds drafted_needs(const LayoutSearch& search, const Machine& machine,
   Diagnostics found;
   const Plan draft = prepare_draft(config, search.sources, search.site, found);
   if (refused(found, needs)) return needs;
-  // What lies on the host is not counted by the needs of a stage.
+  // The needs of a stage do not count bytes on the host.
   const bool counts = free_keys(search).recompute && !search.config.offload.enable;
   const std::int64_t limit = limit_bytes(search);
   const LeastNeeds least =

@@ -1,4 +1,4 @@
-// What a layout of a search needs: by a draft, or by its whole plan.
+// The needs of a layout of a search: by a draft, or by its whole plan.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ struct LayoutNeeds {
   std::int64_t lacking = 0;   // bytes over the limit
   double seconds = 0;         // of a step; of a draft: at least
   std::int64_t bytes = 0;     // of the fullest rank; of a draft in its own forms
-  bool repeats = false;       // of a draft: something must be made again
+  bool repeats = false;       // of a draft: something must be recomputed
   int stage = -1;             // the fullest; of a draft that lacks memory the one that lacks it
 };
 
 /// Bytes of a rank that the search may use.
 std::int64_t limit_bytes(const LayoutSearch& search);
 
-/// The refusal of what lacks so many bytes: "`what`... per rank, ... more than the limit".
+/// The refusal of a layout that lacks these bytes: "`what`... per rank, ... more than the limit".
 LayoutNeeds without_memory(const LayoutSearch& search, const std::string& what,
                            std::int64_t lacking);
 
-/// At least, whatever is made again where that is free.
+/// At least, whatever is recomputed where that is free.
 LayoutNeeds draft_layout(const LayoutSearch& search, const Machine& machine,
                          const FoundLayout& layout);
 /// As it is planned; `lacking` may be above 0 without a code.

@@ -36,7 +36,7 @@ struct FreeKeys {
   bool scheduler = false, cp_comm_type = false, tp_overlap = false;
 };
 
-/// What a search may choose, by the word that options and pages have for it.
+/// The keys that a search may choose, by the word that options and pages have for it.
 struct SearchedKey {
   std::string_view word;
   bool FreeKeys::*free = nullptr;

@@ -77,7 +77,7 @@ std::size_t compared(const SearchedLayouts& searched) {
       searched.found, [](const FoundLayout& one) { return one.ledger.has_value(); }));
 }
 
-/// Those whose seconds are known by other figures of the cluster too.
+/// The layouts whose seconds are known by other figures of the cluster too.
 std::size_t priced_again(const SearchedLayouts& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
       searched.found, [](const FoundLayout& one) { return !one.changed.empty(); }));

@@ -26,7 +26,7 @@ struct LayoutSearch {
   bool any = false;  // it ends with the first that fits: those with the least states come first
   int top = 10;      // layouts that are compared with the best
   KeyChoice keys{};  // that are searched although they are given, and those that are not
-  // A search that has drafted or planned so many ends; 0: any number.
+  // A search that has drafted or planned this number ends; 0: any number.
   std::size_t max_plays = 0, max_opened = 0;
   std::function<bool()> stops{};                   // asked between plans
   std::function<void(const std::string&)> tell{};  // progress, every few seconds
@@ -65,7 +65,7 @@ struct RefusedLayouts {
   std::string message;       // about it
 };
 
-/// What the search within a part of the memory found.
+/// The result of the search within a part of the memory found.
 struct PartOfMemory {
   double limit = 0;             // GiB
   bool fits = false;            // some layout does
@@ -89,7 +89,7 @@ struct SearchedLayouts {
   std::size_t left = 0;            // neither planned nor refused
   double gap = 0;                  // that is proven; 0: none is faster
   std::vector<FoundLayout> found;  // that fit, the fastest first
-  /// Of these, and of the best within seven eighths of the limit, six, and so on, those that no
+  /// From these, and from the best within seven eighths of the limit, six, and so on, those that no
   /// other beats in seconds and bytes.
   std::vector<FoundLayout> frontier;
   std::vector<PartOfMemory> parts;  // from seven eighths of the limit to one

@@ -1,4 +1,4 @@
-// One search of layouts within one limit, without what is told beside the best.
+// One search of layouts within one limit, without the comparisons with the best.
 #pragma once
 
 #include "run/layouts/layout_bound.h"

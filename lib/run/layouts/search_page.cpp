@@ -192,7 +192,7 @@ class SearchPage {
       return std::pair(other.bytes, other.seconds) == std::pair(one.bytes, one.seconds);
     };
   }
-  /// Those that were planned, and those of the frontier that less memory added.
+  /// The layouts that were planned, and those of the frontier that less memory added.
   std::vector<FoundLayout> shown_points() const {
     std::vector<FoundLayout> shown = searched_.found;
     for (const FoundLayout& one : searched_.frontier) {

@@ -21,7 +21,7 @@ struct ChosenLayout {
 /// How the answer of auto_parallel is come by.
 struct LayoutSearchRequest {
   bool again = false;  // although the run's directory has the answer of an earlier search
-  /// What another rank has found, ChosenLayout::file. Empty: this rank looks for it.
+  /// The answer that another rank has found, ChosenLayout::file. Empty: this rank looks for it.
   std::string answer{};
   ChosenLayout* choice = nullptr;  // becomes what was chosen
 };
