@@ -19,7 +19,7 @@ namespace trainctl {
 namespace {
 
 constexpr double bytes_of_a_gib = 1 << 30;
-constexpr int eighths = 8;
+constexpr int frontier_parts = 8;
 
 /// The layouts that no other beats, the fastest first.
 std::vector<FoundLayout> unbeaten(std::vector<FoundLayout> all) {
@@ -186,9 +186,9 @@ void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBoun
                       .seconds = searched.found.front().seconds,
                       .gap = searched.gap};
   FoundLayout best = searched.found.front();
-  for (int eighth = eighths - 1; eighth > 0 && before.fits; --eighth) {
+  for (int eighth = frontier_parts - 1; eighth > 0 && before.fits; --eighth) {
     LayoutSearch part = search;
-    part.memory_limit = search.memory_limit * eighth / eighths;
+    part.memory_limit = search.memory_limit * eighth / frontier_parts;
     PartOfMemory one = before;
     one.limit = part.memory_limit;
     // The best within more memory is the best here too if it fits.
