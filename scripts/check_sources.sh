@@ -4,21 +4,24 @@
 # of a library together, do not see.
 #   scripts/check_sources.sh           all sources
 #   scripts/check_sources.sh REGEX     those whose path matches
-#   scripts/check_sources.sh --recent  those that commits of the last six hours up to the last commit changed, and those
-#                                      that include a header that changed; all where git does not know so far back
+#   scripts/check_sources.sh --recent  those that commits of the last four hours up to the last commit changed, and those
+#                                      that include a header that changed; all where git does not know so far back.
+#                                      Lines that are only a comment do not count
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 build=build/sources
 mkdir -p "$build"
 
-# A regular expression of the sources that changed in the six hours up to the last commit, or include what did.
+# A regular expression of the sources that changed in the four hours up to the last commit, or include a header
+# that did.
 recent() {
   local last since paths
   last=$(git log -1 --format=%ct 2>/dev/null) || { echo .; return; }
-  since=$((last - 6 * 3600))
+  since=$((last - 4 * 3600))
   # A clone that is cut off within these hours does not know all that changed in them.
   if [ "$(git rev-parse --is-shallow-repository)" = true ]; then echo .; return; fi
-  git log --since="@$since" --name-only --format= -- lib apps | sort -u >"$build/changed"
+  git log --since="@$since" --numstat -I '^ *//' --format= -- lib apps | awk '$1 + $2 > 0 { print $NF }' | sort -u \
+    >"$build/changed"
   paths=$({
     grep '\.cpp$' "$build/changed"
     sed -nE "s/^(lib|apps\/[^\/]*)\/(.*\.h)\$/#include \"\2\"/p" "$build/changed" >"$build/includes"
