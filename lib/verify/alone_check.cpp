@@ -228,9 +228,10 @@ class Slopes {
     double apart() const { return std::abs(by_gradient - by_differences); }
     bool is_wrong() const { return !(apart() <= allowed); }
   };
-  /// Along a direction in these parameters, another one for each `drawn`: with differences so small
-  /// that the loss is nearly a straight line, or, where its rounding or its bends count more, with
-  /// others.
+  /// The slope along a direction in these parameters, another one for each `drawn`. Differences of
+  /// 2^-8 of a parameter come first, then larger ones where rounding counts more, and smaller ones
+  /// where the loss bends more. If none agrees with the gradient, the distance between the first
+  /// and the last estimate is allowed in addition, because neither is known better than that.
   Slope along(const std::vector<int>& parameters, std::uint64_t drawn = 0) {
     Direction direction;
     Slope slope;
@@ -243,6 +244,7 @@ class Slopes {
         squares += std::pow(double{gradient[i]} * unit[i], 2);
       }
     }
+    std::vector<double> estimates;
     for (const double amount : {0x1p-8, 0x1p-6, 0x1p-9}) {
       held_.clear();
       double near = 0;
@@ -252,9 +254,14 @@ class Slopes {
         near = difference(direction, amount / 2);
         far = difference(direction, amount);
       } while (holds_more_);
-      slope.by_differences = near + (near - far) / 3;
+      slope.by_differences = estimates.emplace_back(near + (near - far) / 3);
       slope.allowed = slope_bound * std::sqrt(squares) + rounding * base_loss_ / amount;
       if (!slope.is_wrong()) break;
+    }
+    if (slope.is_wrong()) {
+      slope.allowed += std::abs(estimates.front() - estimates.back());
+      const double first = std::abs(slope.by_gradient - estimates.front());
+      if (first < slope.apart()) slope.by_differences = estimates.front();
     }
     put(direction, 0);
     return slope;

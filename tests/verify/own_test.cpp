@@ -297,6 +297,35 @@ TEST_CASE("a sum that is a little wrong is named", "[threads]") {
   check_named(compare_sample(small_gpt, "dp2", sum(other_bits)), "sum of", "all_reduce");
 }
 
+TEST_CASE("a loss that bends at the size of its rounding is no wrong gradient") {
+  const Options bending{"model.family=llama",
+                        "model.num_layers=2",
+                        "model.hidden_size=16",
+                        "model.ffn_hidden_size=24",
+                        "model.num_attention_heads=4",
+                        "model.kv_channels=2",
+                        "model.seq_length=32",
+                        "model.vocab_size=96",
+                        "model.num_query_groups=4",
+                        "model.qk_layernorm=true",
+                        "model.hidden_dropout=0.1",
+                        "model.embedding_dropout=0.3",
+                        "moe.num_experts=8",
+                        "moe.router_topk=2",
+                        "moe.ffn_hidden_size=16",
+                        "moe.aux_loss_factor=0.01",
+                        "moe.router_topk_scaling_factor=2.5",
+                        "data.reset_attention_mask=true",
+                        "train.global_batch_size=4",
+                        "train.seed=277607"};
+  const LayoutVerdict verdict = check_alone(read_sample(bending).config);
+  INFO(told(verdict));
+  CHECK(verdict.equal);
+  check_named(
+      check_alone(read_sample(bending).config, [](Config& c) { c.moe.aux_loss_factor = 0.5; }),
+      "gradient", "router.weight");
+}
+
 TEST_CASE("gradients are those of the loss, whatever the model") {
   for (const Options& options :
        {small_gpt, small_llama, with_experts,
