@@ -73,7 +73,7 @@ std::vector<SlabRow> parameter_rows(const ModelShape& model, DType compute) {
   std::vector<SlabRow> rows;
   for (const ParamSpec& row : make_parameters(model, Mesh{})) {
     if (!row.name.starts_with(name_of_layer)) continue;
-    rows.push_back({row.name, row.shape, row.role == DTypeRole::matrix ? compute : DType::f32});
+    rows.push_back({row.name, row.shape, row.is_vector ? DType::f32 : compute});
     rows.push_back({gradient_of(row.name), row.shape, DType::f32});
   }
   return rows;

@@ -65,7 +65,7 @@ Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
                          const TensorParallel& tp, SplitBy split) {
   Embedding layer;
   layer.token = weights("embedding.token.weight");
-  if (model.position_kind == PositionKind::learned) {
+  if (model.learned_positions) {
     layer.position = weights("embedding.position.weight");
   }
   const bool cut = split == SplitBy::features;

@@ -70,7 +70,7 @@ Sums initial_sums(const Options& options) {
       for (std::int64_t i = 0; i < values.numel(); ++i) {
         sum += std::abs(static_cast<double>(values.as<float>()[i]));
       }
-      (row.role == DTypeRole::matrix ? sums.matrices : sums.norms) += sum;
+      (row.is_vector ? sums.norms : sums.matrices) += sum;
     }
   };
   train_sample(run);

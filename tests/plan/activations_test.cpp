@@ -414,15 +414,15 @@ TEST_CASE("chunks of the head", "[activations]") {
   CHECK(head_chunk(gpt2, 4096, DType::bf16) == 1024);
   CHECK(head_chunk(gpt2, 100, DType::f32) == 64);
   CHECK(head_chunk(gpt2, 32 * 1024, DType::f32) == 1312);
-  const HeadChunkRule device{DeviceKind::cuda, 0};
+  const DeviceKind device = DeviceKind::cuda;
   CHECK(head_chunk(gpt2, 4096, DType::bf16, device) == 4096);  // one chunk
   CHECK(head_chunk(gpt2, 8192, DType::bf16, device) == 8192);
   CHECK(head_chunk(gpt2, 10'000, DType::bf16, device) == 5008);
   CHECK(head_chunk(151'936, 32 * 1024, DType::bf16, device) == 8192);
-  CHECK(head_chunk(gpt2, 4096, DType::bf16, {DeviceKind::cuda, 1024}) == 1024);
-  CHECK(head_chunk(gpt2, 4096, DType::bf16, {DeviceKind::cpu, 4096}) == 4096);
-  CHECK(head_chunk(gpt2, 64, DType::bf16, {DeviceKind::cpu, 24}) == 24);
-  CHECK(head_chunk(gpt2, 64, DType::bf16, {DeviceKind::cpu, 1}) == 1);
+  CHECK(head_chunk(gpt2, 4096, DType::bf16, DeviceKind::cuda, 1024) == 1024);
+  CHECK(head_chunk(gpt2, 4096, DType::bf16, DeviceKind::cpu, 4096) == 4096);
+  CHECK(head_chunk(gpt2, 64, DType::bf16, DeviceKind::cpu, 24) == 24);
+  CHECK(head_chunk(gpt2, 64, DType::bf16, DeviceKind::cpu, 1) == 1);
   for (std::int64_t vocab : {1, 256, 5000, 50'257, 128'256, 2'000'000}) {
     for (std::int64_t tokens : {1, 63, 64, 65, 1000, 4096, 100'000}) {
       for (DType compute : {DType::f32, DType::bf16}) {

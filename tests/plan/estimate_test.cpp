@@ -166,7 +166,7 @@ TEST_CASE("megatron's optimizer slices divide the state", "[memory]") {
   CHECK(memory.optimizer == length / 4 * 8);
   std::int64_t vectors = 0;
   for (const ParamSpec& row : plan.stages[0].parameters) {
-    if (row.role == DTypeRole::vector) vectors += (row.shape.numel() + 15) / 16 * 16;
+    if (row.is_vector) vectors += (row.shape.numel() + 15) / 16 * 16;
   }
   CHECK(memory.parameters == length * 2 + vectors * 4 + length / 4 * 4);
   CHECK(memory.gradients == length * 4);

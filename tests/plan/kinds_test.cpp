@@ -33,19 +33,18 @@ std::string names(const Config& config) {
   return text;
 }
 
-/// The largest cost of a part in the best of all ways to deal neighbouring layers to parts with at
-/// least one each.
-double min_of_all_ways(const BalanceInput& input) {
-  const auto layers = static_cast<std::int64_t>(input.costs.size());
+/// The cost of the best of all ways to deal neighbouring layers to parts with at least one each.
+double min_of_all_ways(const std::vector<double>& costs, double last, std::int64_t parts) {
+  const auto layers = static_cast<std::int64_t>(costs.size());
   std::vector<std::vector<double>> least(
-      static_cast<std::size_t>(input.parts + 1),
+      static_cast<std::size_t>(parts + 1),
       std::vector<double>(static_cast<std::size_t>(layers + 1), 1e300));
   least[0][0] = 0;
-  for (std::int64_t part = 1; part <= input.parts; ++part) {
+  for (std::int64_t part = 1; part <= parts; ++part) {
     for (std::int64_t end = part; end <= layers; ++end) {
-      double cost = part == input.parts ? input.last : 0;
+      double cost = part == parts ? last : 0;
       for (std::int64_t begin = end - 1; begin >= part - 1; --begin) {
-        cost += input.costs[static_cast<std::size_t>(begin)];
+        cost += costs[static_cast<std::size_t>(begin)];
         double& best = least[static_cast<std::size_t>(part)][static_cast<std::size_t>(end)];
         best = std::min(
             best,
@@ -57,15 +56,16 @@ double min_of_all_ways(const BalanceInput& input) {
   return least.back().back();
 }
 
-double max_of(const BalanceInput& input, const std::vector<std::int64_t>& counts) {
+double max_of(const std::vector<double>& costs, double last,
+              const std::vector<std::int64_t>& counts) {
   double most = 0;
   std::size_t next = 0;
   for (std::size_t part = 0; part < counts.size(); ++part) {
-    double cost = part + 1 == counts.size() ? input.last : 0;
-    for (std::int64_t i = 0; i < counts[part]; ++i) cost += input.costs[next++];
+    double cost = part + 1 == counts.size() ? last : 0;
+    for (std::int64_t i = 0; i < counts[part]; ++i) cost += costs[next++];
     most = std::max(most, cost);
   }
-  CHECK(next == input.costs.size());
+  CHECK(next == costs.size());
   return most;
 }
 
@@ -199,21 +199,21 @@ TEST_CASE("layers are balanced as well as they can be", "[kinds]") {
     return (state >> 33) % below;
   };
   for (int i = 0; i < 300; ++i) {
-    BalanceInput input;
-    input.parts = 1 + static_cast<std::int64_t>(next(5));
-    const auto layers = static_cast<std::size_t>(input.parts) + next(9);
+    const std::int64_t parts = 1 + static_cast<std::int64_t>(next(5));
+    const auto layers = static_cast<std::size_t>(parts) + next(9);
+    std::vector<double> costs;
     for (std::size_t layer = 0; layer < layers; ++layer) {
-      input.costs.push_back(static_cast<double>(1 + next(20)));
+      costs.push_back(static_cast<double>(1 + next(20)));
     }
-    input.last = static_cast<double>(next(25));
-    const std::vector<std::int64_t> counts = balanced_counts(input);
+    const double last = static_cast<double>(next(25));
+    const std::vector<std::int64_t> counts = balanced_counts(costs, last, parts);
     INFO(i);
     CHECK(std::ranges::all_of(counts, [](std::int64_t count) { return count > 0; }));
-    CHECK(max_of(input, counts) == Approx(min_of_all_ways(input)).epsilon(1e-9));
+    CHECK(max_of(costs, last, counts) == Approx(min_of_all_ways(costs, last, parts)).epsilon(1e-9));
   }
   // Fewer layers than parts, and of equal ways the one with fewer layers at the end.
-  CHECK(balanced_counts({.costs = {1, 1}, .parts = 3}) == std::vector<std::int64_t>{1, 1, 0});
-  CHECK(balanced_counts({.costs = {1, 1, 1}, .parts = 2}) == std::vector<std::int64_t>{2, 1});
+  CHECK(balanced_counts({1, 1}, 0, 3) == std::vector<std::int64_t>{1, 1, 0});
+  CHECK(balanced_counts({1, 1, 1}, 0, 2) == std::vector<std::int64_t>{2, 1});
 }
 
 TEST_CASE("layout auto gives the dear layers to as few as possible", "[kinds]") {

@@ -269,7 +269,7 @@ TEST_CASE("weights on the host take a place of the host and one or two slots", "
     REQUIRE(stage.gathers.size() == 3);
     std::int64_t layer = 0;
     for (const ParamSpec& row : stage.parameters) {
-      if (row.unit == 1 && row.role == DTypeRole::matrix) layer += 2 * row.shape.numel();
+      if (row.unit == 1 && !row.is_vector) layer += 2 * row.shape.numel();
     }
     for (const GatherBlock& block : stage.gathers) CHECK(block.from_host);
     CHECK(stage.weight_ring.length == (two ? 2 : 1) * layer);

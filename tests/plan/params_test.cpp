@@ -165,7 +165,7 @@ TEST_CASE("initialisation, decay, role and unit of each row", "[params]") {
     INFO(row.name);
     const bool vector = row.shape.rank() == 1;
     CHECK(row.decay != vector);
-    CHECK((row.role == DTypeRole::vector) == vector);
+    CHECK(row.is_vector == vector);
     CHECK(row.shape == row.global_shape);
     if (row.name.ends_with(".bias")) CHECK(row.init == InitKind::zeros);
     if (vector && row.name.ends_with(".weight")) CHECK(row.init == InitKind::ones);
@@ -302,7 +302,7 @@ TEST_CASE("experts take the place of the MLP", "[params]") {
   for (const char* name : {"experts.up.bias", "experts.down.bias"}) {
     const ParamSpec& bias = find(gpt2, moe + name);
     CHECK(bias.expert);
-    CHECK(bias.role == DTypeRole::vector);
+    CHECK(bias.is_vector);
     CHECK_FALSE(bias.decay);
     CHECK(sums(bias, Axis::edp));
     for (const Axis axis : {Axis::tp, Axis::etp, Axis::ep, Axis::dp}) CHECK_FALSE(sums(bias, axis));
@@ -329,11 +329,11 @@ TEST_CASE("shared experts, their gate and the bias of a router", "[params]") {
   const ParamSpec& bias = find(rows, moe + "expert_bias");
   CHECK(bias.shape == Shape{8});
   CHECK(bias.init == InitKind::zeros);
-  CHECK(bias.role == DTypeRole::vector);
+  CHECK(bias.is_vector);
   CHECK_FALSE(bias.decay);
   const ParamSpec& gate = find(rows, moe + "shared_gate.weight");
   CHECK(gate.shape == Shape{1, 128});
-  CHECK(gate.role == DTypeRole::vector);
+  CHECK(gate.is_vector);
   CHECK(sums(gate, Axis::tp));
   CHECK(find(rows, moe + "shared.up.weight").shape == Shape{32, 128});
   CHECK(find(rows, moe + "shared.gate.weight").shape == Shape{32, 128});

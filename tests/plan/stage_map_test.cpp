@@ -210,7 +210,7 @@ TEST_CASE("layouts that cannot be read", "[stage_map]") {
   }
   CHECK(parse_stage_layout(std::string(100, '(')).error.find("more than 64") == 0);
   CHECK(parse_stage_layout("Et\n").error.find("found '?'") != std::string::npos);
-  CHECK(parse_stage_layout("").stages == std::vector<std::string>{""});
+  CHECK(parse_stage_layout("").values == std::vector<std::string>{""});
 }
 
 TEST_CASE("layouts that break a rule", "[stage_map]") {

@@ -94,7 +94,7 @@ bool is_listed(const Action& row) {
 void write_table(JsonText& json, const Plan& plan) {
   json.key("table").open_array(JsonText::Form::one_line);
   const int microbatches = static_cast<int>(plan.microbatches);
-  for (const ScheduleEntry& entry :
+  for (const MicrobatchOfChunk& entry :
        schedule_table(microbatches, plan.map.chunks, plan.group_size)) {
     json.value(std::vector<int>{entry.microbatch, entry.chunk});
   }
@@ -217,7 +217,7 @@ void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& pla
   json.member("owner_groups", owner_groups(plan, place.stage, row));
   json.member("bucket", place.bucket);
   write_shard(json, held.shards[place.index]);
-  json.member("role", row.role == DTypeRole::matrix ? "matrix" : "vector");
+  json.member("role", row.is_vector ? "vector" : "matrix");
   json.member("master", name_of(row.master));
   json.member("init", inits[static_cast<std::size_t>(row.init)]);
   json.member("init_deviation", row.init_deviation);

@@ -173,7 +173,7 @@ std::string kinds_section(const Plan& plan) {
     std::string form = kind.experts ? "experts" : "MLP " + format_grouped(kind.ffn);
     form += ", " + grouped_count(kind.kv_heads, "key head");
     if (kind.qk_norm) form += ", q/k norms";
-    if (kind.rope < 0 && plan.model.position_kind == PositionKind::rotary) form += ", no RoPE";
+    if (kind.rope < 0 && !plan.model.learned_positions) form += ", no RoPE";
     if (kind.rope >= 0) form += ", RoPE " + printed("%.9g", at(plan.model.ropes, kind.rope).base);
     if (kind.temperature >= 0) {
       form +=

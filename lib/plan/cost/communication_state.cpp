@@ -163,9 +163,9 @@ void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers) {
   const OwnershipTable table = make_ownership(list.plan(), rank);
   add_replicas(list, table);
   add_shared_gradients(list, table);
-  const MatrixTraffic matrices = matrix_traffic(list.plan(), rank);
+  const std::vector<MatrixRound> rounds = matrix_rounds(list.plan(), rank);
   list.add_total({all_to_all, Cargo::matrices, TrafficPurpose::parameters, stage_group},
-                 matrices.calls, matrices.bytes);
+                 2 * std::ssize(rounds), sent_bytes(list.plan(), rounds));
   add_scalars(list, numbers);
 }
 

@@ -19,7 +19,7 @@ std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   for (const ParamSpec& row : stage.parameters) {
     const bool tied_head = plan.model.tied && has_head && row.kind == ParamKind::token_embedding;
     const bool router = row.kind == ParamKind::router;
-    const bool product = router || (row.role == DTypeRole::matrix && (row.unit > 0 || tied_head));
+    const bool product = router || (!row.is_vector && (row.unit > 0 || tied_head));
     if (product) most = std::max(most, row.shape.numel());
   }
   return most;

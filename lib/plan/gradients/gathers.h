@@ -33,7 +33,7 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
 
 /// The type in which a layer reads the parameter.
 inline DType read_type(const ParamSpec& parameter, DType compute) {
-  return parameter.role == DTypeRole::matrix ? compute : DType::f32;
+  return parameter.is_vector ? DType::f32 : compute;
 }
 
 /// Places of some parameters in one stretch of memory, each in the type that its layer reads.

@@ -25,13 +25,12 @@ double Product::elements() const { return exact(written > 0 ? written : rows) * 
 
 Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
                            const StreamRegion& region) {
-  const OperatorEnds inside = inside_of(region.split);
   // An operator that is not split by features has nothing to overlap.
   const RegionOverlap overlap =
       region.split == SplitBy::features ? region.overlap : RegionOverlap{};
   return {{.cargo = region.cargo,
            .from = share.stream,
-           .to = inside.reads,
+           .to = input_layout(region.split),
            .elements = share.stream_elements(form),
            .part = region.first,
            .stays = true,
@@ -42,7 +41,7 @@ Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
            .forward_whole = overlap.gather_again,
            .backward_whole = overlap.scatter_whole},
           {.cargo = region.cargo,
-           .from = inside.makes,
+           .from = output_layout(region.split),
            .to = share.stream,
            .elements = share.stream_elements(form),
            .part = region.last,

@@ -32,16 +32,14 @@ HeadScratch<RowSpec> head_scratch(const EndShare& share, std::int64_t chunk, std
 }
 
 Exchange embedding_exchange(Layout stream, SplitBy split, std::int64_t elements) {
-  return {.cargo = Cargo::embedding,
-          .from = inside_of(split).makes,
-          .to = stream,
-          .elements = elements};
+  return {
+      .cargo = Cargo::embedding, .from = output_layout(split), .to = stream, .elements = elements};
 }
 
 Exchange head_exchange(Layout stream, SplitBy split, std::int64_t elements) {
   return {.cargo = Cargo::head,
           .from = stream,
-          .to = inside_of(split).reads,
+          .to = input_layout(split),
           .elements = elements,
           .again_in_weight = true};
 }

@@ -153,9 +153,9 @@ std::int64_t moe_capacity(const LayerForm& form) {
 }
 
 std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType compute,
-                         const HeadChunkRule& rule) {
+                         DeviceKind device, std::int64_t most) {
   if (model.whole_logits) return local.head_rows;
-  return head_chunk(local.vocabulary, local.head_rows, compute, rule);
+  return head_chunk(local.vocabulary, local.head_rows, compute, device, most);
 }
 
 namespace {
@@ -173,11 +173,11 @@ std::int64_t chunks_by_bytes(std::int64_t vocabulary, std::int64_t tokens, DType
 }  // namespace
 
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
-                        const HeadChunkRule& rule) {
+                        DeviceKind device, std::int64_t most) {
   constexpr std::int64_t on_device = 8192;
   constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
-  const bool by_bytes = rule.most == 0 && rule.device == DeviceKind::cpu;
-  const std::int64_t most = by_bytes ? tokens : rule.most > 0 ? rule.most : on_device;
+  const bool by_bytes = most == 0 && device == DeviceKind::cpu;
+  if (most == 0) most = by_bytes ? tokens : on_device;
   const std::int64_t chunks =
       by_bytes ? chunks_by_bytes(vocabulary, tokens, compute) : divide_up(tokens, most);
   // Chunks of nearly equal size: the last one would otherwise be small and slow.

@@ -140,22 +140,17 @@ LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit
 /// without a limit, or without experts.
 std::int64_t moe_capacity(const LayerForm& form);
 
-/// The bound of the tokens of which the fused head has logits at a time.
-struct HeadChunkRule {
-  DeviceKind device = DeviceKind::cpu;
-  std::int64_t most = 0;  // that the configuration gives; 0: by the device
-};
-
 /// Tokens of which a rank's head has logits at a time: all with whole_logits, else head_chunk.
 std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType compute,
-                         const HeadChunkRule& rule = {});
+                         DeviceKind device = DeviceKind::cpu, std::int64_t most = 0);
 
 /// Tokens per chunk of the fused head over `vocabulary` rows; chunks are nearly equal, and no
-/// larger than the rule says. On a CPU that is a quarter of the tokens (large chunks keep the
-/// products fast), but logits of at most 256 MiB, and never fewer than 64 tokens. On a device it is
-/// 8,192 tokens: each chunk reads and writes the fp32 gradient of the whole table.
+/// larger than `most`, or where that is 0 than suits the device. On a CPU that is a quarter of the
+/// tokens (large chunks keep the products fast), but logits of at most 256 MiB, and never fewer
+/// than 64 tokens. On a device it is 8,192 tokens: each chunk reads and writes the fp32 gradient of
+/// the whole table.
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
-                        const HeadChunkRule& rule = {});
+                        DeviceKind device = DeviceKind::cpu, std::int64_t most = 0);
 
 /// A rank's share of one layer.
 struct LayerShare {

@@ -262,13 +262,10 @@ std::vector<const MatrixWork*> busiest_work(const StagePlan& stage) {
   return work;
 }
 
-MatrixTraffic matrix_traffic(const Plan& plan, std::int64_t rank) {
-  MatrixTraffic traffic;
-  for (const MatrixRound& round : matrix_rounds(plan, rank)) {
-    traffic.calls += 2;
-    traffic.bytes += (total(round.send) + total(round.return_send)) * size_of(plan.matrix_products);
-  }
-  return traffic;
+std::int64_t sent_bytes(const Plan& plan, const std::vector<MatrixRound>& rounds) {
+  std::int64_t elements = 0;
+  for (const MatrixRound& round : rounds) elements += total(round.send) + total(round.return_send);
+  return elements * size_of(plan.matrix_products);
 }
 
 }  // namespace trainctl

@@ -62,10 +62,7 @@ std::int64_t matrix_bytes(const Plan& plan, int stage);
 /// The work of the rank of a stage that has most to do.
 std::vector<const MatrixWork*> busiest_work(const StagePlan& stage);
 
-/// Calls and bytes that a rank sends in a step.
-struct MatrixTraffic {
-  std::int64_t calls = 0, bytes = 0;
-};
-MatrixTraffic matrix_traffic(const Plan& plan, std::int64_t rank);
+/// Bytes that a rank sends in its rounds, each of which has two calls.
+std::int64_t sent_bytes(const Plan& plan, const std::vector<MatrixRound>& rounds);
 
 }  // namespace trainctl

@@ -106,7 +106,7 @@ class Placement {
 
   void place_masters() {
     for (const ParamSpec& row : stage_.parameters) {
-      if (row.role == DTypeRole::matrix) places_.masters = row.master;
+      if (!row.is_vector) places_.masters = row.master;
     }
     place_front();
     for (int i = 0; i < std::ssize(stage_.parameters); ++i) {

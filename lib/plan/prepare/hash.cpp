@@ -186,7 +186,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
 void add_parameters(Digest& digest, const StagePlan& stage) {
   for (const ParamSpec& row : stage.parameters) {
     digest.add(std::string_view(row.name));
-    digest.add(row.global_shape, row.shape, row.role, row.init, row.init_deviation);
+    digest.add(row.global_shape, row.shape, row.is_vector, row.init, row.init_deviation);
     if (row.master != DType::f32) digest.add(row.master);
     digest.add(row.decay, row.unit, row.expert, row.tp_copies, row.two_homes, row.second_home);
     for (std::size_t axis = 0; axis < axis_count; ++axis) {

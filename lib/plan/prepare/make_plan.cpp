@@ -152,8 +152,8 @@ Plan sizes_of(const Facts& facts) {
   plan.context = split_context(parallel, plan.mesh.cp, plan.model.layers);
   plan.tokens = token_layout(plan.mesh.cp, plan.model.seq_length);
   plan.length_step = resolve_length_step(config, plan.mesh);
-  plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute,
-                                 {plan.device, parallel.head_chunk.value_or(0)});
+  plan.head_tokens = head_tokens(plan.model, plan.local, plan.compute, plan.device,
+                                 parallel.head_chunk.value_or(0));
   plan.matrix_products = resolve_muon_products(config.optimizer.muon, plan.device, plan.compute);
   plan.optimizer_level = resolve_optimizer_level(parallel);
   const int stages = static_cast<int>(plan.mesh.pp);

@@ -20,8 +20,9 @@
 
 namespace trainctl {
 
-// Which errors a changed configuration has that the given one has not; what the errors then say.
+namespace {
 
+/// Tells which errors a changed configuration has that the given one does not have.
 class Trial {
  public:
   Trial(const Config& config, const SourceMap& sources, const Site& site);
@@ -71,8 +72,6 @@ bool Trial::cures(const Diagnostic& error, const Config& changed, const Site& si
     return before_.contains(one) && one != std::pair(error.code, error.path);
   });
 }
-
-namespace {
 
 constexpr std::size_t max_errors = 20;  // whose values are tried
 

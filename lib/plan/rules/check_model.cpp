@@ -193,7 +193,7 @@ void check_names(const ModelConfig& model, Check& check) {
 }
 
 /// `order` is read of the same model.
-void check_pattern(const ModelConfig& model, const LayerOrder& order, Check& check) {
+void check_pattern(const ModelConfig& model, const ParsedList<std::uint8_t>& order, Check& check) {
   const char* path = "model.layer_pattern";
   if (!model.layer_pattern) return;
   std::string names;
@@ -217,12 +217,12 @@ void check_pattern(const ModelConfig& model, const LayerOrder& order, Check& che
 
 void check_layers(const ModelConfig& model, Check& check) {
   if (!check.clean({"model.layers", "model.num_layers"})) return;
-  const LayerOrder order = layer_order(model);
+  const ParsedList<std::uint8_t> order = layer_order(model);
   check_names(model, check);
   check_pattern(model, order, check);
   check_entries(model, check);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const bool used = std::ranges::find(order.entries, i) != order.entries.end();
+    const bool used = std::ranges::find(order.values, i) != order.values.end();
     check.no_effect(
         formatted("model.layers.{}.name", i), !used,
         formatted("none of the {} is of this kind", counted(model.num_layers, "layer")));
@@ -364,7 +364,7 @@ void check_rope_scaling(const RopeScalingConfig& scaling, RopeType type, std::in
 
 void check_rope(const ModelConfig& model, Check& check) {
   const ModelShape shape = model_shape(model);
-  if (shape.position_kind == PositionKind::learned) return refuse_rope(model, check);
+  if (shape.learned_positions) return refuse_rope(model, check);
   if (!model.use_rope.value_or(true)) return ignore_rope(model, check);
   check.rule("model.rotary_base", model.rotary_base > 1, model.rotary_base, "above 1");
   const double percent = model.rotary_percent;

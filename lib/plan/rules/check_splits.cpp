@@ -133,7 +133,7 @@ void check_layer_splits(const Facts& facts, Check& check) {
   const std::int64_t layers = facts.config.model.num_layers;
   const auto read = [&](const char* path, const std::optional<std::string>& text) {
     if (!text || !check.clean({path, "model.num_layers"})) return;
-    const PerLayer<SplitBy> splits = parse_layer_splits(*text, layers);
+    const ParsedList<SplitBy> splits = parse_layer_splits(*text, layers);
     if (splits.error.empty()) return;
     check.error("operator-splits", path,
                 formatted("{}; it needs one for all layers or for each of {}", splits.error,

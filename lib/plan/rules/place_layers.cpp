@@ -23,18 +23,18 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  StageLetters read() {
+  ParsedList<std::string> read() {
     const std::string letters = sequence(0);
     if (error_.empty() && at_ < text_.size()) fail("unmatched ')'");
-    StageLetters layout;
+    ParsedList<std::string> layout;
     layout.error = error_;
     if (!error_.empty()) return layout;
-    layout.stages.emplace_back();
+    layout.values.emplace_back();
     for (const char letter : letters) {
       if (letter == '|') {
-        layout.stages.emplace_back();
+        layout.values.emplace_back();
       } else {
-        layout.stages.back() += letter;
+        layout.values.back() += letter;
       }
     }
     return layout;
@@ -115,24 +115,25 @@ class Reader {
 
 }  // namespace
 
-StageLetters parse_stage_layout(std::string_view text) { return Reader(text).read(); }
+ParsedList<std::string> parse_stage_layout(std::string_view text) { return Reader(text).read(); }
 
 namespace {
 
 /// Each part takes layers while they cost at most `most` and enough are left for those behind it.
 /// Empty: they cost more.
-std::vector<std::int64_t> deal(const BalanceInput& input, double most) {
-  const auto layers = std::ssize(input.costs);
+std::vector<std::int64_t> deal(const std::vector<double>& costs, double last, std::int64_t parts,
+                               double most) {
+  const auto layers = std::ssize(costs);
   std::vector<std::int64_t> counts;
   std::int64_t next = 0;
-  for (std::int64_t part = 0; part < input.parts; ++part) {
-    const std::int64_t behind = input.parts - 1 - part;
-    double cost = behind == 0 ? input.last : 0;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t behind = parts - 1 - part;
+    double cost = behind == 0 ? last : 0;
     std::int64_t count = 0;
     while (next < layers) {
       const bool must = count == 0 && layers - next > behind;
-      const bool may = layers - next > behind || layers < input.parts;
-      const double more = cost + input.costs[static_cast<std::size_t>(next)];
+      const bool may = layers - next > behind || layers < parts;
+      const double more = cost + costs[static_cast<std::size_t>(next)];
       if (must && more > most) return {};
       if (!may || more > most) break;
       cost = more;
@@ -147,14 +148,15 @@ std::vector<std::int64_t> deal(const BalanceInput& input, double most) {
 
 }  // namespace
 
-std::vector<std::int64_t> balanced_counts(const BalanceInput& input) {
-  double enough = 2 * std::accumulate(input.costs.begin(), input.costs.end(), input.last);
+std::vector<std::int64_t> balanced_counts(const std::vector<double>& costs, double last,
+                                          std::int64_t parts) {
+  double enough = 2 * std::accumulate(costs.begin(), costs.end(), last);
   double least = 0;
-  std::vector<std::int64_t> best = deal(input, enough);
+  std::vector<std::int64_t> best = deal(costs, last, parts, enough);
   constexpr int halvings = 100;  // more than a double has bits
   for (int i = 0; i < halvings; ++i) {
     const double middle = least + (enough - least) / 2;
-    std::vector<std::int64_t> counts = deal(input, middle);
+    std::vector<std::int64_t> counts = deal(costs, last, parts, middle);
     (counts.empty() ? least : enough) = middle;
     if (!counts.empty()) best = std::move(counts);
   }
@@ -363,19 +365,19 @@ Counts cut_by_offset(const Cut& cut) {
 }
 
 /// How often a letter occurs in all stages.
-std::int64_t count_of(const StageLetters& layout, char letter) {
+std::int64_t count_of(const ParsedList<std::string>& layout, char letter) {
   std::int64_t count = 0;
-  for (const std::string& stage : layout.stages) {
+  for (const std::string& stage : layout.values) {
     count += std::count(stage.begin(), stage.end(), letter);
   }
   return count;
 }
 
 /// The mistake in a well-formed stage text; empty if there is none.
-std::string layout_mistake(const Cut& cut, const StageLetters& layout) {
-  const auto stages = static_cast<std::int64_t>(layout.stages.size());
-  if (!layout.stages.front().starts_with('E')) return "must start with E, the embedding";
-  if (!layout.stages.back().ends_with('L')) return "must end with L, the loss";
+std::string layout_mistake(const Cut& cut, const ParsedList<std::string>& layout) {
+  const auto stages = static_cast<std::int64_t>(layout.values.size());
+  if (!layout.values.front().starts_with('E')) return "must start with E, the embedding";
+  if (!layout.values.back().ends_with('L')) return "must end with L, the loss";
   for (const char letter : {'E', 'L'}) {
     const std::int64_t count = count_of(layout, letter);
     if (count != 1) {
@@ -407,7 +409,7 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
 
 /// Sets `chunks` from the number of stages in the text.
 Counts cut_by_layout(Cut& cut) {
-  const StageLetters layout = parse_stage_layout(*cut.pipeline.layout);
+  const ParsedList<std::string> layout = parse_stage_layout(*cut.pipeline.layout);
   const std::string path = key("layout");
   const std::string help =
       cut.places() <= 16 ? formatted("for example \"{}\"", sample_layout(cut.layers, cut.places()))
@@ -426,7 +428,7 @@ Counts cut_by_layout(Cut& cut) {
     cut.check.error("layout-stages", path, mistake, help);
     return std::nullopt;
   }
-  const auto stages = static_cast<std::int64_t>(layout.stages.size());
+  const auto stages = static_cast<std::int64_t>(layout.values.size());
   const std::int64_t chunks = stages / cut.stages;
   if (cut.chunks > 1 && chunks != cut.chunks) {
     cut.check.error(
@@ -455,7 +457,7 @@ Counts cut_by_layout(Cut& cut) {
   }
   cut.chunks = chunks;
   std::vector<std::int64_t> counts;
-  for (const std::string& stage : layout.stages) {
+  for (const std::string& stage : layout.values) {
     counts.push_back(std::count(stage.begin(), stage.end(), 't'));
   }
   return counts;
@@ -472,13 +474,13 @@ double flops_of(const Products& products) {
 /// it first. A chunk is without layers only where there are too few.
 Counts cut_by_cost(const Cut& cut, const ModelShape& model) {
   const std::int64_t tokens = model.seq_length;
-  BalanceInput input{.parts = cut.places()};
+  std::vector<double> costs;
   for (std::int64_t layer = 0; layer < cut.layers; ++layer) {
     const LayerForm form = layer_form(model, layer);
-    input.costs.push_back(flops_of(block_products(form, whole_shape(form, tokens))));
+    costs.push_back(flops_of(block_products(form, whole_shape(form, tokens))));
   }
-  input.last = flops_of({{{}, tokens, model.hidden, model.padded_vocab}});
-  return balanced_counts(input);
+  const double head = flops_of({{{}, tokens, model.hidden, model.padded_vocab}});
+  return balanced_counts(costs, head, cut.places());
 }
 
 /// At most one rule for placing layers may be given.

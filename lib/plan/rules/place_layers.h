@@ -9,6 +9,7 @@
 
 #include "config/schema/config.h"
 #include "plan/rules/check.h"
+#include "plan/tables/splits.h"
 #include "plan/tables/stage_map.h"
 
 namespace trainctl {
@@ -21,28 +22,20 @@ namespace trainctl {
 /// given. On an error, reports it to `check` and returns an empty map.
 StageMap make_stage_map(const Config& config, Check& check);
 
-/// The stage text of parallel.pipeline.layout (megatron.core PipelineParallelLayerLayout):
-/// "Et*3|t*4|(tt|)*2tL". E embedding, t layer, m multi-token prediction, L loss, | between stages;
-/// x*n and (..)*n repeat, commas and spaces are ignored.
-struct StageLetters {
-  std::vector<std::string> stages;  // letters of each, in model order
-  std::string error;                // why the text cannot be read; empty if it can
-};
+/// The letters of each stage, in model order, in the stage text of parallel.pipeline.layout
+/// (megatron.core PipelineParallelLayerLayout): "Et*3|t*4|(tt|)*2tL". E embedding, t layer, m
+/// multi-token prediction, L loss, | between stages; x*n and (..)*n repeat, commas and spaces are
+/// ignored. Writes repetitions out; only the syntax is checked. At most 1,000,000 letters.
+ParsedList<std::string> parse_stage_layout(std::string_view text);
 
-/// Writes repetitions out; only the syntax is checked. At most 1,000,000 letters.
-StageLetters parse_stage_layout(std::string_view text);
-
-/// The text of parallel.pipeline.layout that asks for it.
+/// The text of parallel.pipeline.layout that asks for balanced_counts().
 inline constexpr std::string_view balanced_layout = "auto";
 
-struct BalanceInput {
-  std::vector<double> costs{};  // of the layers, in their order
-  double last = 0;              // what the last part has besides
-  std::int64_t parts = 1;
-};
-
-/// Layers of each part, in order. Of the ways that are equally good it is the one whose later parts
-/// have fewer layers; a part is empty only where there are fewer layers than parts.
-std::vector<std::int64_t> balanced_counts(const BalanceInput& input);
+/// Deals neighbouring layers with these costs to `parts` parts, so that the most expensive part is
+/// cheapest; the last part costs `last` more. Returns the layers of each part, in order. Of the
+/// ways that are equally good it is the one whose later parts have fewer layers; a part is empty
+/// only where there are fewer layers than parts.
+std::vector<std::int64_t> balanced_counts(const std::vector<double>& costs, double last,
+                                          std::int64_t parts);
 
 }  // namespace trainctl

@@ -250,7 +250,7 @@ namespace {
 /// The split of each layer; empty: all by features.
 std::vector<SplitBy> layer_splits(const std::optional<std::string>& text, std::int64_t layers) {
   if (!text) return {};
-  PerLayer<SplitBy> read = parse_layer_splits(*text, layers);
+  ParsedList<SplitBy> read = parse_layer_splits(*text, layers);
   return read.error.empty() ? std::move(read.values) : std::vector<SplitBy>{};
 }
 
@@ -306,8 +306,8 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
   if (parallel.virtual_pipeline_stages > 1 || !layout_text || *layout_text == balanced_layout) {
     return std::max<std::int64_t>(1, parallel.virtual_pipeline_stages);
   }
-  const StageLetters layout = parse_stage_layout(*layout_text);
-  const auto places = static_cast<std::int64_t>(layout.stages.size());
+  const ParsedList<std::string> layout = parse_stage_layout(*layout_text);
+  const auto places = static_cast<std::int64_t>(layout.values.size());
   return std::max<std::int64_t>(1, places / stages);
 }
 

@@ -61,10 +61,6 @@ ActivationSlots assign_slots(std::span<const ActivationSpec> table, std::span<co
 struct SlotBytes {
   std::int64_t device = 0, host = 0;
 };
-/// One micro-batch of a chunk.
-struct MicrobatchOfChunk {
-  int chunk = 0, microbatch = 0;
-};
 /// Counts these bytes without the slots: a pool has a slot for each of the most stays at once. Only
 /// the order of `actions` counts, and rows about moments that the table does not name change
 /// nothing.

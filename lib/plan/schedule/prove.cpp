@@ -13,9 +13,10 @@
 
 namespace trainctl {
 
-// The part of a schedule's proof about passes that run in legs (Action::leg). A rank has one place
-// for what a pass has on its way in each direction: F in one, R and B in the other.
+namespace {
 
+/// The part of a schedule's proof about passes that run in legs (Action::leg). A rank has one place
+/// for what a pass has on its way in each direction: F in one, R and B in the other.
 class ExchangeProof {
  public:
   using Fail = std::function<void(const std::string&)>;
@@ -55,9 +56,8 @@ void ExchangeProof::finish() const {
   }
 }
 
-// The part of the proof of one rank's rows that is about memory which is shared: parameters are
-// there when they are read, and gradients are not added to where others are or are being summed.
-
+/// The part of the proof of one rank's rows that is about memory which is shared: parameters are
+/// there when they are read, and gradients are not added to where others are or are being summed.
 class MoveProof {
  public:
   using Fail = std::function<void(const std::string& what)>;  // about the current row
@@ -91,15 +91,11 @@ class MoveProof {
   std::vector<int> sum_in_;    // and the one whose sum is under way there
 };
 
-namespace {
-
 constexpr int none = -1;
 
 void make_room(std::vector<int>& slots, int slot) {
   if (slot >= std::ssize(slots)) slots.resize(static_cast<std::size_t>(slot) + 1, none);
 }
-
-}  // namespace
 
 MoveProof::MoveProof(const std::vector<BucketSum>& buckets, const std::vector<ReadBlock>& blocks,
                      Fail fail)
@@ -226,9 +222,8 @@ void MoveProof::finish() {
   }
 }
 
-// The part of the proof of one rank's rows that is about copies to the host: what a layer keeps
-// there is copied once it is made, and is back before it is read.
-
+/// The part of the proof of one rank's rows that is about copies to the host: what a layer keeps
+/// there is copied once it is made, and is back before it is read.
 class CopyProof {
  public:
   using Fail = std::function<void(const std::string& what)>;  // about the current row
@@ -311,8 +306,6 @@ void CopyProof::finish() {
   };
   if (std::any_of(where_.begin(), where_.end(), under_way)) fail_("nobody waited for a host copy");
 }
-
-namespace {
 
 /// The progress of one (chunk, micro-batch) on this rank.
 struct RankProgress {

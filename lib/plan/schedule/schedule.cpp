@@ -5,14 +5,14 @@
 
 namespace trainctl {
 
-std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size) {
-  std::vector<ScheduleEntry> table;
+std::vector<MicrobatchOfChunk> schedule_table(int microbatches, int chunks, int group_size) {
+  std::vector<MicrobatchOfChunk> table;
   table.reserve(static_cast<std::size_t>(microbatches) * static_cast<std::size_t>(chunks));
   for (int begin = 0; begin < microbatches; begin += group_size) {
     const int end = std::min(microbatches, begin + group_size);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       for (int microbatch = begin; microbatch < end; ++microbatch) {
-        table.push_back({microbatch, chunk});
+        table.push_back({chunk, microbatch});
       }
     }
   }

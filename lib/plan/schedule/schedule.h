@@ -35,13 +35,14 @@ struct ScheduleInput {  // of one stage
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
 
+/// One micro-batch of a chunk.
+struct MicrobatchOfChunk {
+  int chunk = 0, microbatch = 0;
+};
+
 /// The k-th forward of every stage of the interleaved schedule; the k-th backward has chunk
 /// V - 1 - chunk (megatron.core get_schedule_table).
-struct ScheduleEntry {
-  int microbatch = 0;
-  int chunk = 0;
-};
-std::vector<ScheduleEntry> schedule_table(int microbatches, int chunks, int group_size);
+std::vector<MicrobatchOfChunk> schedule_table(int microbatches, int chunks, int group_size);
 /// The number of forwards in the stage's rows before the first backward, without the one that
 /// alternates with it where more follow.
 int warmup_forwards(std::span<const Action> rows);

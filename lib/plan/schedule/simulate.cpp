@@ -15,7 +15,7 @@
 
 namespace trainctl {
 
-// A row in which ranks meet, as a key.
+namespace {
 
 /// A row that the ranks of one stage and replica run together.
 struct SharedRow {
@@ -35,10 +35,9 @@ struct SharedRowHash {
   }
 };
 
-// The waits that simulate() plays, built from the rows of all ranks. Consecutive rows of the
-// compute queue are one point of the graph, because nothing can come between them; if ranks that
-// meet in rows have different rows, each row is its own point.
-
+/// The waits that simulate() plays, built from the rows of all ranks. Consecutive rows of the
+/// compute queue are one point of the graph, because nothing can come between them; if ranks that
+/// meet in rows have different rows, each row is its own point.
 class Play {
  public:
   /// Keeps a reference to `input`.
@@ -169,8 +168,6 @@ class Play {
   std::vector<double> sent_seconds_;  // by rank: of rows on their way
 };
 
-namespace {
-
 bool is_computed(ActionKind kind) {
   if (kind == ActionKind::free) return true;  // takes no time, on its place in the compute queue
   return !is_message(kind) && !is_message_wait(kind) && !is_host_copy(kind) && !names_bucket(kind);
@@ -183,8 +180,6 @@ bool is_forward(ActionKind kind) {
   return kind == ActionKind::forward || kind == ActionKind::send_forward ||
          kind == ActionKind::receive_forward || kind == ActionKind::wait_forward;
 }
-
-}  // namespace
 
 Play::Play(const SimulationInput& input) : input_(input), sent_seconds_(input.ranks.size(), 0.0) {
   measure_tables();
@@ -612,8 +607,6 @@ std::string Play::describe(int index) const {
   }
   return text;
 }
-
-namespace {
 
 void prove_ranks(const SimulationInput& input, Simulation& result) {
   const std::vector<BucketSum> no_buckets;

@@ -14,7 +14,7 @@ bool has_word(const std::optional<SplitBy>& split) { return split.has_value(); }
 
 void read_words(const std::optional<std::string>& text, Words& words) {
   if (!text) return;
-  const PerLayer<SplitBy> read = parse_layer_splits(*text, std::ssize(words));
+  const ParsedList<SplitBy> read = parse_layer_splits(*text, std::ssize(words));
   if (read.error.empty()) words.assign(read.values.begin(), read.values.end());
 }
 

@@ -71,20 +71,18 @@ constexpr std::optional<Collective> transition(Layout from, Layout to) {
   return std::nullopt;
 }
 
-/// How the tensors of an operator lie over the ranks that share it: what it reads, and what it
-/// makes.
-struct OperatorEnds {
-  Layout reads = Layout::replicated;
-  Layout makes = Layout::partial;
-};
-constexpr OperatorEnds inside_of(SplitBy split) {
-  if (split == SplitBy::tokens) return {Layout::tokens, Layout::tokens};
-  if (split == SplitBy::whole) return {Layout::invariant, Layout::invariant};
-  return {};
+/// How the input of an operator lies over the ranks that share it.
+constexpr Layout input_layout(SplitBy split) {
+  if (split == SplitBy::tokens) return Layout::tokens;
+  return split == SplitBy::whole ? Layout::invariant : Layout::replicated;
+}
+/// How its output lies over them.
+constexpr Layout output_layout(SplitBy split) {
+  return split == SplitBy::features ? Layout::partial : input_layout(split);
 }
 /// Whether an operator of this split gathers its input, of which each rank has some tokens.
 constexpr bool gathers(Layout stream, SplitBy split) {
-  return stream == Layout::tokens && inside_of(split).reads != Layout::tokens;
+  return stream == Layout::tokens && input_layout(split) != Layout::tokens;
 }
 
 /// The most chunks of a collective that overlaps a product, each of equal rows.

@@ -9,8 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "plan/tables/splits.h"
-
 namespace trainctl {
 
 namespace {
@@ -89,7 +87,7 @@ LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
     kind.temperature =
         static_cast<int>(number_in(model.temperatures, config.attention_temperature));
   }
-  const bool turns = model.position_kind == PositionKind::rotary;
+  const bool turns = !model.learned_positions;
   if (turns && config.use_rope.value_or(true)) {
     kind.rope = static_cast<int>(number_in(model.ropes, rope_of(config, model)));
   }
@@ -107,7 +105,7 @@ bool usually_has_experts(const MoeConfig& moe, std::int64_t layer) {
 void add_kinds(const ModelConfig& config, const MoeConfig& moe, ModelShape& model) {
   std::vector<LayerEntry> entries = config.layers;
   if (entries.empty()) entries.emplace_back();
-  const std::vector<std::uint8_t> order = layer_order(config).entries;
+  const std::vector<std::uint8_t> order = layer_order(config).values;
   std::vector<std::optional<LayerKind>> given(entries.size());
   std::vector<LayerKind> forms;  // without names
   const auto number_of = [&](std::int64_t layer) {
@@ -132,8 +130,8 @@ void add_kinds(const ModelConfig& config, const MoeConfig& moe, ModelShape& mode
 
 }  // namespace
 
-LayerOrder layer_order(const ModelConfig& config) {
-  LayerOrder order;
+ParsedList<std::uint8_t> layer_order(const ModelConfig& config) {
+  ParsedList<std::uint8_t> order;
   if (config.layers.empty()) return order;
   const std::int64_t layers = bounded_layers(config);
   std::vector<std::uint8_t> once;
@@ -143,7 +141,7 @@ LayerOrder layer_order(const ModelConfig& config) {
       if (found == config.layers.end()) return std::nullopt;
       return static_cast<std::uint8_t>(found - config.layers.begin());
     };
-    PerLayer<std::uint8_t> read =
+    ParsedList<std::uint8_t> read =
         parse_repeated<std::uint8_t>(*config.layer_pattern, max_layers, "layers", number_of);
     once = std::move(read.values);
     order.error = std::move(read.error);
@@ -157,7 +155,7 @@ LayerOrder layer_order(const ModelConfig& config) {
     }
   }
   for (std::int64_t layer = 0; layer < layers; ++layer) {
-    order.entries.push_back(once[static_cast<std::size_t>(layer) % once.size()]);
+    order.values.push_back(once[static_cast<std::size_t>(layer) % once.size()]);
   }
   return order;
 }
@@ -189,7 +187,7 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   ModelShape model;
   model.family = config.family;
   model.norm_kind = gpt2 ? NormKind::layer_norm : NormKind::rms_norm;
-  model.position_kind = gpt2 ? PositionKind::learned : PositionKind::rotary;
+  model.learned_positions = gpt2;
   model.activation = config.activation.value_or(gpt2 ? Activation::gelu : Activation::silu);
   model.gated_mlp = config.gated_linear_unit.value_or(!gpt2);
   model.gate_offset = config.glu_linear_offset;

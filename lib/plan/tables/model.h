@@ -9,13 +9,9 @@
 #include "base/attention_part.h"
 #include "base/kinds.h"
 #include "config/schema/config.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
-
-enum class PositionKind : std::uint8_t {
-  learned,  // a table that is added to the token embedding
-  rotary,   // turns queries and keys (RoPE)
-};
 
 /// A table of sines and cosines: [positions, size].
 struct RopeForm {
@@ -48,7 +44,7 @@ struct LayerKind {
 struct ModelShape {
   Family family = Family::gpt2;
   NormKind norm_kind = NormKind::layer_norm;
-  PositionKind position_kind = PositionKind::learned;
+  bool learned_positions = true;  // a table added to the token embedding; else RoPE
   Activation activation = Activation::gelu;
   bool gated_mlp = false;  // act(gate) * up instead of act(up)
   std::int64_t layers = 0;
@@ -132,12 +128,9 @@ struct ModelShape {
 };
 
 /// The number of each layer's entry in model.layers: as layer_pattern says, else `count` times
-/// each entry, repeated and cut at num_layers. Empty without entries.
-struct LayerOrder {
-  std::vector<std::uint8_t> entries{};
-  std::string error{};  // why layer_pattern cannot be read; then the order is that without it
-};
-LayerOrder layer_order(const ModelConfig& config);
+/// each entry, repeated and cut at num_layers. Empty without entries. Where layer_pattern cannot be
+/// read, the order is that without it.
+ParsedList<std::uint8_t> layer_order(const ModelConfig& config);
 
 /// The model as if all of its layers were those of an entry.
 ModelConfig config_of(const ModelConfig& model, const LayerEntry& entry);

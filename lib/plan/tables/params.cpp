@@ -143,7 +143,6 @@ class ParameterTable {
 
   ParamSpec& matrix(const std::string& name, Shape shape, ParamKind kind, double deviation) {
     ParamSpec& row = add(name, shape, kind, false);
-    row.role = DTypeRole::matrix;
     row.init = InitKind::normal;
     row.init_deviation = deviation;
     row.decay = true;
@@ -153,27 +152,27 @@ class ParameterTable {
   /// The factors of a norm.
   void scale(const std::string& name, std::int64_t length, ParamKind kind) {
     ParamSpec& row = add(name + ".weight", Shape{length}, kind, false);
-    row.role = DTypeRole::vector;
+    row.is_vector = true;
     row.init = model_.zero_centered_norm ? InitKind::zeros : InitKind::ones;
   }
 
   void zeros(const std::string& name, std::int64_t length, ParamKind kind) {
     ParamSpec& row = add(name, Shape{length}, kind, false);
-    row.role = DTypeRole::vector;
+    row.is_vector = true;
     row.init = InitKind::zeros;
   }
 
   /// Numbers near 0.
   void normal(const std::string& name, std::int64_t length, ParamKind kind, double deviation) {
     ParamSpec& row = add(name, Shape{length}, kind, false);
-    row.role = DTypeRole::vector;
+    row.is_vector = true;
     row.init = InitKind::normal;
     row.init_deviation = deviation;
   }
 
   void bias(const std::string& name, const Shape& shape, ParamKind kind) {
     ParamSpec& row = add(name + ".bias", shape, kind, true);
-    row.role = DTypeRole::vector;
+    row.is_vector = true;
     row.init = InitKind::zeros;
   }
 
@@ -198,7 +197,7 @@ class ParameterTable {
   void set_unit(int unit) { unit_ = unit; }
   std::vector<ParamSpec> take() {
     for (ParamSpec& row : rows_) {
-      if (row.role == DTypeRole::matrix) row.master = input_.masters;
+      if (!row.is_vector) row.master = input_.masters;
       if (input_.optimizer != nullptr) assign_optimizer(*input_.optimizer, row);
     }
     return std::move(rows_);
@@ -235,7 +234,7 @@ class ParameterTable {
   Layout output(Place place, SplitBy split, Axis axis) const {
     switch (axis) {
       case Axis::tp:
-        if (split != SplitBy::features && place != Place::stream) return inside_of(split).makes;
+        if (split != SplitBy::features && place != Place::stream) return output_layout(split);
         if (place == Place::heads) return Layout::features;
         return input_.sequence_parallel && !is_expert(place) ? Layout::tokens : Layout::invariant;
       case Axis::cp:
@@ -292,7 +291,7 @@ void add_shared_experts(ParameterTable& table, const ModelShape& model, const st
     table
         .matrix(moe + "shared_gate.weight", Shape{1, model.hidden}, ParamKind::router,
                 model.init_std)
-        .role = DTypeRole::vector;
+        .is_vector = true;
   }
   const Shape wide{model.shared_ffn, model.hidden};
   const double std = model.init_std;
@@ -307,7 +306,7 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
   table
       .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
               model.init_std)
-      .role = DTypeRole::vector;  // its products are fp32 in every precision
+      .is_vector = true;  // its products are fp32 in every precision
   if (model.expert_bias) table.zeros(moe + "expert_bias", model.experts, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
@@ -363,7 +362,7 @@ void add_embedding(ParameterTable& table, const ModelShape& model, bool two_home
       table.matrix("embedding.token.weight", words, ParamKind::token_embedding, model.init_std);
   tokens.two_homes = two_homes;
   tokens.head = model.tied && !two_homes;
-  if (model.position_kind != PositionKind::learned) return;
+  if (!model.learned_positions) return;
   table.matrix("embedding.position.weight", Shape{model.positions, model.hidden},
                ParamKind::position_embedding, model.init_std);
 }

@@ -19,9 +19,6 @@
 
 namespace trainctl {
 
-/// Which numbers a kernel sees: matrices (and embeddings) are in the compute dtype, vectors and
-/// routers always fp32.
-enum class DTypeRole : std::uint8_t { matrix, vector };
 enum class InitKind : std::uint8_t { normal, zeros, ones };
 
 /// The place of a parameter in its layer.
@@ -53,8 +50,8 @@ struct ParamSpec {
   ParamKind kind = ParamKind::token_embedding;
   bool bias = false;  // of the parameter of the same kind before it
   Shape global_shape;
-  Shape shape;  // of this rank's shard
-  DTypeRole role = DTypeRole::matrix;
+  Shape shape;                // of this rank's shard
+  bool is_vector = false;     // kernels read it in fp32 always: vectors and routers
   DType master = DType::f32;  // of its value; layers that read another type have a rounded copy
   InitKind init = InitKind::normal;
   double init_deviation = 0;

@@ -67,7 +67,7 @@ std::optional<std::uint8_t> parse_form(std::string_view text);
 /// The shortest text for the parts.
 std::string form_text(std::uint8_t parts);
 
-using LayerForms = PerLayer<std::uint8_t>;  // the bits of the parts of each layer
+using LayerForms = ParsedList<std::uint8_t>;  // the bits of the parts of each layer
 /// "full*2, norms+activations, none*3": a form for each of `layers` layers; *n repeats one.
 LayerForms parse_layer_forms(std::string_view text, std::int64_t layers);
 

@@ -13,7 +13,7 @@ std::optional<SplitBy> parse_split(std::string_view word) {
   return {};
 }
 
-PerLayer<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers) {
+ParsedList<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers) {
   if (const auto one = parse_split(trimmed(text))) {
     return {std::vector<SplitBy>(static_cast<std::size_t>(layers), *one), ""};
   }

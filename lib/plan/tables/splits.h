@@ -27,17 +27,18 @@ inline std::string_view cut(std::string_view text, char mark, std::string_view& 
   return trimmed(text.substr(0, at));
 }
 
+/// The values of a text that has one for each layer or stage.
 template <class Value>
-struct PerLayer {
+struct ParsedList {
   std::vector<Value> values;
   std::string error;  // why the text cannot be read; empty if it can
 };
 
 /// parse(text) gives std::optional<Value>. At most `most` values; errors call them `plural`.
 template <class Value, class Parse>
-PerLayer<Value> parse_repeated(std::string_view text, std::int64_t most, const char* plural,
-                               const Parse& parse) {
-  PerLayer<Value> read;
+ParsedList<Value> parse_repeated(std::string_view text, std::int64_t most, const char* plural,
+                                 const Parse& parse) {
+  ParsedList<Value> read;
   std::string_view rest = text;
   do {
     const std::string_view entry = cut(rest, ',', rest);
@@ -65,9 +66,9 @@ PerLayer<Value> parse_repeated(std::string_view text, std::int64_t most, const c
 
 /// As parse_repeated, but there must be `layers` values.
 template <class Value, class Parse>
-PerLayer<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
-                                const Parse& parse) {
-  PerLayer<Value> read = parse_repeated<Value>(text, layers, plural, parse);
+ParsedList<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
+                                  const Parse& parse) {
+  ParsedList<Value> read = parse_repeated<Value>(text, layers, plural, parse);
   if (read.error.empty() && std::ssize(read.values) < layers) {
     read.error = "it has " + std::to_string(read.values.size()) + " " + plural;
   }
@@ -81,7 +82,7 @@ inline constexpr SplitBy all_splits[] = {SplitBy::features, SplitBy::tokens, Spl
 /// nullopt: another word.
 std::optional<SplitBy> parse_split(std::string_view word);
 /// One word for all `layers` layers, or one for each: "features*2, tokens*3".
-PerLayer<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers);
+ParsedList<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers);
 
 /// The shortest text for the same, of at least one layer.
 std::string layer_splits_text(const std::vector<SplitBy>& splits);
