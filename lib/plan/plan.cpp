@@ -132,11 +132,11 @@ ScheduleInput schedule_input(const Plan& plan, int stage) {
   input.stage = stage;
   input.microbatches = static_cast<int>(plan.microbatches);
   input.group_size = plan.group_size;
-  input.units = plan.stages[static_cast<std::size_t>(stage)].units;
+  input.units = at(plan.stages, stage).units;
   input.messages = plan.messages;
   input.route = plan.map.route;
-  input.forms = plan.stages[static_cast<std::size_t>(stage)].forms;
-  input.deferral = plan.stages[static_cast<std::size_t>(stage)].deferral;
+  input.forms = at(plan.stages, stage).forms;
+  input.deferral = at(plan.stages, stage).deferral;
   input.late_weights = plan.late_weights;
   for (int unit = 0; plan.exchange.beside_passes && unit <= plan.model.layers; ++unit) {
     input.legs.push_back(unit > 0 && plan.model.kind(unit - 1).experts ? 1 : 0);

@@ -101,7 +101,7 @@ class StageRows {
     rows_.push_back(Action{.kind = kind, .chunk = chunk, .microbatch = microbatch});
   }
   void compute(ActionKind kind, int microbatch, int chunk) {
-    const UnitRange units = input_.units[static_cast<std::size_t>(chunk)];
+    const UnitRange units = at(input_.units, chunk);
     add(kind, microbatch, chunk);
     rows_.back().begin = units.begin;
     rows_.back().end = units.end;
@@ -201,7 +201,7 @@ class Chunked {
 
  private:
   MaybeEntry forward_at(int step) const {
-    return step >= 0 && step < steps() ? steps_[static_cast<std::size_t>(step)] : std::nullopt;
+    return step >= 0 && step < steps() ? at(steps_, step) : std::nullopt;
   }
   MaybeEntry backward_at(int step) const {
     MaybeEntry at = forward_at(step);
@@ -539,7 +539,7 @@ class Steps {
            (place + 1 == done.size() || done[place + 1].inputs > next);
   }
   void count(int place, ActionKind kind) {
-    Done& done = done_[static_cast<std::size_t>(place)];
+    Done& done = at(done_, place);
     if (kind == ActionKind::forward) ++done.forwards;
     if (kind == ActionKind::backward_input) ++done.inputs;
     if (kind == ActionKind::backward_weight) ++done.weights;

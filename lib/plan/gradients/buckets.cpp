@@ -1,11 +1,12 @@
 #include "plan/gradients/buckets.h"
 
-#include "base/integers.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <numeric>
+
+#include "base/at.h"
+#include "base/integers.h"
 
 namespace trainctl {
 
@@ -60,7 +61,7 @@ class Builder {
   bool empty() const { return bucket_.parameters.empty(); }
   std::int64_t filled() const { return end_ - bucket_.offset; }
   int ready_unit() const { return bucket_.ready_unit; }
-  const ParamSpec& spec(int index) const { return parameters_[static_cast<std::size_t>(index)]; }
+  const ParamSpec& spec(int index) const { return at(parameters_, index); }
   FlatBuffer take() {
     layout_.length = end_;
     return std::move(layout_);
@@ -277,15 +278,14 @@ FlatBuffer make_flat_layout(const std::vector<ParamSpec>& parameters, const Buck
 }
 
 bool is_partial(const ParamSpec& parameter, bool copies) {
-  return copies ? parameter.tp_copies > 1
-                : parameter.gradient_sum[static_cast<std::size_t>(Axis::tp)];
+  return copies ? parameter.tp_copies > 1 : at(parameter.gradient_sum, Axis::tp);
 }
 
 std::int64_t partial_elements(const std::vector<ParamSpec>& parameters, const Bucket& bucket,
                               bool copies) {
   std::int64_t count = 0;
   for (const int index : bucket.parameters) {
-    const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
+    const ParamSpec& row = at(parameters, index);
     if (is_partial(row, copies)) count += row.shape.numel();
   }
   return count;

@@ -84,9 +84,9 @@ class Gathers {
   }
 
  private:
-  const ParamSpec& spec(int index) const { return parameters_[static_cast<std::size_t>(index)]; }
-  bool freed(int index) const { return !freed_.empty() && freed_[static_cast<std::size_t>(index)]; }
-  ShardKind kind(int index) const { return shards_[static_cast<std::size_t>(index)].kind; }
+  const ParamSpec& spec(int index) const { return at(parameters_, index); }
+  bool freed(int index) const { return !freed_.empty() && at(freed_, index); }
+  ShardKind kind(int index) const { return at(shards_, index).kind; }
 
   void add(GatherBlock block) {
     if (block.parameters.empty()) return;
@@ -117,7 +117,7 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
   }
   for (std::size_t i = flat.buckets.size(); i > 0; --i) {
     const Bucket& bucket = flat.buckets[i - 1];
-    const ShardKind kind = shards[static_cast<std::size_t>(bucket.parameters.front())].kind;
+    const ShardKind kind = at(shards, bucket.parameters.front()).kind;
     if (!fused || kind != ShardKind::rows) made.add(bucket, static_cast<int>(i - 1));
   }
   made.add_freed();

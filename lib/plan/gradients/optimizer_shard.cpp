@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/at.h"
+#include "base/text.h"
+
 namespace trainctl {
 
 namespace {
@@ -10,8 +13,6 @@ namespace {
 std::int64_t cuts_of_rows(const ParamSpec& parameter) {
   return parameter.shape[0] > 0 ? parameter.global_shape[0] / parameter.shape[0] : 1;
 }
-
-std::string text(std::int64_t value) { return std::to_string(value); }
 
 OptimizerShard whole(const ParamSpec& parameter, std::string why) {
   OptimizerShard shard;
@@ -32,13 +33,13 @@ OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
   if (parameter.bias) return whole(parameter, "a bias");
   if (parameter.two_homes) return whole(parameter, "held by two stages");
   if (bytes < least) {
-    return whole(parameter, text(bytes) + " bytes, fewer than " + text(least));
+    return whole(parameter, formatted("{} bytes, fewer than {}", bytes, least));
   }
   if (replicas <= 1) return whole(parameter, "one replica");
   if (ranks == 1) return whole(parameter, "shared by one rank");
   if (rows % (cuts * ranks) != 0) {
-    return whole(parameter, text(rows) + " rows % (" + text(cuts) + " cuts x " + text(ranks) +
-                                " ranks) is not 0");
+    return whole(parameter,
+                 formatted("{} rows % ({} cuts x {} ranks) is not 0", rows, cuts, ranks));
   }
   OptimizerShard shard;
   shard.kind = ShardKind::rows;
@@ -70,7 +71,7 @@ OptimizerShard slice(const ShardInput& input, const ParamSpec& parameter) {
 
 std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh) {
   if (parameter.expert) return mesh.edp;
-  const bool cut = parameter.split_dim[static_cast<std::size_t>(Axis::tp)] >= 0;
+  const bool cut = at(parameter.split_dim, Axis::tp) >= 0;
   return mesh.dp * mesh.cp * (cut ? parameter.tp_copies : mesh.tp);
 }
 

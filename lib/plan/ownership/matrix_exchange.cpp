@@ -174,7 +174,7 @@ class RankRounds {
     const int dims = owners_.spec(part).global_shape.rank();
     const std::int64_t columns = owners_.spec(part).global_shape[dims - 1];
     for (const BoxPart& one : cut_into_boxes(owners_.share(part, rank), own)) {
-      const auto begin = [&](int dim) { return one.box.begin[static_cast<std::size_t>(dim)]; };
+      const auto begin = [&](int dim) { return at(one.box.begin, dim); };
       MatrixRows rows{.packed = packed + one.first - own.begin,
                       .stacked = top + begin(dims - 2) * columns + begin(dims - 1),
                       .rows = one.box.extent[dims - 2],

@@ -26,7 +26,7 @@ std::int64_t place_of(const Ranks& ranks, std::int64_t rank) {
 /// How many tensor-parallel ranks hold the same values.
 std::int64_t tensor_copies(const ParamSpec& parameter, const Mesh& mesh) {
   if (parameter.expert) return 1;
-  const bool cut = parameter.split_dim[static_cast<std::size_t>(Axis::tp)] >= 0;
+  const bool cut = at(parameter.split_dim, Axis::tp) >= 0;
   return cut ? parameter.tp_copies : mesh.tp;
 }
 
@@ -191,7 +191,7 @@ class Table {
       table_.routes.push_back(make_route(parameter, shard.ranks, data, mesh_, rank_));
     }
     own.route = found->second;
-    const ShardRoute& route = table_.routes[static_cast<std::size_t>(own.route)];
+    const ShardRoute& route = at(table_.routes, own.route);
     const std::int64_t part = parameter.shape.numel() / route.slices;
     const std::int64_t ranks = static_cast<std::int64_t>(route.scatter.size());
     const std::int64_t at = place_of(route.scatter, rank_);
@@ -205,12 +205,12 @@ class Table {
   /// Places the optimizer values: like the parameters if each rank has all, otherwise without gaps,
   /// except that a slice of a bucket keeps its padding so that all slices are equal.
   void place(const Bucket& bucket) {
-    const auto shard = [&](int index) { return stage_.shards[static_cast<std::size_t>(index)]; };
+    const auto shard = [&](int index) { return at(stage_.shards, index); };
     const bool sliced = shard(bucket.parameters.front()).kind == ShardKind::bucket;
     std::int64_t begin = 0;
     std::int64_t length = 0;
     if (sliced) {
-      const auto& first = stage_.parameters[static_cast<std::size_t>(bucket.parameters.front())];
+      const auto& first = at(stage_.parameters, bucket.parameters.front());
       const Ranks& data = data_.of(first);
       length = bucket.length / static_cast<std::int64_t>(data.size());
       begin = bucket.offset + place_of(data, rank_) * length;
@@ -277,7 +277,7 @@ std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
                                        const std::vector<int>& parameters, bool fused) {
   std::vector<RowExchange> exchanges;
   for (const int index : parameters) {
-    const int route = table.parameters[static_cast<std::size_t>(index)].route;
+    const int route = at(table.parameters, index).route;
     if (route < 0) continue;
     const auto same = std::find_if(exchanges.begin(), exchanges.end(),
                                    [&](const RowExchange& one) { return one.route == route; });

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/at.h"
 #include "base/text.h"
 #include "plan/model/block.h"
 #include "plan/rules/check.h"
@@ -133,7 +134,7 @@ std::vector<std::int64_t> deal(const std::vector<double>& costs, double last, st
     while (next < layers) {
       const bool must = count == 0 && layers - next > behind;
       const bool may = layers - next > behind || layers < parts;
-      const double more = cost + costs[static_cast<std::size_t>(next)];
+      const double more = cost + at(costs, next);
       if (must && more > most) return {};
       if (!may || more > most) break;
       cost = more;
@@ -318,7 +319,7 @@ Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), 0);
   const std::int64_t share = cut.layers / cut.places();
   for (std::int64_t layer = 0; layer < cut.layers; ++layer) {
-    ++counts[static_cast<std::size_t>(std::min((layer + offset) / share, cut.places() - 1))];
+    ++at(counts, std::min((layer + offset) / share, cut.places() - 1));
   }
   return counts;
 }
@@ -511,7 +512,7 @@ StageMap map_of(const Cut& cut, const std::vector<std::int64_t>& counts) {
   std::int64_t layer = 0;
   for (std::size_t place = 0; place < counts.size(); ++place) {
     const ChunkAt home = map.places().at(static_cast<int>(place));
-    ChunkLayers& held = map.all[static_cast<std::size_t>(home.stage * map.chunks + home.chunk)];
+    ChunkLayers& held = at(map.all, home.stage * map.chunks + home.chunk);
     held.first = layer;
     held.count = counts[place];
     held.embedding = place == 0;

@@ -66,7 +66,7 @@ class Times {
 
   const Span& of(int chunk, int unit, int microbatch, Moment moment) const {
     const int place = unit < 0 ? 0 : unit - at(input_.units, chunk).begin;
-    return spans_[index(chunk, place, microbatch)][static_cast<std::size_t>(moment)];
+    return at(spans_[index(chunk, place, microbatch)], moment);
   }
 
  private:
@@ -80,7 +80,7 @@ class Times {
     return std::max(1, range.end - range.begin);
   }
   Span& span(int chunk, int place, int microbatch, Moment moment) {
-    return spans_[index(chunk, place, microbatch)][static_cast<std::size_t>(moment)];
+    return at(spans_[index(chunk, place, microbatch)], moment);
   }
 
   void note(const Action& row, int time) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/at.h"
+#include "base/text.h"
 #include "plan/schedule/action.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/simulate.h"
@@ -52,7 +53,7 @@ bool ExchangeProof::completes(const Action& row) {
 
 void ExchangeProof::finish() const {
   for (const Open& open : open_) {
-    if (open.any) fail_("the next leg of " + to_string(open.last) + " never comes");
+    if (open.any) fail_(formatted("the next leg of {} never comes", to_string(open.last)));
   }
 }
 
@@ -129,7 +130,7 @@ void MoveProof::check(const Action& row) {
 }
 
 void MoveProof::check_visit(const Action& row, int visit) {
-  if (row.visit != visit) fail_("should be visit " + std::to_string(visit));
+  if (row.visit != visit) fail_(formatted("should be visit {}", visit));
 }
 
 /// A block is gathered, then waited for; one that is freed may then be gathered once more.
@@ -140,7 +141,7 @@ void MoveProof::gather(const Action& row) {
   const int slot = at(blocks_, row.bucket).slot;
   if (slot == none) return;
   int& held = at(block_in_, slot);
-  if (held != none) fail_("its slot holds block " + std::to_string(held));
+  if (held != none) fail_(formatted("its slot holds block {}", held));
   held = row.bucket;
 }
 
@@ -166,8 +167,8 @@ void MoveProof::check_read(const Action& row) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     if (arrived_[block] > freed_[block] || !blocks_[block].read_by(row)) continue;
     const bool over = freed_[block] > 0 && freed_[block] == gathered_[block];
-    fail_(over ? "reads parameters of block " + std::to_string(block) + ", which is freed"
-               : "reads parameters before wait_gather " + std::to_string(block));
+    fail_(over ? formatted("reads parameters of block {}, which is freed", block)
+               : formatted("reads parameters before wait_gather {}", block));
   }
 }
 
@@ -179,12 +180,11 @@ void MoveProof::add_gradients(const Action& row) {
     if (sum.slot == none || !sum.adds(row)) continue;
     const int summed = at(sum_in_, sum.slot);
     if (summed != none) {
-      fail_("adds to gradients where the sum of bucket " + std::to_string(summed) +
-            " is under way");
+      fail_(formatted("adds to gradients where the sum of bucket {} is under way", summed));
     }
     int& made = at(made_in_, sum.slot);
     if (made != none && made != static_cast<int>(bucket)) {
-      fail_("adds to gradients where those of bucket " + std::to_string(made) + " are");
+      fail_(formatted("adds to gradients where those of bucket {} are", made));
     }
     made = static_cast<int>(bucket);
   }
@@ -208,16 +208,16 @@ void MoveProof::wait_reduce(const Action& row) {
 void MoveProof::finish() {
   for (const int bucket : made_in_) {
     if (bucket == none) continue;
-    fail_("the last gradients of bucket " + std::to_string(bucket) + " are never reduced");
+    fail_(formatted("the last gradients of bucket {} are never reduced", bucket));
   }
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    const std::string name = "gather " + std::to_string(block);
+    const std::string name = formatted("gather {}", block);
     if (gathered_[block] == 0 && !blocks_[block].freed) {
       fail_(name + " is missing");
     } else if (arrived_[block] < gathered_[block]) {
       fail_("nobody waited for " + name);
     } else if (blocks_[block].freed && freed_[block] < gathered_[block]) {
-      fail_("block " + std::to_string(block) + " is never freed");
+      fail_(formatted("block {} is never freed", block));
     }
   }
 }
@@ -271,7 +271,7 @@ void CopyProof::check(const Action& row) {
     }
   }
   if (is_host_copy(row.kind) && !input_.forms.on_host(row.begin)) {
-    return fail_("unit " + std::to_string(row.begin) + " is not kept on the host");
+    return fail_(formatted("unit {} is not kept on the host", row.begin));
   }
   switch (row.kind) {
     case ActionKind::offload:
@@ -290,7 +290,7 @@ void CopyProof::pass(const Action& row, int unit) {
   if (row.kind == ActionKind::forward) {
     if (runs(row.leg, ExchangePhase::home)) now = Where::made;
   } else if (now != Where::back) {
-    fail_("reads what unit " + std::to_string(unit) + " keeps on the host before wait_reload");
+    fail_(formatted("reads what unit {} keeps on the host before wait_reload", unit));
   }
 }
 
@@ -366,9 +366,9 @@ class Proof {
   void fail(const std::string& what) {
     std::string where = who_;
     if (row_ < rows_.size()) {
-      where += " row " + std::to_string(row_) + ", " + to_string(rows_[row_]);
+      where += formatted(" row {}, {}", row_, to_string(rows_[row_]));
     }
-    violations_.push_back(where + ": " + what);
+    violations_.push_back(formatted("{}: {}", where, what));
   }
 
   static bool goes_up(ActionKind kind) {
@@ -476,10 +476,10 @@ class Proof {
     const auto from = places_.before(in_.stage, action.chunk);
     const RankProgress* below = neighbour(action, from);
     if (below != nullptr && !forward_done(*below, units_of(from))) {
-      fail("its input is not made: F of chunk " + std::to_string(from->chunk));
+      fail(formatted("its input is not made: F of chunk {}", from->chunk));
     }
     if (action.begin != now.forward || forward_done(now, units(action))) {
-      fail("F must go on at unit " + std::to_string(now.forward));
+      fail(formatted("F must go on at unit {}", now.forward));
     }
     if (!legs_.completes(action)) return;
     now.forward = std::max(now.forward, action.end);
@@ -490,7 +490,7 @@ class Proof {
     RankProgress& now = at(action);
     if (!forward_done(now, units(action))) fail("F again before F of all units");
     if (action.end != now.backward || now.repeated < now.backward) {
-      fail("F again must be that of the next B, below unit " + std::to_string(now.backward));
+      fail(formatted("F again must be that of the next B, below unit {}", now.backward));
     }
     if (legs_.completes(action)) now.repeated = action.begin;
   }
@@ -498,7 +498,7 @@ class Proof {
   void check_repeated(const Action& action, const RankProgress& now) {
     for (int unit = action.begin; unit < std::min(action.end, now.repeated); ++unit) {
       if (!in_.forms.of(unit, action.chunk, action.microbatch).repeats()) continue;
-      fail("F of unit " + std::to_string(unit) + " has not been repeated");
+      fail(formatted("F of unit {} has not been repeated", unit));
     }
   }
 
@@ -512,11 +512,11 @@ class Proof {
     const auto from = places_.after(in_.stage, action.chunk);
     const RankProgress* above = neighbour(action, from);
     if (above != nullptr && !backward_done(*above, units_of(from))) {
-      fail("its gradient is not made: B of chunk " + std::to_string(from->chunk));
+      fail(formatted("its gradient is not made: B of chunk {}", from->chunk));
     }
     check_repeated(action, now);
     if (action.end != now.backward || backward_done(now, units(action))) {
-      fail("B must go on below unit " + std::to_string(now.backward));
+      fail(formatted("B must go on below unit {}", now.backward));
     }
     if (!legs_.completes(action)) return;
     now.backward = std::min(now.backward, action.begin);
@@ -527,20 +527,20 @@ class Proof {
     RankProgress& now = at(action);
     if (!now.backward_ran) fail("W before B");
     for (int unit = action.begin; unit < action.end; ++unit) {
-      if (unit < now.backward) fail("W before B of unit " + std::to_string(unit));
+      if (unit < now.backward) fail(formatted("W before B of unit {}", unit));
       const std::size_t here = index(action.chunk, unit);
       char& done = weight_done_[static_cast<std::size_t>(action.microbatch) *
                                     static_cast<std::size_t>(units_) +
                                 here];
       if (done != 0) {
-        fail("W of unit " + std::to_string(unit) + " has run before");
+        fail(formatted("W of unit {} has run before", unit));
         continue;
       }
       done = 1;
       const Action part{
           .chunk = action.chunk, .microbatch = action.microbatch, .begin = unit, .end = unit + 1};
       if (in_.deferral.concerns(part) && !passes_over()) {
-        fail("W of unit " + std::to_string(unit) + " comes before all passes are over");
+        fail(formatted("W of unit {} comes before all passes are over", unit));
       }
       --now.weights_left;
       --weights_left_[here];
@@ -573,7 +573,7 @@ class Proof {
       const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
       for (int unit = range.end - 1; unit >= range.begin; --unit) {
         if (!adds_to(sum, range, unit) || weights_left_[index(chunk, unit)] == 0) continue;
-        fail("gradients of unit " + std::to_string(unit) + " are not final");
+        fail(formatted("gradients of unit {} are not final", unit));
         return;
       }
     }
@@ -633,7 +633,7 @@ class Proof {
   void finish_forward() {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       if (forward_done(at(chunk, 0), in_.units[static_cast<std::size_t>(chunk)])) continue;
-      fail("F of all units of chunk " + std::to_string(chunk) + " has not run");
+      fail(formatted("F of all units of chunk {} has not run", chunk));
     }
     moves_.finish();
     legs_.finish();
@@ -658,20 +658,19 @@ class Proof {
         if (forward_done(now, range) && backward_done(now, range) && now.weights_left == 0) {
           continue;
         }
-        fail("F, B and W of all units of " + std::to_string(microbatch) + "." +
-             std::to_string(chunk) + " have not run");
+        fail(formatted("F, B and W of all units of {}.{} have not run", microbatch, chunk));
       }
     }
     for (std::size_t bucket = 0; bucket < reduced_.size(); ++bucket) {
       const BucketSum& sum = buckets_[bucket];
-      const std::string name = std::to_string(bucket);
-      if (sum.reduced && reduced_[bucket] == 0) fail("bucket " + name + " is never reduced");
+      if (sum.reduced && reduced_[bucket] == 0)
+        fail(formatted("bucket {} is never reduced", bucket));
       if (sum.embedding && shared_[bucket] == 0) {
-        fail("bucket " + name + " is never summed over the embedding group");
+        fail(formatted("bucket {} is never summed over the embedding group", bucket));
       }
       if (reduced_[bucket] + shared_[bucket] > 0 &&
           waited_[bucket] < std::max(1, reduced_[bucket])) {
-        fail("nobody waited for reduce " + name);
+        fail(formatted("nobody waited for reduce {}", bucket));
       }
     }
     moves_.finish();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/at.h"
 #include "plan/schedule/schedule.h"
 
 namespace trainctl {
@@ -87,9 +88,7 @@ class Refinement {
   void forward(const Action& row) {
     Action part = row;
     for (int unit = row.begin; unit < row.end; ++unit) {
-      const auto reads = [&](int block) {
-        return gathers_[static_cast<std::size_t>(block)].holds(unit);
-      };
+      const auto reads = [&](int block) { return at(gathers_, block).holds(unit); };
       const bool freed = std::any_of(gathers_.begin(), gathers_.end(), [&](const ReadBlock& block) {
         return block.freed && (block.holds(unit) || block.holds(unit - 1));
       });
@@ -178,9 +177,7 @@ class Refinement {
     bool together = false;                        // those of a micro-batch start once all are final
   };
 
-  bool in_legs(int unit) const {
-    return unit < std::ssize(legs_) && legs_[static_cast<std::size_t>(unit)] != 0;
-  }
+  bool in_legs(int unit) const { return unit < std::ssize(legs_) && at(legs_, unit) != 0; }
 
   std::vector<Action> cut_into_legs(const std::vector<Action>& rows) const {
     std::vector<Action> made;
@@ -213,7 +210,7 @@ class Refinement {
     rows_.push_back(Action{.kind = ActionKind::wait_gather, .bucket = block});
   }
 
-  int ready_at(int bucket) const { return buckets_[static_cast<std::size_t>(bucket)].ready_unit; }
+  int ready_at(int bucket) const { return at(buckets_, bucket).ready_unit; }
 
   /// A row for each bucket of which `has_one` is true.
   template <class Predicate>
@@ -242,13 +239,12 @@ class Refinement {
   }
 
   void start_sum(int bucket) {
-    rows_.push_back(Action{.kind = ActionKind::reduce,
-                           .bucket = bucket,
-                           .visit = visits_[static_cast<std::size_t>(bucket)]++});
+    rows_.push_back(
+        Action{.kind = ActionKind::reduce, .bucket = bucket, .visit = at(visits_, bucket)++});
   }
 
   void finish_weight(const Action& row) {
-    Chunk& chunk = chunks_[static_cast<std::size_t>(row.chunk)];
+    Chunk& chunk = at(chunks_, row.chunk);
     const auto microbatch = static_cast<std::size_t>(row.microbatch);
     const auto done = [&](int unit) -> char& {
       return weight_done_[static_cast<std::size_t>(unit) * microbatches_ + microbatch];
@@ -256,9 +252,7 @@ class Refinement {
     done(row.begin) = 1;
     advance(chunk, chunk.each_buckets, chunk.together, chunk.each[microbatch],
             [&](int unit) { return done(unit) != 0; });
-    const auto left = [&](int unit) -> int& {
-      return weights_left_[static_cast<std::size_t>(unit)];
-    };
+    const auto left = [&](int unit) -> int& { return at(weights_left_, unit); };
     if (--left(row.begin) > 0) return;
     advance(chunk, chunk.once_buckets, false, chunk.once,
             [&](int unit) { return left(unit) == 0; });
@@ -303,7 +297,7 @@ std::vector<BucketSum> bucket_sums(const FlatBuffer& layout,
     BucketSum& sum = sums.emplace_back();
     sum.ready_unit = bucket.ready_unit;
     for (const int index : bucket.parameters) {
-      const ParamSpec& row = parameters[static_cast<std::size_t>(index)];
+      const ParamSpec& row = at(parameters, index);
       const auto place = std::lower_bound(sum.units.begin(), sum.units.end(), row.unit);
       if (place == sum.units.end() || *place != row.unit) sum.units.insert(place, row.unit);
       const auto& axes = row.gradient_sum;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/at.h"
+#include "base/text.h"
+
 namespace trainctl {
 
 std::vector<MicrobatchOfChunk> schedule_table(int microbatches, int chunks, int group_size) {
@@ -88,9 +91,9 @@ bool ReadBlock::read_by(const Action& row) const {
 }
 
 std::string short_name(const Action& action) {
-  const std::string place = std::to_string(action.microbatch) + "." + std::to_string(action.chunk);
+  const std::string place = formatted("{}.{}", action.microbatch, action.chunk);
   const std::string bucket =
-      std::to_string(action.bucket) + (action.visit > 0 ? "." + std::to_string(action.visit) : "");
+      formatted("{}{}", action.bucket, action.visit > 0 ? formatted(".{}", action.visit) : "");
   switch (action.kind) {
     case ActionKind::gather: return "gather " + bucket;
     case ActionKind::wait_gather: return "wait_gather " + bucket;
@@ -121,8 +124,8 @@ std::string short_name(const Action& action) {
 std::string to_string(const Action& action) {
   if (!is_pass(action.kind) && !is_host_copy(action.kind)) return short_name(action);
   constexpr const char* legs[] = {"", " out", " work", " home"};
-  return short_name(action) + "[" + std::to_string(action.begin) + "," +
-         std::to_string(action.end) + ")" + legs[static_cast<std::size_t>(action.leg)];
+  return formatted("{}[{},{}){}", short_name(action), action.begin, action.end,
+                   at(legs, action.leg));
 }
 
 namespace {

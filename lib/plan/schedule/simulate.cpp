@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
+#include "base/text.h"
 #include "plan/schedule/action.h"
 #include "plan/schedule/wait_graph.h"
 
@@ -130,12 +132,8 @@ class Play {
 
   /// The index of a stage and replica.
   int group_of(const RankRows& rank) const { return rank.input.stage * replicas_ + rank.replica; }
-  const RankRows& rank_of(const Point& point) const {
-    return input_.ranks[static_cast<std::size_t>(point.rank)];
-  }
-  const Action& action(const Point& point) const {
-    return rank_of(point).rows[static_cast<std::size_t>(point.row)];
-  }
+  const RankRows& rank_of(const Point& point) const { return at(input_.ranks, point.rank); }
+  const Action& action(const Point& point) const { return at(rank_of(point).rows, point.row); }
   double cost_of(const RankRows& rank, const Action& action) const {
     if (action.kind == ActionKind::free) return 0;
     return input_.cost ? input_.cost(rank, action) : 1.0;
@@ -221,9 +219,9 @@ int Play::add_point(int rank, std::size_t begin, std::size_t end, double cost, b
 }
 
 void Play::add_rank(int rank) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const std::span<const Action> rows = mine.rows;
-  const bool apart = apart_[static_cast<std::size_t>(group_of(mine))];
+  const bool apart = at(apart_, group_of(mine));
   Queues queues;
   queues.outputs.assign(mine.input.units.size(), none);
   queues.gradients.assign(mine.input.units.size(), none);
@@ -259,7 +257,7 @@ void Play::add_rank(int rank) {
 }
 
 void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const Action* shared = nullptr;
   double cost = 0;
   for (std::size_t row = begin; row < end; ++row) {
@@ -291,7 +289,7 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
   graph_.wait(sent, point);
   graph_.wait(sent, queues.rows);
   queues.rows = sent;
-  sent_seconds_[static_cast<std::size_t>(rank)] += seconds;
+  at(sent_seconds_, rank) += seconds;
 }
 
 /// The send whose buffer F or B writes into; null where none is under way. What is cast lies in a
@@ -318,7 +316,7 @@ int* Play::sent_from(const RankRows& rank, const Action& action, Queues& queues)
 }
 
 void Play::join(int rank, std::size_t row, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const Action& action = mine.rows[row];
   Exchange& meeting = exchanges_[{mine.input.stage, action.kind, action.bucket, action.visit}];
   if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
@@ -339,7 +337,7 @@ void Play::launch(int point, int done, Queues& queues) {
 
 /// After the stage's own sum of the bucket.
 void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   EmbeddingSum& meeting = embeddings_[{mine.replica, mine.inner}];
   if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
   graph_.raise_cost(meeting.point, cost_of(mine, mine.rows[row]));
@@ -361,7 +359,7 @@ void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
 }
 
 void Play::await(int rank, std::size_t row, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const int point = add_point(rank, row, row + 1, 0.0, true);
   graph_.wait(point, queues.compute);
   const bool gather = mine.rows[row].kind == ActionKind::wait_gather;
@@ -376,7 +374,7 @@ void Play::await(int rank, std::size_t row, Queues& queues) {
 
 /// It starts after all rows before it.
 void Play::copy(int rank, std::size_t row, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const Action& action = mine.rows[row];
   const int point = add_point(rank, row, row + 1, cost_of(mine, action));
   graph_.wait(point, queues.compute);
@@ -386,7 +384,7 @@ void Play::copy(int rank, std::size_t row, Queues& queues) {
 }
 
 void Play::await_copy(int rank, std::size_t row, Queues& queues) {
-  const Action& action = input_.ranks[static_cast<std::size_t>(rank)].rows[row];
+  const Action& action = at(input_.ranks, rank).rows[row];
   const int point = add_point(rank, row, row + 1, 0.0, true);
   graph_.wait(point, queues.compute);
   const bool out = action.kind == ActionKind::wait_offload;
@@ -398,12 +396,12 @@ void Play::await_copy(int rank, std::size_t row, Queues& queues) {
 }
 
 void Play::note_batch_before(int point, const Queues& queues) {
-  if (queues.compute == none || points_[static_cast<std::size_t>(queues.compute)].computes) return;
+  if (queues.compute == none || at(points_, queues.compute).computes) return;
   after_batch_[point] = queues.compute;
 }
 
 void Play::await_message(int rank, std::size_t row, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const int point = add_point(rank, row, row + 1, 0.0);
   graph_.wait(point, queues.compute);
   const Message* message = find_message(mine, mine.rows[row]);
@@ -413,7 +411,7 @@ void Play::await_message(int rank, std::size_t row, Queues& queues) {
 
 /// The point at which the rows are posted: with casts their buffers must be free by then.
 int Play::post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const int posted = add_point(rank, begin, end, 0.0);
   graph_.wait(posted, queues.compute);
   if (mine.input.messages.mode == MessageMode::batched) graph_.wait(posted, queues.wire);
@@ -428,7 +426,7 @@ int Play::post_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
 }
 
 void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const int posted = post_batch(rank, begin, end, queues);
   const bool single = end - begin == 1;
   int done = single ? none : add_point(rank, begin, end, 0.0);
@@ -459,7 +457,7 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
 }
 
 void Play::add_message(int rank, std::size_t row, int posted, Message& message, Queues& queues) {
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(rank)];
+  const RankRows& mine = at(input_.ranks, rank);
   const Action& action = mine.rows[row];
   const bool receive = is_receive(action.kind);
   if (message.point == none) message.point = add_point(rank, row, row + 1, 0.0);
@@ -511,18 +509,19 @@ void Play::find_unmatched(std::vector<std::string>& violations) const {
       if (std::find(joined.begin(), joined.end(), static_cast<int>(rank)) != joined.end()) {
         continue;
       }
-      violations.push_back("rank " + std::to_string(rank) + " never joins " +
-                           to_string(Action{.kind = kind, .bucket = bucket, .visit = visit}));
+      violations.push_back(
+          formatted("rank {} never joins {}", rank,
+                    to_string(Action{.kind = kind, .bucket = bucket, .visit = visit})));
     }
   }
   for (const auto& [row, meeting] : shared_rows_) {
-    if (meeting.joined == group_sizes_[static_cast<std::size_t>(row.group)]) continue;
+    if (meeting.joined == at(group_sizes_, row.group)) continue;
     violations.push_back(describe(meeting.point) + " is not run by all that share its layers");
   }
   for (const auto& [key, meeting] : embeddings_) {
     if (meeting.first && meeting.last) continue;
-    violations.push_back(describe(meeting.point) + " is not joined by the " +
-                         (meeting.first ? "last" : "first") + " stage");
+    violations.push_back(formatted("{} is not joined by the {} stage", describe(meeting.point),
+                                   meeting.first ? "last" : "first"));
   }
   for (const Message& message : messages_) {
     if (message.point == none) continue;
@@ -530,9 +529,9 @@ void Play::find_unmatched(std::vector<std::string>& violations) const {
       violations.push_back(describe(message.point) +
                            (message.sent ? " is never received" : " is never sent"));
     } else if (message.sent_as != message.received_as) {
-      violations.push_back(describe(message.point) + " is received as number " +
-                           std::to_string(message.received_as) + ", but sent as number " +
-                           std::to_string(message.sent_as));
+      violations.push_back(formatted("{} is received as number {}, but sent as number {}",
+                                     describe(message.point), message.received_as,
+                                     message.sent_as));
     }
   }
 }
@@ -572,7 +571,7 @@ void Play::measure(Simulation& result) const {
 }
 
 bool Play::waits_for_embedding(const Point& point) const {
-  const RankRows& rank = input_.ranks[static_cast<std::size_t>(point.rank)];
+  const RankRows& rank = at(input_.ranks, point.rank);
   const auto stage = static_cast<std::size_t>(rank.input.stage);
   const auto bucket = static_cast<std::size_t>(action(point).bucket);
   return stage < input_.buckets.size() && bucket < input_.buckets[stage].size() &&
@@ -585,25 +584,25 @@ double Play::queued_after(int point) const {
 }
 
 void Play::add_times(int index, std::vector<RowTime>& times) const {
-  const Point& point = points_[static_cast<std::size_t>(index)];
-  const RankRows& mine = input_.ranks[static_cast<std::size_t>(point.rank)];
-  double at = graph_.start(index);
+  const Point& point = at(points_, index);
+  const RankRows& mine = at(input_.ranks, point.rank);
+  double start = graph_.start(index);
   for (int row = point.row; row < point.row + point.rows; ++row) {
-    const Action& action = mine.rows[static_cast<std::size_t>(row)];
+    const Action& action = at(mine.rows, row);
     const bool waits = names_bucket(action.kind) || is_host_copy(action.kind);
-    const double end = at + (waits ? 0.0 : cost_of(mine, action));
-    times.push_back({point.rank, row, at, end});
-    at = end;
+    const double end = start + (waits ? 0.0 : cost_of(mine, action));
+    times.push_back({point.rank, row, start, end});
+    start = end;
   }
 }
 
 std::string Play::describe(int index) const {
-  const Point& point = points_[static_cast<std::size_t>(index)];
-  std::string text = "rank " + std::to_string(point.rank) + " " + to_string(action(point));
+  const Point& point = at(points_, index);
+  std::string text = formatted("rank {} {}", point.rank, to_string(action(point)));
   if (point.computes) return text;
-  const auto rows = input_.ranks[static_cast<std::size_t>(point.rank)].rows;
+  const auto rows = at(input_.ranks, point.rank).rows;
   for (int row = point.row + 1; row < point.row + point.rows; ++row) {
-    text += " + " + to_string(rows[static_cast<std::size_t>(row)]);
+    text += " + " + to_string(at(rows, row));
   }
   return text;
 }
@@ -619,7 +618,7 @@ void prove_ranks(const SimulationInput& input, Simulation& result) {
     const std::size_t before = result.violations.size();
     prove_rows(mine, stage < input.buckets.size() ? input.buckets[stage] : no_buckets,
                stage < input.gathers.size() ? input.gathers[stage] : no_gathers,
-               "rank " + std::to_string(rank), result.violations);
+               formatted("rank {}", rank), result.violations);
     result.peak_microbatches = std::max(result.peak_microbatches, peak_microbatches(mine.rows));
     if (mine.rows.empty()) continue;
     proven[{mine.input.stage, mine.rows.data()}] = result.violations.size() == before;

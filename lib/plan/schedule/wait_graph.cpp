@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/at.h"
+
 namespace trainctl {
 
 int WaitGraph::add(double cost) {
@@ -11,7 +13,7 @@ int WaitGraph::add(double cost) {
 }
 
 void WaitGraph::raise_cost(int point, double cost) {
-  double& now = cost_[static_cast<std::size_t>(point)];
+  double& now = at(cost_, point);
   now = std::max(now, cost);
 }
 
@@ -26,12 +28,12 @@ void WaitGraph::index_edges() {
   waits_.assign(cost_.size(), 0);
   first_.assign(cost_.size() + 1, 0);
   for (const int from : from_) ++first_[static_cast<std::size_t>(from) + 1];
-  for (const int to : to_) ++waits_[static_cast<std::size_t>(to)];
+  for (const int to : to_) ++at(waits_, to);
   for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
   targets_.resize(to_.size());
   std::vector<std::size_t> next(first_.begin(), first_.end() - 1);
   for (std::size_t edge = 0; edge < from_.size(); ++edge) {
-    targets_[next[static_cast<std::size_t>(from_[edge])]++] = to_[edge];
+    targets_[at(next, from_[edge])++] = to_[edge];
   }
 }
 
@@ -62,8 +64,8 @@ bool WaitGraph::play() {
 std::vector<int> WaitGraph::stuck_points() const {
   std::vector<int> waiting_for_it(cost_.size(), 0);
   for (std::size_t edge = 0; edge < from_.size(); ++edge) {
-    const bool stuck = waits_[static_cast<std::size_t>(from_[edge])] > 0;
-    if (stuck) ++waiting_for_it[static_cast<std::size_t>(from_[edge])];
+    const bool stuck = at(waits_, from_[edge]) > 0;
+    if (stuck) ++at(waiting_for_it, from_[edge]);
   }
   std::vector<int> points;
   for (std::size_t point = 0; point < cost_.size(); ++point) {
@@ -83,7 +85,7 @@ std::vector<int> WaitGraph::shortest_cycle() const {
   std::vector<int> queue;
   const auto search = [&](int start) {
     queue.assign(1, start);
-    depth[static_cast<std::size_t>(start)] = 1;
+    at(depth, start) = 1;
     for (std::size_t head = 0; head < queue.size(); ++head) {
       const auto point = static_cast<std::size_t>(queue[head]);
       if (!best.empty() && depth[point] >= static_cast<int>(best.size())) return;

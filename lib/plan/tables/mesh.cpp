@@ -7,7 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "base/at.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace trainctl {
 
@@ -36,7 +38,7 @@ Axis word_of_axis(Axis axis) {
 std::string_view name_of(Axis axis) {
   static constexpr std::array<std::string_view, axis_count> names{"tp",  "cp", "dp", "pp",
                                                                   "etp", "ep", "edp"};
-  return names[static_cast<std::size_t>(axis)];
+  return at(names, axis);
 }
 
 std::int64_t Mesh::size(Axis axis) const {
@@ -195,7 +197,7 @@ std::string name_of(GroupKind kind) {
 }
 
 std::string group_name(TrafficPurpose purpose, GroupKind kind) {
-  return std::string(name_of(purpose)) + " " + name_of(kind);
+  return formatted("{} {}", name_of(purpose), name_of(kind));
 }
 
 namespace {
@@ -290,7 +292,7 @@ GroupKind group_kind(std::string_view word) {
   for (const GroupKind kind : kinds) {
     if (name_of(kind) == word) return kind;
   }
-  throw Error(ExitCode::usage, "unknown kind of group '" + std::string(word) + "'");
+  throw Error(ExitCode::usage, formatted("unknown kind of group '{}'", word));
 }
 
 RankLists list_groups(const Mesh& mesh, std::string_view kind) {
@@ -309,8 +311,7 @@ std::int64_t group_size(const Mesh& mesh, GroupKind kind) {
 
 RankLists groups_with(const Mesh& mesh, std::string_view kind, std::int64_t rank) {
   require(rank >= 0 && rank < mesh.world_size(), ExitCode::usage,
-          "the world of " + std::to_string(mesh.world_size()) + " ranks has no rank " +
-              std::to_string(rank));
+          formatted("the world of {} ranks has no rank {}", mesh.world_size(), rank));
   const Selection selection = selection_of(mesh, group_kind(kind));
   std::int64_t base = rank;
   for (const Digit& digit : selection.own) base -= rank / digit.stride % digit.size * digit.stride;
@@ -323,9 +324,9 @@ std::vector<RankLists> hierarchical_groups(const Mesh& mesh,
                                            const std::vector<std::int64_t>& sizes) {
   const std::int64_t product =
       std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-  require(product == mesh.cp, ExitCode::usage,
-          "the level sizes multiply to " + std::to_string(product) + ", but context_parallel is " +
-              std::to_string(mesh.cp));
+  require(
+      product == mesh.cp, ExitCode::usage,
+      formatted("the level sizes multiply to {}, but context_parallel is {}", product, mesh.cp));
   const RankLists whole = list_groups(mesh, "cp");
   std::vector<RankLists> levels;
   std::int64_t below = 1;  // members that differ only on lower levels

@@ -1,13 +1,14 @@
 #include "plan/tables/model.h"
 
-#include "base/integers.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "base/at.h"
+#include "base/integers.h"
 
 namespace trainctl {
 
@@ -109,7 +110,7 @@ void add_kinds(const ModelConfig& config, const MoeConfig& moe, ModelShape& mode
   std::vector<std::optional<LayerKind>> given(entries.size());
   std::vector<LayerKind> forms;  // without names
   const auto number_of = [&](std::int64_t layer) {
-    const std::size_t entry = order.empty() ? 0 : order[static_cast<std::size_t>(layer)];
+    const std::size_t entry = order.empty() ? 0 : at(order, layer);
     std::optional<LayerKind>& alike = given[entry];
     if (!alike) alike = kind_of(config_of(config, entries[entry]), model);
     LayerKind kind = *alike;

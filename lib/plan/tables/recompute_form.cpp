@@ -1,5 +1,7 @@
 #include "plan/tables/recompute_form.h"
 
+#include "base/at.h"
+
 namespace trainctl {
 
 namespace {
@@ -29,7 +31,7 @@ constexpr FormWord words[] = {
 
 bool StageForms::in_partial(int chunk, int microbatch) const {
   if (is_partial.empty()) return false;
-  return is_partial[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(microbatch)] != 0;
+  return at(at(is_partial, chunk), microbatch) != 0;
 }
 
 BlockForm StageForms::of(int unit, bool in_partial) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "base/text.h"
 
 namespace trainctl {
 
@@ -33,7 +34,7 @@ bool counts_over_tensor_ranks(const ParamSpec& parameter, const Mesh& mesh, std:
   if (parameter.second_home) return false;
   const Axis axis = parameter.expert ? Axis::etp : Axis::tp;
   const std::int64_t place = mesh.coordinate(rank, axis);
-  const bool cut = parameter.split_dim[static_cast<std::size_t>(axis)] >= 0;
+  const bool cut = at(parameter.split_dim, axis) >= 0;
   return cut ? place % parameter.tp_copies == 0 : place == 0;
 }
 
@@ -75,7 +76,7 @@ std::string Box::to_string() const {
   std::string text = "[";
   for (int dim = 0; dim < extent.rank(); ++dim) {
     if (dim > 0) text += ", ";
-    text += std::to_string(at(begin, dim)) + ":" + std::to_string(end(dim));
+    text += formatted("{}:{}", at(begin, dim), end(dim));
   }
   return text + "]";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "config/schema/words.h"
 
 namespace trainctl {
@@ -26,7 +27,7 @@ std::string layer_splits_text(const std::vector<SplitBy>& splits) {
     const auto next = std::find_if(first, splits.end(), [&](SplitBy one) { return one != *first; });
     const std::string word(word_of(*first));
     if (first == splits.begin() && next == splits.end()) return word;
-    const std::string times = next - first > 1 ? "*" + std::to_string(next - first) : "";
+    const std::string times = next - first > 1 ? formatted("*{}", next - first) : "";
     text += (text.empty() ? "" : ", ") + word + times;
     first = next;
   }
