@@ -6,7 +6,7 @@
 #include "comm/group.h"
 #include "nn/ends.h"
 #include "ops/elementwise.h"
-#include "plan/cost/decoding.h"
+#include "plan/cost/forms.h"
 
 namespace trainctl {
 

@@ -40,7 +40,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
 };
 
 /// The basis of a time by the device of section cluster, and its meaning for a run
-/// (plan/cost/run_estimate.h).
+/// (plan/cost/device_prices.h).
 struct DeviceTime {
   std::string device, software;      // their names
   std::string trust;                 // "device table"

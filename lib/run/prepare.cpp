@@ -11,7 +11,6 @@
 #include "engine/engine.h"
 #include "formats/strategy/requested_files.h"
 #include "ops/kernels.h"
-#include "plan/prepare/draft_plan.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
 #include "plan/prepare/search_by_seconds.h"

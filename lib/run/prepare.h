@@ -30,7 +30,7 @@ enum class Purpose {
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
-/// As the function above, for a search of layouts: a draft of the plan (plan/prepare/draft_plan.h).
+/// As the function above, for a search of layouts: a draft of the plan (plan/prepare/make_plan.h).
 Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& site,
                    Diagnostics& diagnostics);
 

@@ -1,8 +1,7 @@
 // How rows get to the ranks of their experts: what a configuration switches on, calls, bytes and
 // time.
 #include "catch.h"
-#include "plan/cost/expert_overlap.h"
-#include "plan/cost/tensor_overlap.h"
+#include "plan/cost/overlap.h"
 #include "sample.h"
 
 using namespace trainctl;

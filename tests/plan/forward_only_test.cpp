@@ -5,7 +5,7 @@
 #include "base/at.h"
 #include "catch.h"
 #include "pipeline.h"
-#include "plan/cost/decoding.h"
+#include "plan/cost/forms.h"
 #include "sample.h"
 
 using namespace trainctl;

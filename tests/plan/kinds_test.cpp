@@ -5,7 +5,6 @@
 #include "catch.h"
 #include "config/read/read.h"
 #include "plan/cost/estimate.h"
-#include "plan/cost/kind_costs.h"
 #include "plan/model/form.h"
 #include "plan/rules/place_layers.h"
 #include "plan/tables/params.h"

@@ -1,5 +1,4 @@
-#include "plan/cost/korthikanti_memory.h"
-#include "plan/cost/megatron_memory.h"
+#include "plan/cost/published_memory.h"
 
 #include "catch.h"
 #include "sample.h"

@@ -5,11 +5,10 @@
 #include "catch.h"
 #include "plan/cost/communication.h"
 #include "plan/cost/estimate.h"
-#include "plan/cost/expert_overlap.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/ledger.h"
-#include "plan/cost/recompute_cost.h"
-#include "plan/cost/tensor_overlap.h"
+#include "plan/cost/overlap.h"
+#include "plan/cost/step_time.h"
 #include "sample.h"
 
 using namespace trainctl;

@@ -9,7 +9,6 @@
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/ledger.h"
-#include "plan/cost/recompute_cost.h"
 #include "plan/cost/step_time.h"
 #include "sample.h"
 #include "thorough.h"

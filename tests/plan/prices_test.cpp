@@ -7,11 +7,9 @@
 
 #include "catch.h"
 #include "config/devices/figures.h"
-#include "plan/cost/block_prices.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/ledger.h"
-#include "plan/cost/run_estimate.h"
 #include "sample.h"
 #include "thorough.h"
 

@@ -6,7 +6,7 @@
 #include "base/at.h"
 #include "catch.h"
 #include "plan/cost/forms.h"
-#include "plan/cost/recompute_cost.h"
+#include "plan/cost/step_time.h"
 #include "plan/prepare/make_plan.h"
 #include "sample.h"
 #include "thorough.h"

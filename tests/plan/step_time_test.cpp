@@ -2,7 +2,7 @@
 
 #include "catch.h"
 #include "plan/cost/estimate.h"
-#include "plan/cost/tensor_overlap.h"
+#include "plan/cost/overlap.h"
 #include "sample.h"
 
 using namespace trainctl;

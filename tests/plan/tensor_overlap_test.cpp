@@ -5,7 +5,7 @@
 #include "catch.h"
 #include "pipeline.h"
 #include "plan/cost/ledger.h"
-#include "plan/cost/tensor_overlap.h"
+#include "plan/cost/overlap.h"
 #include "plan/generators/generators.h"
 #include "sample.h"
 

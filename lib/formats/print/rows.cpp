@@ -11,8 +11,7 @@
 #include "formats/print/print.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
-#include "plan/cost/korthikanti_memory.h"
-#include "plan/cost/megatron_memory.h"
+#include "plan/cost/published_memory.h"
 
 namespace trainctl {
 

@@ -8,7 +8,7 @@
 #include "config/schema/words.h"
 #include "formats/print/table_parts.h"
 #include "formats/print/text.h"
-#include "plan/cost/kind_costs.h"
+#include "plan/cost/estimate.h"
 #include "plan/search/words.h"
 #include "plan/tables/mesh.h"
 

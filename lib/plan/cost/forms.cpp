@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "base/at.h"
-#include "plan/cost/lay_moves.h"
+#include "plan/cost/device_prices.h"
+#include "plan/cost/step_time.h"
+#include "plan/gradients/gathers.h"
 
 namespace trainctl {
 
@@ -300,6 +303,266 @@ void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& r
   rows.activations = std::move(table.rows);
   rows.declared = std::move(table.places);
   rows.activation_slots = assign_slots(rows.activations, rows.actions, input);
+}
+
+namespace {
+
+constexpr const char* usual_forms[] = {"none",
+                                       "norms",
+                                       "activations",
+                                       "norms+activations",
+                                       "attention",
+                                       "norms+attention+activations",
+                                       "norms+mlp+activations",
+                                       "full"};
+
+/// Blocks of a stage that have experts, or those that have none.
+struct BlockKind {
+  bool experts = false;
+  std::vector<int> units;
+  std::vector<std::uint8_t> in_use;  // the parts that some of them recompute, ascending
+};
+
+std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<int>& units) {
+  std::vector<std::uint8_t> parts;
+  for (const int unit : units) {
+    parts.push_back(rows.forms.of(unit, false).again);
+    if (!rows.forms.is_partial.empty()) parts.push_back(rows.forms.of(unit, true).again);
+  }
+  std::sort(parts.begin(), parts.end());
+  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+  return parts;
+}
+
+/// Dense blocks first.
+std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
+  std::vector<BlockKind> kinds;
+  for (const bool experts : {false, true}) {
+    BlockKind kind{.experts = experts,
+                   .units = first_blocks(rows.units, plan.model.layers, plan.model.layers),
+                   .in_use = {}};
+    std::erase_if(kind.units,
+                  [&](int unit) { return plan.model.kind(unit - 1).experts != experts; });
+    if (kind.units.empty()) continue;
+    kind.in_use = parts_in_use(rows, kind.units);
+    kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
+/// `laid`: all blocks of the stage in this form. Of the kind, the first block stands for all.
+RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const BlockForm& form,
+                      const StagePlan& laid, const std::optional<Rates>& rates) {
+  const int unit = kind.units.front();
+  const FormBytes bytes = form_bytes(plan, stage, unit, form);
+  RecomputeCost cost;
+  cost.experts = kind.experts;
+  cost.layers = std::ssize(kind.units);
+  cost.form = form_text(form.again);
+  cost.in_use = std::binary_search(kind.in_use.begin(), kind.in_use.end(), form.again);
+  cost.kept = bytes.kept;
+  cost.once = bytes.once;
+  cost.rank = laid.activation_slots.bytes;
+  cost.on_host = laid.activation_slots.host_bytes;
+  cost.flops = repeat_cost(plan, unit, form).flops;
+  if (rates) cost.seconds = price_repeat(plan, stage, unit, form, *rates).whole();
+  return cost;
+}
+
+}  // namespace
+
+std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const MoveConfig& config,
+                                         const ClusterConfig& cluster) {
+  const StagePlan& rows = at(plan.stages, stage);
+  const std::vector<BlockKind> kinds = kinds_of(plan, rows);
+  std::vector<BlockForm> forms;
+  const auto add = [&](std::uint8_t parts) {
+    const BlockForm form = form_with(plan, config.recompute, parts);
+    const auto same = [&](const BlockForm& other) { return other.again == form.again; };
+    if (std::none_of(forms.begin(), forms.end(), same)) forms.push_back(form);
+  };
+  for (const char* text : usual_forms) add(*parse_form(text));
+  for (const BlockKind& kind : kinds) {
+    for (const std::uint8_t parts : kind.in_use) add(parts);
+  }
+  const auto rates = rates_for(plan, cluster);
+  std::vector<RecomputeCost> costs;
+  for (const BlockForm& form : forms) {
+    if (kinds.empty()) break;
+    StagePlan laid = rows;
+    laid.forms = {};
+    for (const BlockKind& kind : kinds) {
+      for (const int unit : kind.units) {
+        laid.forms.usual[unit] = form;
+        laid.forms.usual[unit].on_host = rows.forms.on_host(unit);
+      }
+    }
+    lay_out(plan, stage, config, laid);
+    for (const BlockKind& kind : kinds) {
+      costs.push_back(cost_of(plan, stage, kind, form, laid, rates));
+    }
+  }
+  std::stable_sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) {
+    return a.experts != b.experts ? b.experts : a.kept > b.kept;
+  });
+  return costs;
+}
+
+namespace {
+
+/// Sets, for each bucket, which rows add to it, and whether its sum is repeated in a step.
+void set_sums(const Plan& plan, StagePlan& rows, NoSync no_sync) {
+  const int head = head_unit(plan.model.layers);
+  const bool has_head = holds(rows.units, head);
+  rows.sums = bucket_sums(rows.flat, rows.parameters);
+  for (std::size_t i = 0; i < rows.sums.size(); ++i) {
+    BucketSum& sum = rows.sums[i];
+    bool scattered = false;
+    for (const int index : rows.flat.buckets[i].parameters) {
+      const ParamSpec& row = at(rows.parameters, index);
+      const ShardKind kind = at(rows.shards, index).kind;
+      scattered = scattered || kind == ShardKind::rows || kind == ShardKind::bucket;
+      const bool tied = plan.model.tied && row.kind == ParamKind::token_embedding;
+      if (has_head && (tied || row.unit == head)) sum.head = head;
+    }
+    const bool divided = scattered && plan.optimizer_level != OptimizerLevel::level1;
+    const bool each = no_sync == NoSync::never && plan.microbatches > 1;
+    const bool rounded = plan.gradient.kept != DType::f32;
+    sum.reduced = sum.reduced || rounded;
+    sum.repeated = sum.reduced && (divided || each || rounded);
+  }
+}
+
+/// By parameter: whether its weight is gathered for each use.
+std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows,
+                                const RecomputeConfig& recompute) {
+  const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
+  std::vector<bool> freed;
+  for (const ParamSpec& row : rows.parameters) {
+    const auto form = rows.forms.usual.find(row.unit);
+    const bool repeated = form != rows.forms.usual.end() && form->second.repeats();
+    freed.push_back(plan.optimizer_level == OptimizerLevel::level3 || (again && repeated));
+  }
+  return freed;
+}
+
+/// By parameter: whether its weight is on the host between its uses. Those that are themselves
+/// masters the optimizer needs on the device.
+std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows,
+                               const OffloadConfig& offload) {
+  std::vector<bool> on_host;
+  if (!offload.enable || !offload.weights) return on_host;
+  for (const ParamSpec& row : rows.parameters) {
+    const bool layer = row.unit > 0 && row.unit <= offload.num_layers;
+    on_host.push_back(layer && read_type(row, plan.compute) != row.master);
+  }
+  return on_host;
+}
+
+/// The blocks as the rows see them, and their sizes in bytes.
+std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
+  const int head = head_unit(plan.model.layers);
+  std::vector<std::int64_t> sizes;
+  rows.reads.clear();
+  for (const GatherBlock& block : rows.gathers) {
+    ReadBlock& read = rows.reads.emplace_back(ReadBlock{block.units, -1, block.freed});
+    for (const int index : block.parameters) {
+      const bool table = at(rows.parameters, index).kind == ParamKind::token_embedding;
+      if (table && plan.model.tied && holds(rows.units, head)) read.also = head;
+    }
+    const Bucket* bucket = block.bucket < 0 ? nullptr : &at(rows.flat.buckets, block.bucket);
+    sizes.push_back(
+        lay_residents(block.parameters, rows.parameters, rows.flat, bucket, plan.compute).bytes);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& config,
+               StagePlan& rows, const StagePlan* like) {
+  rows.gathers = make_gathers(
+      rows.parameters, rows.shards, rows.flat, plan.gradient.buckets, config.parallel.comm_fusion,
+      freed_weights(plan, rows, config.recompute), host_weights(plan, rows, config.offload));
+  set_sums(plan, rows, config.hooks.no_sync);
+  for (std::size_t i = 0; like != nullptr && i < rows.sums.size(); ++i) {
+    rows.sums[i].repeated = like->sums[i].repeated;
+  }
+  const std::vector<std::int64_t> block_sizes = set_reads(plan, rows);
+  rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
+                        config.hooks.grad_sync == GradSyncStart::overlap);
+  const int buffered = config.offload.double_buffering ? 1 : 0;
+  rows.actions = copy_to_host(rows.actions, input, buffered);
+  // Weights come from other ranks or from the host (the rule offload-weights).
+  const auto prefetched = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
+  const bool from_host = std::ranges::any_of(rows.gathers, &GatherBlock::from_host);
+  rows.actions = gather_freed(rows.actions, rows.reads, from_host ? buffered : prefetched);
+  if (like != nullptr) {  // the proof says whether these hold for the rows
+    rows.weight_ring = like->weight_ring;
+    rows.gradient_ring = like->gradient_ring;
+  } else {
+    std::vector<std::int64_t> bucket_sizes;
+    for (const Bucket& bucket : rows.flat.buckets) bucket_sizes.push_back(bucket.length);
+    rows.weight_ring = weight_ring(rows.actions, rows.reads, block_sizes);
+    rows.gradient_ring = gradient_ring(rows.actions, rows.sums, bucket_sizes);
+  }
+  for (std::size_t i = 0; i < rows.reads.size(); ++i) {
+    rows.reads[i].slot = rows.weight_ring.slot[i];
+  }
+  for (std::size_t i = 0; i < rows.sums.size(); ++i) {
+    rows.sums[i].slot = rows.gradient_ring.slot[i];
+  }
+  rows.actions = await_slots(rows.actions, rows.sums);
+}
+
+namespace {
+
+/// The model in which the tokens of one pass are one routing group without a limit: nothing else
+/// may depend on how the tokens come.
+ModelShape decoded_model(ModelShape model, std::int64_t tokens, std::int64_t positions) {
+  model.positions = std::min(model.positions, positions);
+  model.seq_length = tokens;
+  model.longest = 0;
+  model.routing_group = 0;
+  model.capacity_group = 0;
+  model.capacity_factor = 0;
+  return model;
+}
+
+}  // namespace
+
+Plan decoding_plan(const Plan& plan, std::int64_t tokens, std::int64_t positions) {
+  Plan made;
+  made.mesh = plan.mesh;
+  made.model = decoded_model(plan.model, tokens, positions);
+  made.tokens = token_layout(1, tokens);
+  made.length_step = 1;
+  made.head_tokens = 1;
+  made.compute = plan.compute;
+  made.message_dtype = plan.compute;
+  made.device = plan.device;
+  made.splits = for_decoding(plan.splits);
+  made.micro_batch_size = 1;
+  made.microbatches = 1;
+  made.threads_per_rank = plan.threads_per_rank;
+  made.share_devices = plan.share_devices;
+  made.messages = plan.messages;
+  made.messages.casts = false;
+  made.result_broadcast = plan.result_broadcast;
+  made.map = plan.map;
+  made.local = end_shape(made.model, made.mesh_share(), made.splits.head);
+  for (int stage = 0; stage < made.map.stages; ++stage) {
+    const StagePlan& whole = plan.stages[static_cast<std::size_t>(stage)];
+    StagePlan& rows = made.stages.emplace_back();
+    rows.units = whole.units;
+    rows.forward_actions = whole.forward_actions;
+    ActivationTable table = activations_of(made, stage, {});
+    rows.activations = std::move(table.rows);
+    rows.declared = std::move(table.places);
+    rows.activation_slots =
+        assign_slots(rows.activations, rows.forward_actions, forward_input(made, stage));
+  }
+  return made;
 }
 
 }  // namespace trainctl

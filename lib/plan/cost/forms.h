@@ -120,4 +120,19 @@ bool picks_host(const RecomputeConfig& recompute, const OffloadConfig& offload);
 std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const MoveConfig& config,
                                          const ClusterConfig& cluster);
 
+// The rows of a stage with what they gather, free and sum, and the memory that these moves share.
+
+/// Fills in sums, gathers, reads, rings and actions of a stage, whose tables, schedule and forms
+/// are there. `input` has the forms. `like`: see lay_out.
+void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& config,
+               StagePlan& rows, const StagePlan* like);
+
+// The plan of a decoder: the forward pass of a few tokens of one sequence.
+
+/// The layout of `plan` for passes of one sequence with up to `tokens` tokens, of a text of up to
+/// `positions` (or as many as the model has): its own activations, laid out for forward_actions.
+/// Tensor parallelism works as in training, but the stream and operators are not split by token,
+/// since there are too few. Rows of whole steps are gone.
+Plan decoding_plan(const Plan& plan, std::int64_t tokens, std::int64_t positions);
+
 }  // namespace trainctl

@@ -6,8 +6,8 @@
 #include "plan/cost/communication.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
-#include "plan/cost/recompute_cost.h"
-#include "plan/cost/tensor_overlap.h"
+#include "plan/cost/overlap.h"
+#include "plan/cost/step_time.h"
 
 namespace trainctl {
 

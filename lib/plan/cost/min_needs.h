@@ -11,7 +11,7 @@
 
 namespace trainctl {
 
-/// The lower bounds of a draft (plan/prepare/draft_plan.h), whichever parts of its layers are
+/// The lower bounds of a draft (plan/prepare/make_plan.h), whichever parts of its layers are
 /// recomputed. Every value is at most that of a whole plan of the same layout.
 struct LeastNeeds {
   double seconds = 0;        // of a step that stays within the limit

@@ -12,6 +12,7 @@
 #include "plan/costs.h"
 #include "plan/plan.h"
 #include "plan/schedule/simulate.h"
+#include "plan/tables/recompute_form.h"
 
 namespace trainctl {
 
@@ -52,7 +53,7 @@ struct UnitTimes {
   double of(const Action& row, std::int64_t layers) const;
 };
 
-/// Seconds of an R row of one block and micro-batch (plan/cost/recompute_cost.h).
+/// Seconds of an R row of one block and micro-batch (plan/cost/step_time.h).
 struct RepeatPrice {
   double work = 0;    // of its products and bytes
   double waits = 0;   // for collectives, and for keys that go around a ring
@@ -61,7 +62,7 @@ struct RepeatPrice {
   double whole() const { return work + waits + rows - hidden; }
 };
 /// The prices of the rows of one stage: with the rates of a rank (rate_prices), or with those of a
-/// device (plan/prices/device_prices.h). Seconds, of one rank.
+/// device (plan/cost/device_prices.h). Seconds, of one rank.
 class StagePrices {
  public:
   virtual ~StagePrices() = default;
@@ -112,7 +113,7 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 /// The time of a step of a `plan` with complete tables. A kept tensor is written and read once in F
 /// and read in B, where its gradient is written and read; weight gradients are accumulated. R costs
 /// the products, bytes and collectives of the parts that it recomputes
-/// (plan/cost/recompute_cost.h). Attention counts as its products under the causal mask. Other
+/// (plan/cost/step_time.h). Attention counts as its products under the causal mask. Other
 /// collectives inside a layer: half in its F, half in its B. A ring of keys, and collectives that
 /// overlap with products, cost only the time for which they are waited for. The head computes its
 /// gradients in F and touches its logits four times. The update reads and writes once everything
@@ -122,5 +123,29 @@ TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 /// `simulation`, if given, becomes the simulation that was played.
 TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& ranks,
                            Simulation* simulation = nullptr);
+
+// The exchanges in the passes of one block, and the cost of recomputing parts of its forward.
+
+/// Seconds of what F, B and W of a block exchange with one micro-batch, without a ring of keys.
+struct BlockWire {
+  double waits = 0;  // for collectives, without those that overlap with products
+  double rows = 0;   // to experts of other ranks and back, all of it
+};
+/// The exchanges on a rank of `stage`, one of plan.stages; the mean of its micro-batches.
+BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const Rates& rates);
+
+/// The work of one rank for the R row of the block `unit` with one micro-batch.
+struct RepeatCost {
+  double flops = 0;  // of products, attention under the causal mask; a router's are not counted
+  double bytes = 0;  // written and read once
+};
+RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form);
+
+/// Seconds of that row, without its collectives.
+double repeat_seconds(const RepeatCost& cost, const Rates& rates);
+
+/// The price of the row on a rank of stage number `stage`.
+RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,
+                         const Rates& rates);
 
 }  // namespace trainctl

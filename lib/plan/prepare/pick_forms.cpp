@@ -12,7 +12,6 @@
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
-#include "plan/cost/recompute_cost.h"
 #include "plan/cost/step_time.h"
 
 namespace trainctl {

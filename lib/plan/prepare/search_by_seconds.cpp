@@ -15,7 +15,6 @@
 #include "plan/cost/device_prices.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/min_needs.h"
-#include "plan/prepare/draft_plan.h"
 #include "plan/prepare/lengths.h"
 #include "plan/prepare/make_plan.h"
 #include "plan/prepare/split_space.h"

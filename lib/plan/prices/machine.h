@@ -1,11 +1,13 @@
 // The machine of section cluster, where it names a device: figures, and the levels of its network.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "config/devices/figures.h"
 #include "config/schema/config.h"
+#include "plan/tables/mesh.h"
 
 namespace trainctl {
 
@@ -38,5 +40,21 @@ std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& ma
 /// The machine of `world` ranks. Nothing where section cluster names no device, or one that cannot
 /// be read (check_cluster in plan/rules/check.h tells why).
 std::optional<Machine> machine_of(const ClusterConfig& cluster, std::int64_t world);
+
+// How the ranks of a group lie in the levels of a network.
+
+/// Members of a group at each level: the number of blocks of the level below (ranks, in the first)
+/// that the group touches in each block of the level. Their product is the size of the group.
+using GroupSpan = std::vector<double>;
+
+/// The span of the group of `kind` around `rank`, which has `ranks` members: where these are fewer
+/// than the axes of the kind span, its neighbours, or for a ring and a mirror those as far apart as
+/// they can be.
+GroupSpan span_of(const Mesh& mesh, const std::vector<LinkLevel>& levels, GroupKind kind,
+                  std::int64_t ranks, std::int64_t rank);
+
+/// The lowest level that joins the two ranks; the last if none does.
+std::size_t joining_level(const std::vector<LinkLevel>& levels, std::int64_t one,
+                          std::int64_t other);
 
 }  // namespace trainctl

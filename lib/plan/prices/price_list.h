@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "base/dtype.h"
-#include "plan/prices/group_span.h"
 #include "plan/prices/machine.h"
 
 namespace trainctl {

@@ -1,3 +1,5 @@
+#include "plan/cost/estimate.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -6,7 +8,10 @@
 #include "base/at.h"
 #include "base/collectives.h"
 #include "base/integers.h"
-#include "plan/cost/estimate.h"
+#include "plan/cost/forms.h"
+#include "plan/model/attention.h"
+#include "plan/model/block.h"
+#include "plan/model/experts.h"
 #include "plan/ownership/matrix_exchange.h"
 #include "plan/ownership/ownership.h"
 #include "plan/ownership/parameter_places.h"
@@ -233,6 +238,154 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   memory.runtime =
       program_allowance + (wire ? wire_allowance : 0) + (memory.on_cuda ? driver_allowance : 0);
   return memory;
+}
+
+namespace {
+
+/// The input's and the weight's gradient cost as much as the forward.
+constexpr double forward_and_backward = 3;
+
+void add(FlopsEstimate& flops, const Products& products) {
+  for (const Product& one : products) {
+    if (one.is_attention()) {
+      flops.attention_full += forward_and_backward * 4 * one.elements() * real(one.keys);
+      flops.attention_causal += forward_and_backward * one.flops();
+    } else {
+      flops.matmul += forward_and_backward * one.flops();
+    }
+  }
+}
+
+double matmul_flops(const Products& products) {
+  FlopsEstimate flops;
+  add(flops, products);
+  return flops.matmul;
+}
+
+}  // namespace
+
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
+                             const std::vector<UnitRange>& units) {
+  FlopsEstimate flops;
+  any_block(units, model.layers, [&](int unit) {
+    const LayerForm form = layer_form(model, unit - 1);
+    add(flops, block_products(form, whole_shape(form, tokens)));
+    return false;
+  });
+  if (holds(units, head_unit(model.layers))) {
+    add(flops, {{{}, tokens, model.hidden, model.padded_vocab}});
+  }
+  return flops;
+}
+
+FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens) {
+  return estimate_flops(model, tokens, {all_units(model.layers)});
+}
+
+FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit) {
+  const ModelShape& model = plan.model;
+  const auto tp = static_cast<double>(plan.mesh.tp);
+  const double ranks = static_cast<double>(plan.mesh.tp * plan.mesh.cp);
+  const FlopsEstimate all = estimate_flops(model, tokens, {{unit, unit + 1}});
+  double whole = 0;  // of the products that every tensor-parallel rank makes
+  double attended = all.attention_causal / ranks;
+  if (unit == head_unit(model.layers)) {
+    if (plan.splits.head == SplitBy::whole) whole = all.matmul;
+  } else if (unit > 0) {
+    const BlockSplit split = plan.splits.of_unit(unit);
+    const LayerForm form = layer_form(model, unit - 1);
+    const LocalShape shape = whole_shape(form, tokens);
+    const double attention = matmul_flops(attention_products(form, shape));
+    if (split.attention == SplitBy::whole) {
+      whole += attention;
+      attended *= tp;
+    }
+    if (!form.has_experts()) {
+      if (split.feed_forward == SplitBy::whole) whole += all.matmul - attention;
+    } else if (!plan.sequence_parallel) {
+      whole += matmul_flops(router_products(form, shape));
+    }
+  }
+  FlopsEstimate own;
+  own.matmul = all.matmul / ranks + whole * (1 - 1 / tp) * tp / ranks;
+  own.attention_causal = attended;
+  return own;
+}
+
+namespace {
+
+void add_costs(const Plan& plan, int unit, KindCost& cost) {
+  cost.flops = estimate_flops(plan.model, plan.tokens_per_step(), {{unit, unit + 1}}).total();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& rows = at(plan.stages, stage);
+    if (!holds(rows.units, unit)) continue;
+    cost.kept = form_bytes(plan, stage, unit, rows.forms.of(unit, false)).kept;
+    for (const ParamSpec& row : rows.parameters) {
+      if (row.unit == unit) cost.parameters += row.global_shape.numel();
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<KindCost> kind_costs(const Plan& plan) {
+  std::vector<KindCost> costs;
+  for (const LayerKind& kind : plan.model.kinds) costs.push_back({.kind = kind});
+  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
+    at(costs, plan.model.kind_number(layer)).layers.push_back(layer);
+  }
+  for (KindCost& cost : costs) {
+    if (!cost.layers.empty()) add_costs(plan, static_cast<int>(cost.layers.front()) + 1, cost);
+  }
+  return costs;
+}
+
+namespace {
+
+SimulationInput without_rows(const Plan& plan) {
+  SimulationInput simulation;
+  const Mesh& mesh = plan.mesh;
+  const bool experts = plan.model.experts > 1 && mesh.ep * mesh.etp > 1;
+  const int inner = mesh.tp * mesh.cp > 1 || experts ? 2 : 1;
+  const int replicas = mesh.dp > 1 ? 2 : 1;
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    for (int rank = 0; rank < inner * replicas; ++rank) {
+      simulation.ranks.push_back(
+          RankRows{schedule_input(plan, stage), rank / inner, rank % inner, {}});
+    }
+  }
+  return simulation;
+}
+
+}  // namespace
+
+SimulationInput simulation_input(const Plan& plan) {
+  SimulationInput simulation = without_rows(plan);
+  for (RankRows& rank : simulation.ranks) rank.rows = at(plan.stages, rank.input.stage).actions;
+  for (const StagePlan& rows : plan.stages) {
+    simulation.buckets.push_back(rows.sums);
+    simulation.gathers.push_back(rows.reads);
+  }
+  return simulation;
+}
+
+SimulationInput forward_simulation(const Plan& plan) {
+  SimulationInput simulation = without_rows(plan);
+  for (RankRows& rank : simulation.ranks) {
+    rank.input = forward_input(plan, rank.input.stage);
+    rank.rows = at(plan.stages, rank.input.stage).forward_actions;
+  }
+  for (const StagePlan& rows : plan.stages) simulation.gathers.push_back(freed_only(rows.reads));
+  return simulation;
+}
+
+double layer_cost(const Action& action, std::int64_t layers) {
+  if (!is_pass(action.kind)) return 0;
+  // A pass in legs has half of its work before its rows are sent, and half after the experts.
+  const double part = action.leg == ExchangePhase::whole  ? 1
+                      : action.leg == ExchangePhase::home ? 0
+                                                          : 0.5;
+  return part * static_cast<double>(count_blocks({action.begin, action.end}, layers));
 }
 
 }  // namespace trainctl
