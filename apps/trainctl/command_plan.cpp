@@ -422,8 +422,7 @@ std::vector<Form> planned_forms(const PlanCommand& command, const Planned& plann
     request.set_options.emplace_back("recompute.enable=true");
     request.set_options.push_back("recompute.select=" + cost.form);
     ReadResult read = read_config(request.config, request.set_options);
-    const Plan again = prepare(read, planned.site, purpose_of(command), {},
-                               request.reads_data ? Epochs::counted : Epochs::unknown);
+    const Plan again = prepare(read, planned.site, purpose_of(command), {}, request.reads_data);
     if (read.diagnostics.has_errors()) continue;
     forms.push_back({cost.form, cost.flops, again.max_memory().device()});
   }

@@ -43,10 +43,9 @@ int dispatch(Arguments arguments) {
 
 /// The limit of the address space that a shell has set; "" if there is none.
 std::string limit_text() {
-  const auto space = address_space();
-  if (!space) return "";
-  return ": the address space of a process is limited to " + format_bytes(space->limit) +
-         " (ulimit -v)";
+  const auto limit = address_space_limit();
+  if (!limit) return "";
+  return ": the address space of a process is limited to " + format_bytes(*limit) + " (ulimit -v)";
 }
 
 int report(const std::string& message, ExitCode code) {

@@ -68,7 +68,7 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   planned.steps_unknown = train.epochs && train.steps == 0 && !request.reads_data;
   planned.plan =
       prepare(read, site, purpose, {.again = request.search_again, .choice = &planned.layout},
-              request.reads_data ? Epochs::counted : Epochs::unknown);
+              request.reads_data);
   return planned;
 }
 

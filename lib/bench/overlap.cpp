@@ -249,15 +249,16 @@ UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps) {
   const int head = static_cast<int>(layers) + 1;
   const int first_layers = plan.stages.front().units.front().end - 1;
   UnitTimes times;
-  times.forward.layer = mean(0, 0, ActionKind::forward) / std::max(1, first_layers);
-  times.forward.head =
+  times.layer.forward = mean(0, 0, ActionKind::forward) / std::max(1, first_layers);
+  times.head.forward =
       std::max(0.0, mean(1, head, ActionKind::forward) -
-                        times.forward.layer * static_cast<double>(layers - first_layers));
+                        times.layer.forward * static_cast<double>(layers - first_layers));
   for (const ActionKind kind : {ActionKind::backward_input, ActionKind::backward_weight}) {
-    UnitTimes::Pass& pass = kind == ActionKind::backward_input ? times.input : times.weight;
-    pass.embedding = mean(0, 0, kind);
-    pass.head = mean(1, head, kind);
-    pass.layer = mean(0, 1, kind);
+    double PassSeconds::*const pass =
+        kind == ActionKind::backward_input ? &PassSeconds::input : &PassSeconds::weight;
+    times.embedding.*pass = mean(0, 0, kind);
+    times.head.*pass = mean(1, head, kind);
+    times.layer.*pass = mean(0, 1, kind);
   }
   return times;
 }

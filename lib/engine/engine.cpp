@@ -576,7 +576,7 @@ std::unique_ptr<Stage> Engine::make_stage() {
 
 Pass Engine::make_pass(int view, int chunk) const {
   // Later chunks have no tokens, all but the last no labels.
-  const BatchRows& batch = at(rows().declared.chunks, chunk).batch;
+  const BatchRows& batch = at(rows().declared.batches, chunk);
   const auto row = [&](const RowCopies& of) { return buffers_.at(view, of.later); };
   const auto own = [&](const Tensor& x) {  // this rank's share
     if (x.empty()) return x;

@@ -101,7 +101,7 @@ void Pipeline::lay_out(const Plan& plan) {
   view_of_ = &stage.activation_slots.view_of;
   for (int i = 0; i < places_.chunks; ++i) {
     const UnitRange& units = at(stage.units, i);
-    const MessageRows& messages = at(stage.declared.chunks, i).messages;
+    const MessageRows& messages = at(stage.declared.messages, i);
     Chunk& chunk = chunks_.emplace_back();
     chunk.units = units;
     const bool receives = places_.receives(group_->rank(), i);

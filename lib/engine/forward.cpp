@@ -158,7 +158,7 @@ std::unique_ptr<Stage> Decoder::make_stage() const {
 }
 
 Pass Decoder::make_pass(int chunk) const {
-  const BatchRows& rows_of_batch = at(rows().declared.chunks, chunk).batch;
+  const BatchRows& rows_of_batch = at(rows().declared.batches, chunk);
   BatchTensors batch;
   batch.tokens = buffers_.at(0, rows_of_batch.tokens.later);
   batch.position = buffers_.at(0, rows_of_batch.position.later);

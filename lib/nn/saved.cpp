@@ -127,12 +127,12 @@ class BlockTensors {
   }
   /// The norm of a branch's output: the output is kept, and the term that is added is there for a
   /// moment.
-  Norm::Saved post_norm(const PostNormRows<RowCopies>& norm) const {
-    const PostNormRows<Tensor> own = rows_.bound(norm, use_);
+  Norm::Saved post_norm(const NormRows<RowCopies>& norm) const {
+    const NormRows<Tensor> own = rows_.bound(norm, use_);
     return {own.x, rows_.at(rows_.stage().branch), own.mean, own.rstd};
   }
   /// Where a branch leaves its output.
-  Tensor branch(const PostNormRows<RowCopies>& norm) const {
+  Tensor branch(const NormRows<RowCopies>& norm) const {
     const Tensor kept = at(norm.x);
     return kept.empty() ? rows_.at(rows_.stage().branch) : kept;
   }
@@ -200,9 +200,9 @@ class BlockTensors {
 
  private:
   SharedRows shared() const {
-    const SharedExpertRows<Tensor> own = rows_.bound(block_.shared, use_);
     const ExpertScratch<RowCopies>& scratch = rows_.stage().experts;
-    return {own.mlp, own.logit, rows_.at(scratch.shared_scaled), rows_.at(scratch.shared_y)};
+    return {rows_.bound(block_.shared, use_), at(block_.shared_logit),
+            rows_.at(scratch.shared_scaled), rows_.at(scratch.shared_y)};
   }
 
   RoutedRows routed() const {
@@ -230,7 +230,7 @@ Attention::Gradients place_attention_gradients(const ViewRows& rows, int unit, c
   const StageInput& input = rows.input();
   const BlockRows& block = rows.block(unit);
   const SplitBy split = input.splits.of_unit(unit).attention;
-  const AttentionGradients<Tensor> own = rows.bound(block.d_attention);
+  const AttentionRows<Tensor> own = rows.bound(block.d_attention);
   const AttentionRows<Tensor> kept = rows.bound(block.attention);
   const AttentionScratch<Tensor> scratch = rows.bound(rows.stage().attention);
   const bool exchanges = exchanges_heads(input, unit);
@@ -239,18 +239,18 @@ Attention::Gradients place_attention_gradients(const ViewRows& rows, int unit, c
   };
   const Tensor masked = rows.at(block.attention_branch.d_branch);
   const Tensor dy = masked.empty() ? d_middle : masked;
-  const Tensor d_context = of_scratch(scratch.d_context, own.d_q.shape);
+  const Tensor d_context = of_scratch(scratch.d_context, own.q.shape);
   return {.dy = dy,
           .all_dy = rows.tokens_inside(block.attention_branch.d_gathered, dy, split),
           .d_context = d_context,
           .d_attended = exchanged(scratch.d_attended, kept.q, d_context),
-          .d_queries = exchanged(scratch.own_q, kept.q, own.d_q),
-          .d_keys = exchanged(scratch.own_k, kept.k, own.d_k),
-          .d_values = exchanged(scratch.own_v, kept.v, own.d_v),
-          .dq = own.d_q,
-          .dk = own.d_k,
-          .dv = own.d_v,
-          .d_gate = own.d_gate,
+          .d_queries = exchanged(scratch.own_q, kept.q, own.q),
+          .d_keys = exchanged(scratch.own_k, kept.k, own.k),
+          .d_values = exchanged(scratch.own_v, kept.v, own.v),
+          .dq = own.q,
+          .dk = own.k,
+          .dv = own.v,
+          .d_gate = own.gate,
           .partial_dx = rows.tokens_inside(rows.stage().partial_sums, d_norm, split),
           .dx = d_norm};
 }
@@ -258,19 +258,19 @@ Attention::Gradients place_attention_gradients(const ViewRows& rows, int unit, c
 void place_expert_gradients(const ViewRows& rows, const BlockRows& block, MlpGradients& g) {
   const auto summed = [](const Tensor& all, const Tensor& own) { return all.empty() ? own : all; };
   const ExpertScratch<Tensor> scratch = rows.bound(rows.stage().experts);
-  const ExpertGradients<Tensor> own = rows.bound(block.d_experts);
-  const SharedExpertGradients<Tensor> shared = rows.bound(block.d_shared);
-  g.dgate = own.mlp.d_gate;
-  g.dup = own.mlp.d_up;
-  g.d_logits = own.d_logits;
-  g.all_d_logits = summed(scratch.all_d_logits, own.d_logits);
-  g.d_rows = own.d_rows;
+  const ExpertRows<Tensor> own = rows.bound(block.d_experts);
+  const FeedForwardRows<Tensor> shared = rows.bound(block.d_shared);
+  g.dgate = own.mlp.gate;
+  g.dup = own.mlp.up;
+  g.d_logits = own.logits;
+  g.all_d_logits = summed(scratch.all_d_logits, own.logits);
+  g.d_rows = own.rows;
   g.d_row_weight = scratch.d_row_weight;
   g.narrow = scratch.narrow;
-  g.shared_dgate = shared.mlp.d_gate;
-  g.shared_dup = shared.mlp.d_up;
-  g.shared_d_logit = shared.d_logit;
-  g.shared_all_d_logit = summed(scratch.shared_all_d_logit, shared.d_logit);
+  g.shared_dgate = shared.gate;
+  g.shared_dup = shared.up;
+  g.shared_d_logit = rows.at(block.d_shared_logit);
+  g.shared_all_d_logit = summed(scratch.shared_all_d_logit, g.shared_d_logit);
 }
 
 MlpGradients place_mlp_gradients(const ViewRows& rows, int unit, const Tensor& d_norm,
@@ -291,9 +291,9 @@ MlpGradients place_mlp_gradients(const ViewRows& rows, int unit, const Tensor& d
   if (experts) {
     place_expert_gradients(rows, block, g);
   } else {
-    const FeedForwardGradients<Tensor> own = rows.bound(block.d_mlp);
-    g.dgate = own.d_gate;
-    g.dup = own.d_up;
+    const FeedForwardRows<Tensor> own = rows.bound(block.d_mlp);
+    g.dgate = own.gate;
+    g.dup = own.up;
   }
   return g;
 }
@@ -301,10 +301,10 @@ MlpGradients place_mlp_gradients(const ViewRows& rows, int unit, const Tensor& d
 BlockGradients place_block_gradients(const ViewRows& rows, int unit) {
   const BlockRows& block = rows.block(unit);
   BlockGradients g;
-  g.dy = rows.at(block.d_output);
+  g.dy = rows.at(block.mlp_branch.d_output);
   g.dx = rows.input_gradient_of(unit);
   g.d_norm = rows.at(rows.stage().d_norm);
-  g.d_middle = rows.at(block.d_middle);
+  g.d_middle = rows.at(block.attention_branch.d_output);
   g.attention = place_attention_gradients(rows, unit, g.d_norm, g.d_middle);
   g.mlp = place_mlp_gradients(rows, unit, g.d_norm, g.dy);
   return g;

@@ -84,7 +84,7 @@ struct CollectiveUse {
   Cargo cargo = Cargo::gradients;
   TrafficPurpose purpose = TrafficPurpose::layers;
   GroupKind group;
-  std::int64_t ranks = 1;  // of the group, at least 2
+  std::int64_t ranks = 0;  // of the group, at least 2
   std::int64_t count = 0;
   std::int64_t bytes = 0;           // payload of all of them
   UnitKind unit = UnitKind::block;  // purpose layers: of which units

@@ -57,8 +57,7 @@ Beginning decide(const Config& config, std::int64_t steps, const std::string& re
                     .timing = {.raise_seconds = 0.5 * config.parallel.deadline_seconds},
                     .end = end_process});
     beginning.fence = beginning.lease->fence();
-    beginning.start = decide_start(
-        {.directory = beginning.directory, .resume = resume, .config = config, .steps = steps});
+    beginning.start = decide_start(beginning.directory, resume, config, steps);
   } catch (const Error& error) {
     log_error(error.what());
     beginning.refused = error.code();
@@ -119,15 +118,16 @@ Config config_to_go_on(Config config, const fs::path& directory) {
   return config;
 }
 
-void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone) {
+void enter_directory(const Beginning& beginning, const std::string& config, const std::string& plan,
+                     const std::string& layout, Group& everyone) {
   while_others_wait(everyone, "output.dir", everyone.rank() == 0, [&] {
     const auto write = [&](const char* name, const std::string& text) {
       write_whole_file(beginning.directory / name, text, beginning.fence);
     };
     prepare_run_dir(beginning.directory, beginning.start, beginning.fence);
-    write("config.yaml", texts.config);
-    write("plan.json", texts.plan);
-    if (!texts.layout.empty()) write(layout_file_name, texts.layout);
+    write("config.yaml", config);
+    write("plan.json", plan);
+    if (!layout.empty()) write(layout_file_name, layout);
   });
   open_log_file(beginning.directory, everyone.rank(),
                 beginning.start.kind == Start::Kind::resume ? LogFile::append : LogFile::replace);

@@ -23,7 +23,7 @@ struct Beginning {
 
 /// Rank 0 takes the directory, which may last, and decides (decide_start); nothing of an earlier
 /// run is changed, but what it had not finished is gone. Collective. Throws Error{io} if a rank on
-/// another host does not see the directory. `config` and `steps` as in StartRequest.
+/// another host does not see the directory. The other arguments are those of decide_start.
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone);
 
@@ -31,15 +31,9 @@ Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std
 /// directory, and replaces nothing.
 Config config_to_go_on(Config config, const std::filesystem::path& directory);
 
-/// Texts of the files that rank 0 writes at the start.
-struct RunTexts {
-  const std::string& config;  // config.yaml
-  const std::string& plan;    // plan.json
-  const std::string& layout;  // layout.yaml; empty: none
-};
-
-/// Rank 0 prepares the directory and writes the texts. Every rank opens its log.
-/// Collective. Throws Error{io}.
-void enter_directory(const Beginning& beginning, const RunTexts& texts, Group& everyone);
+/// Rank 0 prepares the directory and writes config.yaml, plan.json and, unless it is empty,
+/// layout.yaml. Every rank opens its log. Collective. Throws Error{io}.
+void enter_directory(const Beginning& beginning, const std::string& config, const std::string& plan,
+                     const std::string& layout, Group& everyone);
 
 }  // namespace trainctl

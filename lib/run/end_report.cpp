@@ -456,8 +456,10 @@ std::string measure_step(const EndMeasures& measures) {
   if (!rates) return "";
   const Plan& plan = source.plan;
   const auto machine = machine_of(measures.config.cluster, plan.mesh.world_size());
-  const TimeEstimate time = machine ? estimate_time(plan, *machine, run_terms(measures.config))
-                                    : estimate_time(plan, *rates);
+  const Config& config = measures.config;
+  const TimeEstimate time =
+      machine ? estimate_time(plan, *machine, config.checkpoint, config.cluster, config.train.steps)
+              : estimate_time(plan, *rates);
   return tell_measured({plan, measures.config, measures.world, source.everyone, measures.taken,
                         step, ledgers, timeline, measures.peak, *rates, time, machine});
 }

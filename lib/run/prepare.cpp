@@ -62,13 +62,14 @@ void fill_batch(ReadResult& read, const Site& site) {
 
 /// Sequences in one pass over the training data, where train.epochs asks for them; generated data
 /// has any length.
-std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose, Epochs epochs) {
+std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose,
+                                       bool counts_epochs) {
   const Config& config = read.config;
   const bool on_data =
       purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::rates;
   if (!config.train.epochs || read.diagnostics.has_errors()) return std::nullopt;
   if (!on_data) return 1;
-  if (epochs == Epochs::unknown) return std::nullopt;
+  if (!counts_epochs) return std::nullopt;
   try {
     return open_train_data(config.data, config.model.seq_length, config.train.seed).windows();
   } catch (const Error& error) {
@@ -134,7 +135,7 @@ Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& s
 }
 
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose, const LayoutSearchRequest& layout,
-             Epochs epochs) {
+             bool counts_epochs) {
   Plan plan;
   if (read.complete) {
     if (rules_of(purpose).any_batch) fill_batch(read, site);
@@ -145,7 +146,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, const LayoutSe
     ChosenLayout choice = choose_layout(read, site, search_layout, layout);
     if (layout.choice != nullptr) *layout.choice = std::move(choice);
     read.given = {read.config.train, read.config.lr_schedule};
-    const auto windows = windows_of(read, purpose, epochs);
+    const auto windows = windows_of(read, purpose, counts_epochs);
     const bool unknown = read.config.train.epochs && !windows && purpose != Purpose::rates;
     Site settled = site;
     settled.length = settle_lengths(read.config, read.sources, site, windows, read.diagnostics);

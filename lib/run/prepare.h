@@ -34,18 +34,15 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
 Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& site,
                    Diagnostics& diagnostics);
 
-/// The effect of train.epochs. counted: training data is counted, and text tokenised first, as a
-/// run does. unknown: data is not looked at, and the number of steps is unknown (train.steps stays
-/// 0).
-enum class Epochs { counted, unknown };
-
 /// Prepares the plan of a file; its diagnostics are sorted, and groups of tokens of experts that
 /// are as large as a micro-batch become numbers. First removes the errors about missing values that
 /// `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
 /// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
-/// auto_parallel the configuration becomes the one that was found, which `layout` tells.
+/// auto_parallel the configuration becomes the one that was found, which `layout` tells. For
+/// train.epochs training data is counted, and text tokenised first, as a run does; without
+/// `counts_epochs` data is not looked at, and the number of steps is unknown (train.steps stays 0).
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose,
-             const LayoutSearchRequest& layout = {}, Epochs epochs = Epochs::counted);
+             const LayoutSearchRequest& layout = {}, bool counts_epochs = true);
 
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);

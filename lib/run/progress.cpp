@@ -100,8 +100,8 @@ void append_progress(const StepReport& report, double mfu, double eta_seconds, i
   parts.append_to(text, width);
 }
 
-ProgressLine::ProgressLine(ProgressOptions options)
-    : options_(options), start_(std::chrono::steady_clock::now()) {
+ProgressLine::ProgressLine(std::int64_t every, bool live, bool color)
+    : every_(every), live_(live), color_(color), start_(std::chrono::steady_clock::now()) {
   line_.reserve(256);
 }
 
@@ -115,17 +115,17 @@ void ProgressLine::show(const StepReport& report, double mfu, bool last) {
   rate =
       rate == 0 ? report.tokens_per_second : rate + smoothing * (report.tokens_per_second - rate);
   const bool own_line = last || report.val_loss || report.skipped || report.step == 1 ||
-                        (!options_.live && report.step % options_.every == 0);
-  if (!own_line && !options_.live) return;
+                        (!live_ && report.step % every_ == 0);
+  if (!own_line && !live_) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   const double eta = elapsed.count() / static_cast<double>(report.step - first_step_ + 1) *
                      static_cast<double>(report.steps - report.step);
   StepReport smooth = report;
   smooth.tokens_per_second = rate;
-  const int width = options_.live ? terminal_width() - 1 : 200;
+  const int width = live_ ? terminal_width() - 1 : 200;
   line_.clear();
   append_progress(smooth, mfu, eta, width, line_);
-  const bool bold = options_.live && options_.color && report.val_loss;
+  const bool bold = live_ && color_ && report.val_loss;
   std::fprintf(stderr, "%s%s%s%s%s", line_open_ ? "\r\x1b[K" : "", bold ? "\x1b[1m" : "",
                line_.c_str(), bold ? "\x1b[0m" : "", own_line ? "\n" : "");
   std::fflush(stderr);

@@ -3,17 +3,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "engine/report.h"
 
 namespace trainctl {
-
-struct ProgressOptions {
-  std::int64_t every = 10;  // steps between plain lines
-  bool live = false;        // stderr is a terminal
-  bool color = true;
-};
 
 /// Appends "step 120/2000  loss 3.2104  norm 0.81  lr 1.00e-03  12.3k tok/s  MFU 41 %  ETA 2 m 05
 /// s". Where it does not fit, the norm is left out first, then the rate; the ETA stays at 80
@@ -24,7 +19,8 @@ void append_progress(const StepReport& report, double mfu, double eta_seconds, i
 
 class ProgressLine {
  public:
-  explicit ProgressLine(ProgressOptions options);
+  /// `every`: steps between plain lines. `live`: stderr is a terminal.
+  ProgressLine(std::int64_t every, bool live, bool color);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -32,7 +28,9 @@ class ProgressLine {
   void show(const StepReport& report, double mfu, bool last);
 
  private:
-  ProgressOptions options_;
+  std::int64_t every_;
+  bool live_;
+  bool color_;
   std::chrono::steady_clock::time_point start_;
   std::int64_t first_step_ = 0;  // of this session
   double smoothed_tokens_per_second_ = 0;

@@ -180,8 +180,7 @@ class Training {
     }
     if (first() && config_.output.tensorboard) events_.emplace(directory_);
     if (first() && config_.log.level != LogLevelName::error) {
-      progress_.emplace(ProgressOptions{
-          .every = config_.log.every, .live = isatty(STDERR_FILENO) != 0, .color = input_.color});
+      progress_.emplace(config_.log.every, isatty(STDERR_FILENO) != 0, input_.color);
     }
     const std::int64_t before = engine_.train_state().step;
     const auto start = std::chrono::steady_clock::now();
@@ -238,7 +237,7 @@ class Training {
   void begin() {
     const std::string plan_text =
         print_json({.plan = plan_, .config = &config_, .diagnostics = &input_.read.diagnostics});
-    enter_directory(input_.beginning, {config_text_, plan_text, input_.layout_file}, everyone_);
+    enter_directory(input_.beginning, config_text_, plan_text, input_.layout_file, everyone_);
     if (input_.beginning.start.kind == Start::Kind::resume) {
       load();
     } else {

@@ -13,7 +13,7 @@ struct TrainRequest {
   std::filesystem::path config;
   std::vector<std::string> set_options;  // "path=value"
   int local_ranks = 0;                   // > 0: that many ranks as threads of this process
-  std::string resume = "auto";           // as StartRequest::resume
+  std::string resume = "auto";           // as in decide_start
   std::int64_t stop_after = 0;           // > 0: end this session after this number of steps
   bool search_again = false;             // auto_parallel: not the answer in layout.yaml
   bool dry_run = false;                  // only look whether it could start (run/preflight)

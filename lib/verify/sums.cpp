@@ -39,8 +39,8 @@ std::vector<int> GradientSums::ranks_of(const ParamSpec& spec) const {
   const std::vector<int> homes =
       spec.two_homes ? embedding_homes(plan_, rank_) : std::vector<int>{rank_};
   for (const int home : homes) {
-    DataRanks replicas(plan_.mesh, home);
-    for (const int replica : replicas.of(spec)) {
+    const auto replicas = data_ranks(plan_.mesh, home);
+    for (const int replica : replicas[spec.expert]) {
       for (const int one : partial_ranks(plan_, spec, replica)) ranks.insert(one);
     }
   }

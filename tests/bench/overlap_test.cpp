@@ -157,22 +157,22 @@ TEST_CASE("the cost of rows of experts, waited for and during passes of other mi
 }
 
 TEST_CASE("the times of units come back from the rows of two stages") {
-  const UnitTimes given{.forward = {0, 1, 3}, .input = {0.5, 2, 0.25}, .weight = {0.75, 1.5, 1.25}};
+  const UnitTimes given{.embedding = {0, 0.5, 0.75}, .layer = {1, 2, 1.5}, .head = {3, 0.25, 1.25}};
   const Plan plan = plan_on_threads(on_stages(sample_config(layers4), 2, 4));
   const UnitTimes found = unit_times(plan, made_up(plan, given));
-  CHECK(found.forward.embedding == 0);
-  CHECK(found.forward.layer == Approx(1));
-  CHECK(found.forward.head == Approx(3));
-  CHECK(found.input.embedding == Approx(0.5));
-  CHECK(found.input.layer == Approx(2));
-  CHECK(found.input.head == Approx(0.25));
-  CHECK(found.weight.embedding == Approx(0.75));
-  CHECK(found.weight.layer == Approx(1.5));
-  CHECK(found.weight.head == Approx(1.25));
+  CHECK(found.embedding.forward == 0);
+  CHECK(found.layer.forward == Approx(1));
+  CHECK(found.head.forward == Approx(3));
+  CHECK(found.embedding.input == Approx(0.5));
+  CHECK(found.layer.input == Approx(2));
+  CHECK(found.head.input == Approx(0.25));
+  CHECK(found.embedding.weight == Approx(0.75));
+  CHECK(found.layer.weight == Approx(1.5));
+  CHECK(found.head.weight == Approx(1.25));
 }
 
 TEST_CASE("a pipeline is played from the times of its units") {
-  const UnitTimes even{.forward = {0, 1, 0}, .input = {0, 1, 0}, .weight = {0, 1, 0}};
+  const UnitTimes even{.embedding = {}, .layer = {1, 1, 1}, .head = {}};
   for (const std::int64_t stages : {2, 4}) {
     const Plan plan = plan_on_threads(on_stages(sample_config(layers4), stages, 8));
     const Prediction free = predict(plan, even, {});

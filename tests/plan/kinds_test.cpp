@@ -102,7 +102,7 @@ TEST_CASE("layers have the sizes of their kind, and experts where it or the rule
   CHECK(layer_form(model, 0).has_experts());
   CHECK(layer_form(model, 1).attention.kv_heads == 2);
   CHECK(layer_form(model, 3).attention.kv_heads == 4);
-  CHECK(layer_form(model, 5).mlp().ffn == 512);
+  CHECK(layer_form(model, 5).ffn == 512);
   CHECK(layer_form(model, 5).attention.rope == -1);
   REQUIRE(model.ropes.size() == 2);
   CHECK(model.ropes[static_cast<std::size_t>(layer_form(model, 4).attention.rope)].base == 500.0);

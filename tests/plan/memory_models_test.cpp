@@ -7,14 +7,14 @@ using namespace trainctl;
 
 namespace {
 
-MegatronMemoryInput input_of(const Plan& plan, const Config& config) {
+MemoryModelInput input_of(const Plan& plan, const Config& config) {
   return megatron_memory_input(plan, config.model.make_vocab_size_divisible_by, config.recompute,
                                config.parallel.parallel_optimizer);
 }
 
 /// h 16, L 4, f 64, 4 heads in 2 groups of 4, V 128, s 8, b 2.
-MegatronMemoryInput tiny() {
-  MegatronMemoryInput in;
+MemoryModelInput tiny() {
+  MemoryModelInput in;
   in.layers = 4;
   in.hidden = 16;
   in.ffn = 64;
@@ -39,7 +39,7 @@ TEST_CASE("megatron pads the vocabulary to a multiple that grows with tp", "[mem
 }
 
 TEST_CASE("megatron's weights by hand", "[memory_models]") {
-  MegatronMemoryInput in = tiny();
+  MemoryModelInput in = tiny();
   // Attention 2 x 256 x 1.5 = 768, MLP 2 x 16 x 64 = 2048, norms 64, embedding 2048, final norm 32.
   CHECK(megatron_memory(in, old).parameters == 4 * (768 + 2048 + 64) + 32 + 2048);
   CHECK(megatron_memory(in, old).weights == 18.0 * 13600);
@@ -58,7 +58,7 @@ TEST_CASE("megatron's weights by hand", "[memory_models]") {
 }
 
 TEST_CASE("megatron's gated MLP, RMS norms and experts", "[memory_models]") {
-  MegatronMemoryInput in = tiny();
+  MemoryModelInput in = tiny();
   in.gated = in.rms_norm = true;
   CHECK(megatron_memory(in, head).parameters == 4 * (768 + 3072 + 32) + 16 + 2048);
   CHECK(megatron_memory(in, old).parameters == 4 * (768 + 3072 + 64) + 32 + 2048);
@@ -83,7 +83,7 @@ TEST_CASE("megatron's gated MLP, RMS norms and experts", "[memory_models]") {
 }
 
 TEST_CASE("a small Llama as Megatron-LM itself counts it", "[memory_models]") {
-  MegatronMemoryInput in;
+  MemoryModelInput in;
   in.layers = 1;
   in.hidden = 64;
   in.ffn = in.expert_ffn = 256;
@@ -103,7 +103,7 @@ TEST_CASE("a small Llama as Megatron-LM itself counts it", "[memory_models]") {
 }
 
 TEST_CASE("megatron's activations by hand", "[memory_models]") {
-  MegatronMemoryInput in = tiny();
+  MemoryModelInput in = tiny();
   in.tp = 2;
   in.sequence_parallel = true;
   in.selective_recompute = true;
@@ -139,7 +139,7 @@ TEST_CASE("a configuration's arguments for megatron's estimate", "[memory_models
   config.parallel.pipeline.overlap_p2p_comm = true;
   config.parallel.parallel_optimizer.enable = true;
   const Plan plan = plan_of(config, 16);
-  const MegatronMemoryInput in = input_of(plan, config);
+  const MemoryModelInput in = input_of(plan, config);
   CHECK(in.groups == 8);
   CHECK(in.vocab == 128256);  // 501 x 256
   CHECK(in.untied);
@@ -156,7 +156,7 @@ TEST_CASE("a configuration's arguments for megatron's estimate", "[memory_models
 }
 
 TEST_CASE("activations by Korthikanti et al., table 2", "[memory_models]") {
-  KorthikantiInput in{.sequence = 8, .micro_batch = 2, .hidden = 16, .heads = 4, .layers = 4};
+  MemoryModelInput in{.layers = 4, .hidden = 16, .heads = 4, .sequence = 8, .micro_batch = 2};
   const double sbh = 256;  // 5 a s / h = 10
   CHECK(korthikanti_layer(in, Technique::none) == sbh * 44);
   in.tp = 2;
@@ -171,7 +171,7 @@ TEST_CASE("activations by Korthikanti et al., table 2", "[memory_models]") {
 }
 
 TEST_CASE("the first stage by Korthikanti et al., equation 5", "[memory_models]") {
-  KorthikantiInput in{.sequence = 8, .micro_batch = 2, .hidden = 16, .heads = 4, .layers = 4};
+  MemoryModelInput in{.layers = 4, .hidden = 16, .heads = 4, .sequence = 8, .micro_batch = 2};
   in.vocab = 128;
   in.tp = 2;
   const double sbh = 256;

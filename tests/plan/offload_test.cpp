@@ -322,8 +322,7 @@ double seconds_with_copies(const Plan& plan, const StageForms& forms, const Rate
   double seconds = 0;
   for (const auto& [unit, form] : forms.usual) {
     const auto bytes = static_cast<double>(form_bytes(plan, 0, unit, form).on_host);
-    seconds +=
-        repeat_seconds(repeat_cost(plan, unit, form), rates) + 4 * bytes / rates.memory_bandwidth;
+    seconds += repeat_seconds(plan, unit, form, rates) + 4 * bytes / rates.memory_bandwidth;
   }
   return seconds;
 }

@@ -16,6 +16,14 @@ ParamSpec matrix(std::int64_t rows, std::int64_t columns) {
   return row;
 }
 
+/// What decides how parameters are cut.
+struct ShardInput {
+  ParallelMode mode = ParallelMode::stand_alone;
+  ParallelOptimizerConfig optimizer;
+  BucketRule bucket_rule = BucketRule::size;
+  Mesh mesh;
+};
+
 ShardInput sharded(const Mesh& mesh) {
   ShardInput input;
   input.mode = ParallelMode::hybrid_parallel;
@@ -24,8 +32,13 @@ ShardInput sharded(const Mesh& mesh) {
   return input;
 }
 
+std::vector<OptimizerShard> shards_of(const ShardInput& input,
+                                      const std::vector<ParamSpec>& parameters) {
+  return shard_optimizer(input.mode, input.optimizer, input.bucket_rule, input.mesh, parameters);
+}
+
 OptimizerShard one(const ShardInput& input, const ParamSpec& parameter) {
-  return shard_optimizer(input, {parameter}).front();
+  return shards_of(input, {parameter}).front();
 }
 
 const Mesh eight{.dp = 8, .edp = 8};
@@ -103,7 +116,7 @@ TEST_CASE("tensor parallelism: fewer replicas, more cuts of the rows", "[optimiz
 TEST_CASE("data_parallel deals whole parameters out one by one", "[optimizer_shard]") {
   ShardInput input = sharded(Mesh{.dp = 3, .edp = 3});
   input.mode = ParallelMode::data_parallel;
-  const auto shards = shard_optimizer(input, std::vector<ParamSpec>(7, matrix(4, 4)));
+  const auto shards = shards_of(input, std::vector<ParamSpec>(7, matrix(4, 4)));
   for (std::size_t i = 0; i < shards.size(); ++i) {
     CHECK(shards[i].kind == ShardKind::dealt);
     CHECK(shards[i].owner == static_cast<std::int64_t>(i) % 3);
@@ -139,7 +152,7 @@ TEST_CASE("the rank that holds most of a parameter in slices of a bucket", "[opt
     const FlatBuffer flat = make_flat_layout(rows, buckets);
     REQUIRE(flat.buckets.size() == 1);
     REQUIRE(flat.length == 3584);
-    std::vector<OptimizerShard> shards = shard_optimizer(input, rows);
+    std::vector<OptimizerShard> shards = shards_of(input, rows);
     measure_slices(shards, rows, flat);
     return std::vector<std::int64_t>{shards[0].elements, shards[1].elements};
   };

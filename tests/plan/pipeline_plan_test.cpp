@@ -94,7 +94,7 @@ TEST_CASE("gradients that come early each have a slot", "[pipeline]") {
     config.parallel.pipeline.microbatch_group_size_per_vp_stage = group;
     const Plan plan = plan_of(config, 4);
     const StagePlan& held = plan.stages[stage];
-    const int row = held.declared.block(held.units[0].end - 1, false).d_output.later;
+    const int row = held.declared.block(held.units[0].end - 1, false).mlp_branch.d_output.later;
     const int slot_group = at(held.activation_slots.rows, row).group;
     const std::vector<int>& taken = at(held.activation_slots.groups, slot_group).slot;
     return std::set<int>(taken.begin(), taken.end()).size();

@@ -51,8 +51,12 @@ Machine plain_machine() {
 
 PriceList list_of(const Machine& machine) { return {machine, Mesh{}, DType::bf16}; }
 
+double step_seconds(const Plan& plan, const Machine& machine) {
+  return estimate_time(plan, machine, {}, {}, 0).step();
+}
+
 double step_of(const Config& config, std::int64_t ranks, const Machine& machine) {
-  return estimate_time(plan_of(config, ranks), machine, run_terms(config)).step();
+  return step_seconds(plan_of(config, ranks), machine);
 }
 
 }  // namespace
@@ -326,7 +330,7 @@ TEST_CASE(
   const auto grown = [&](double contention) {
     const auto step = [&](double share) {
       machine.device.contention = share;
-      return estimate_time(plan, machine, {}).step();
+      return step_seconds(plan, machine);
     };
     return step(contention) - step(0);
   };
@@ -341,7 +345,7 @@ TEST_CASE(
   const Ledger ledger = estimate_ledgers(plan, prices()).front();
   CHECK(grown(0.5) == Approx(0.5 * (ledger.products + ledger.kernels)));
   machine.device.contention = 0;
-  const auto step = [&] { return estimate_time(plan, machine, {}).step(); };
+  const auto step = [&] { return step_seconds(plan, machine); };
   double calm = step();
   software.jitter = 0.01;
   CHECK(step() == Approx(calm));  // one host
@@ -447,8 +451,8 @@ TEST_CASE("a faster link, memory or processor never makes a step slower") {
     const FasterFigure& figure = faster_figures[draw % std::ssize(faster_figures)];
     Machine faster = machine;
     figure.change(faster, 1.02 + 0.1 * static_cast<double>(layouts.upto(20)));
-    const double before = estimate_time(plan, machine, {}).step();
+    const double before = step_seconds(plan, machine);
     INFO(figure.name << ", draw " << draw);
-    CHECK(estimate_time(plan, faster, {}).step() <= before * (1 + 1e-12));
+    CHECK(step_seconds(plan, faster) <= before * (1 + 1e-12));
   }
 }

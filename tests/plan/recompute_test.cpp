@@ -44,7 +44,7 @@ std::set<std::string> rows_with(const StagePlan& stage, Storage storage,
 double seconds_of(const Plan& plan, const StageForms& forms, const Rates& rates) {
   double seconds = 0;
   for (const auto& [unit, form] : forms.usual) {
-    seconds += repeat_seconds(repeat_cost(plan, unit, form), rates);
+    seconds += repeat_seconds(plan, unit, form, rates);
   }
   return seconds;
 }

@@ -126,7 +126,7 @@ TEST_CASE("of a ring of keys only what attention does not hide is waited for") {
   const auto bytes =
       static_cast<double>(2 * plan.local.tokens * plan.local_of(1).kv * size_of(plan.compute));
   CHECK(wait(never, 1e9).forward == Approx(bytes / 1e9));
-  CHECK(wait(never, 1e9).backward == Approx(2 * bytes / 1e9));
+  CHECK(wait(never, 1e9).input == Approx(2 * bytes / 1e9));
   CHECK(wait(1e9, never).forward == 0);
   const std::int64_t tokens = plan.micro_batch_size * plan.model.seq_length;
   const double attention = estimate_flops(plan.model, tokens, {{1, 2}}).attention_causal / 3;

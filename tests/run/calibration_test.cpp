@@ -58,7 +58,8 @@ TEST_CASE("a published row has the settings of its own software's recipe") {
 TEST_CASE("a fit finds the constants that made the measurements, and leaves others alone") {
   // Case i takes a + b i seconds; the third constant concerns none.
   std::vector<FitCase> cases(12, {.weight = 1, .concerned = {true, true, false}});
-  const FitStart start{.values = {1, 1, 5}, .spread = {2, 2, 2}};
+  const std::vector<double> start{1, 1, 5};
+  const std::vector<double> spread{2, 2, 2};
   const auto seconds = [](std::size_t i, const std::vector<double>& values) {
     return values[0] + values[1] * static_cast<double>(i);
   };
@@ -68,10 +69,10 @@ TEST_CASE("a fit finds the constants that made the measurements, and leaves othe
   };
   int rounds = 0;
   const auto count = [&](int, double) { ++rounds; };
-  const Fitted fitted = fit(cases, start, error, 20, count);
-  CHECK(fitted.values[0] == Approx(3).epsilon(0.05));
-  CHECK(fitted.values[1] == Approx(0.25).epsilon(0.05));
-  CHECK(fitted.values[2] == 5);
+  const std::vector<double> fitted = fit(cases, start, spread, error, 20, count);
+  CHECK(fitted[0] == Approx(3).epsilon(0.05));
+  CHECK(fitted[1] == Approx(0.25).epsilon(0.05));
+  CHECK(fitted[2] == 5);
   CHECK(rounds > 2);
   cases[7].used = false;
   std::atomic<bool> asked = false;
@@ -79,7 +80,7 @@ TEST_CASE("a fit finds the constants that made the measurements, and leaves othe
     if (i == 7) asked = true;
     return error(i, values);
   };
-  CHECK(fit(cases, start, watched, 20, count).values[0] == Approx(3).epsilon(0.01));
+  CHECK(fit(cases, start, spread, watched, 20, count)[0] == Approx(3).epsilon(0.01));
   CHECK_FALSE(asked);
 }
 

@@ -120,12 +120,8 @@ struct Run {
   Dataset open(const Session& session) {
     Dataset data = open_train_data(session.data, session.seq_length, session.seed);
     if (!saved) return data;
-    const std::vector<SourceIdentity> now = identities(session);
-    place = go_on_in_data(*saved, samples,
-                          {.data = session.data,
-                           .identities = now,
-                           .seq_length = session.seq_length,
-                           .seed = session.seed});
+    place = go_on_in_data(*saved, samples, session.data, identities(session), session.seq_length,
+                          session.seed);
     data.go_on(place.position);
     return data;
   }

@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "run/preflight/machine.h"
 #include "run/prepare.h"
+#include "run/records/step_records.h"
 
 using namespace trainctl;
 
@@ -114,7 +115,7 @@ TEST_CASE("all that is wrong is found at once, and each is one line") {
   std::vector<ExitCode> errors;
   std::string all;
   for (const Finding& finding : findings) {
-    if (finding.level == Finding::Level::error) errors.push_back(finding.code);
+    if (finding.level == LogLevel::error) errors.push_back(finding.code);
     CHECK(finding.text.find('\n') == std::string::npos);
     all += finding.text + "\n";
   }
@@ -147,9 +148,8 @@ data: {train: )" + folder.path().string() +
   const auto finding = [&](std::int64_t room) {
     const rlimit wide{std::int64_t{1} << 47, before.rlim_max};
     REQUIRE(setrlimit(RLIMIT_AS, &wide) == 0);
-    const auto space = address_space();
-    REQUIRE(space.has_value());
-    const rlimit now{static_cast<rlim_t>(space->used + room), before.rlim_max};
+    REQUIRE(address_space_limit() == std::int64_t{1} << 47);
+    const rlimit now{static_cast<rlim_t>(virtual_bytes() + room), before.rlim_max};
     REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);
     const auto findings =
         preflight({.read = read, .plan = plan, .directory = folder.path() / "run"});
@@ -165,10 +165,10 @@ data: {train: )" + folder.path().string() +
                                (std::int64_t{64} << 20);
   REQUIRE(planned > std::int64_t{256} << 20);
   const Finding fits = finding(planned + (std::int64_t{64} << 20));
-  CHECK(fits.level == Finding::Level::fine);
+  CHECK(fits.level == LogLevel::info);
   CHECK_THAT(fits.text, Catch::Contains("planned for a process"));
   const Finding tight = finding(planned - (std::int64_t{64} << 20));
-  CHECK(tight.level == Finding::Level::error);
+  CHECK(tight.level == LogLevel::error);
   CHECK(tight.code == ExitCode::unavailable);
   CHECK(tight.help == "raise it with ulimit -v");
 }
@@ -178,6 +178,6 @@ TEST_CASE("tokens beyond the vocabulary are found when the whole data is read") 
   folder.write("small.bin", std::string("\x01\x00\xff\x7f", 4) + std::string(200, '\0'));
   const auto findings =
       findings_of(folder, "data: {train: " + folder.path().string() + "/small.bin}\n");
-  CHECK(findings[0].level == Finding::Level::error);
+  CHECK(findings[0].level == LogLevel::error);
   CHECK_THAT(findings[0].text, Catch::Contains("32767"));
 }

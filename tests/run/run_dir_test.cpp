@@ -30,7 +30,7 @@ void make_killed_run(const fs::path& run) {
 }
 
 Start decide_auto(const fs::path& run, const Config& config) {
-  return decide_start({.directory = run, .resume = "auto", .config = config});
+  return decide_start(run, "auto", config);
 }
 
 ExitCode code_of(const fs::path& run, const Config& config, const std::string& part) {

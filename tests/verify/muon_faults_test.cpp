@@ -55,11 +55,8 @@ Faults of_items(const MuonItems& items) {
     MuonConfig other;
     other.items = items;
     for (StagePlan& stage : plan.stages) {
-      stage.matrices = deal_matrices({.parameters = stage.parameters,
-                                      .shards = stage.shards,
-                                      .mesh = plan.mesh,
-                                      .muon = other,
-                                      .head_dim = plan.model.head_dim});
+      stage.matrices =
+          deal_matrices(stage.parameters, stage.shards, plan.mesh, other, plan.model.head_dim);
     }
   });
 }

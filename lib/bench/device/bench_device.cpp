@@ -228,7 +228,6 @@ class DeviceMeter {
     }
     device_.sustained = 1;
     device_.products = {{type(), figures}};
-    const FitStart start{.values = {0.9, 0.3, 50, 3e-6}, .spread = {1, 1, 2, 2}};
     const auto with = [&](const Numbers& values) {
       DeviceFigures changed = device_;
       ProductFigures& of = changed.products[type()];
@@ -240,19 +239,19 @@ class DeviceMeter {
     };
     const std::vector<FitCase> fitted(cases.size(),
                                       {.weight = 1, .concerned = {true, true, true, true}});
-    const Fitted found = fit(
-        fitted, start,
-        [&](std::size_t i, const Numbers& values) {
-          return std::log(list_with(with(values)).product(cases[i].shape) / seconds[i]);
-        },
-        fit_rounds, [](int, double) {});
-    device_ = with(found.values);
+    const auto error = [&](std::size_t i, const Numbers& values) {
+      return std::log(list_with(with(values)).product(cases[i].shape) / seconds[i]);
+    };
+    const Numbers found =
+        fit(fitted, {0.9, 0.3, 50, 3e-6}, {1, 1, 2, 2}, error, fit_rounds, [](int, double) {});
+    const Numbers errors = errors_of(fitted, error, found);
+    device_ = with(found);
     std::vector<ProductTime> table = table_of(cases, seconds);
     const double apart = mean_error(errors_without_own(table));
     device_.products[type()].table = std::move(table);
     measured("products");
     out_ << "products           " << cases.size() << ", best " << printed("%.4g", best * 1e-12)
-         << " TFLOP/s; the formula is off by " << printed("%.1f", 100 * mean_error(found.errors))
+         << " TFLOP/s; the formula is off by " << printed("%.1f", 100 * mean_error(errors))
          << " % in the mean, by the nearest other of the table " << printed("%.1f", 100 * apart)
          << " %\n";
   }
@@ -285,7 +284,6 @@ class DeviceMeter {
       return;
     }
     const Numbers seconds = time_cases(cases, clock_, 5);
-    const FitStart start{.values = {0.4, 100, 0.8, 1e-5, 0.8}, .spread = {1, 2, 1, 2, 1}};
     const auto with = [&](const Numbers& values) {
       DeviceFigures changed = device_;
       changed.attention = {{"own",
@@ -301,14 +299,14 @@ class DeviceMeter {
       fitted.push_back(
           {.weight = 1, .concerned = {true, true, one.shape.head_dim == 64, true, one.backward}});
     }
-    const Fitted found = fit(
-        fitted, start,
-        [&](std::size_t i, const Numbers& values) {
-          return std::log(list_with(with(values)).attention(cases[i].shape, cases[i].backward) /
-                          seconds[i]);
-        },
-        fit_rounds, [](int, double) {});
-    device_ = with(found.values);
+    const auto error = [&](std::size_t i, const Numbers& values) {
+      return std::log(list_with(with(values)).attention(cases[i].shape, cases[i].backward) /
+                      seconds[i]);
+    };
+    const Numbers found = fit(fitted, {0.4, 100, 0.8, 1e-5, 0.8}, {1, 2, 1, 2, 1}, error,
+                              fit_rounds, [](int, double) {});
+    const Numbers errors = errors_of(fitted, error, found);
+    device_ = with(found);
     std::vector<AttentionTime>& table = device_.attention["own"].table;
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const PricedAttention& one = cases[i].shape;
@@ -316,7 +314,7 @@ class DeviceMeter {
     }
     measured("attention");
     out_ << "attention          " << cases.size() << "; the formula is off by "
-         << printed("%.1f", 100 * mean_error(found.errors))
+         << printed("%.1f", 100 * mean_error(errors))
          << " % in the mean, by the nearest other of the table "
          << printed("%.1f", 100 * mean_error(attention_errors_without_own())) << " %\n";
   }

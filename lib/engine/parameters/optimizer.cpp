@@ -103,7 +103,7 @@ namespace {
 std::vector<SlabRow> slab_rows_of(const Plan& plan, std::int64_t rank) {
   const int stage = static_cast<int>(plan.mesh.coordinate(rank, Axis::pp));
   std::vector<SlabRow> rows;
-  for (const MatrixBuffer& one : matrix_buffers(matrix_sizes(plan, stage), plan.matrix_products)) {
+  for (const MatrixBuffer& one : matrix_buffers(plan, stage)) {
     rows.push_back({one.name, Shape{one.elements}, one.type});
   }
   return rows;

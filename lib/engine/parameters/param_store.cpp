@@ -155,7 +155,7 @@ Tensor ParamStore::block_weights(int block) const {
 Tensor ParamStore::block_bytes(int block) const {
   const GatherBlock& planned = at(stage_.gathers, block);
   const std::int64_t bytes =
-      lay_residents(planned.parameters, table(), stage_.flat, nullptr, contents_.compute).bytes;
+      lay_residents(planned.parameters, table(), stage_.flat, nullptr, contents_.compute).back();
   const std::int64_t begin = at(places_.blocks, block);
   return slab_.at("weights").slice(begin, begin + bytes);
 }

@@ -191,7 +191,7 @@ std::string fit_text(const MemoryFit& fit) {
 namespace {
 
 MemoryModelRows megatron_rows(const PrintInput& input, MegatronVersion version) {
-  const MegatronMemoryInput sizes =
+  const MemoryModelInput sizes =
       megatron_memory_input(input.plan, input.config->model.make_vocab_size_divisible_by,
                             input.config->recompute, input.config->parallel.parallel_optimizer);
   const MegatronMemory memory = megatron_memory(sizes, version);
@@ -208,7 +208,7 @@ MemoryModelRows megatron_rows(const PrintInput& input, MegatronVersion version) 
 }
 
 MemoryModelRows korthikanti_rows(const PrintInput& input) {
-  const KorthikantiInput sizes = korthikanti_input(input.plan);
+  const MemoryModelInput sizes = korthikanti_input(input.plan);
   const Technique technique = technique_of(input.plan, input.config->recompute);
   MemoryModelRows rows;
   rows.name = "korthikanti";

@@ -71,7 +71,7 @@ std::string model_sizes(const Plan& plan) {
   sizes.add("layers", model.layers);
   sizes.add("hidden size", model.hidden);
   if (const int plain = first_block_with(model, false); plain > 0) {
-    sizes.add("MLP width", plan.form_of(plain).mlp().ffn, plan.local_of(plain).ffn);
+    sizes.add("MLP width", plan.form_of(plain).ffn, plan.local_of(plain).ffn);
   }
   sizes.add("attention heads", model.heads, local.heads);
   sizes.add("heads of keys and values", model.kind(0).kv_heads, local.kv_heads);

@@ -34,23 +34,21 @@ std::optional<GroupOperation> operation_of(Collective collective) {
 
 }  // namespace
 
-void UseList::add_total(const Call& call, std::int64_t count, std::int64_t bytes) {
+void UseList::add_total(CollectiveUse call, std::int64_t count, std::int64_t bytes) {
   // A rank that has no part of a matrix takes part in their exchanges all the same.
   if (count == 0 || (bytes == 0 && call.cargo != Cargo::matrices)) return;
-  const std::int64_t ranks = call.ranks > 0 ? call.ranks : ranks_of(call.group);
-  if (ranks == 1) return;
-  CollectiveUse made{call.operation, call.cargo,  call.purpose, call.group, ranks, 0, 0,
-                     call.unit,      call.at_most};
+  if (call.ranks == 0) call.ranks = ranks_of(call.group);
+  if (call.ranks == 1) return;
   if (plan_.length_step > 0) {
     const bool of_layers = call.purpose == TrafficPurpose::layers;
-    made.at_most = made.at_most || of_layers || call.purpose == TrafficPurpose::messages;
-    made.fewer_calls = of_layers;
+    call.at_most = call.at_most || of_layers || call.purpose == TrafficPurpose::messages;
+    call.fewer_calls = of_layers;
   }
   auto same = std::find_if(uses_.begin(), uses_.end(), [&](const CollectiveUse& use) {
-    return use.operation == made.operation && use.cargo == made.cargo &&
-           use.purpose == made.purpose && use.group == made.group;
+    return use.operation == call.operation && use.cargo == call.cargo &&
+           use.purpose == call.purpose && use.group == call.group;
   });
-  if (same == uses_.end()) same = uses_.insert(same, made);
+  if (same == uses_.end()) same = uses_.insert(same, call);
   same->count += count;
   same->bytes += bytes;
 }
@@ -72,14 +70,18 @@ void UseList::exchange(const Exchange& one, bool back, bool chunked, std::int64_
   const bool summed = from == Layout::partial && plan_.fp32_sums;
   const DType type = one.type.value_or(summed ? DType::f32 : plan_.compute);
   const std::int64_t chunks = chunked ? row_chunks(plan_.local.stream_rows) : 1;
-  add_total({*operation, one.cargo, TrafficPurpose::layers, tensor_group, 0, unit}, count * chunks,
-            count * one.elements * size_of(type));
+  add_total({.operation = *operation, .cargo = one.cargo, .group = tensor_group, .unit = unit},
+            count * chunks, count * one.elements * size_of(type));
 }
 
 void UseList::call(const LayerCall& one, std::int64_t count, UnitKind unit) {
-  add_total(
-      {one.operation, one.cargo, TrafficPurpose::layers, one.group, one.ranks, unit, one.at_most},
-      count * one.count * one.chunks, count * one.count * one.bytes());
+  add_total({.operation = one.operation,
+             .cargo = one.cargo,
+             .group = one.group,
+             .ranks = one.ranks,
+             .unit = unit,
+             .at_most = one.at_most},
+            count * one.count * one.chunks, count * one.count * one.bytes());
 }
 
 namespace {
@@ -127,25 +129,6 @@ void add_messages(UseList& list) {
     }
   }
 }
-
-}  // namespace
-
-std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
-                                                  const StepNumbers& numbers) {
-  const StagePlan& stage = plan.stage_of(rank);
-  UseList list(plan, stage);
-  any_block(stage.units, plan.model.layers, [&](int unit) {
-    add_block(list, unit, passes_of(plan, stage, unit));
-    return false;
-  });
-  if (list.holds(0)) add_embedding(list);
-  if (list.holds(head_unit(plan.model.layers))) add_head(list);
-  add_messages(list);
-  add_state(list, rank, numbers);
-  return list.take();
-}
-
-namespace {
 
 /// In F, in B from the last to the first, and in W what a weight gradient needs once more.
 void add_exchanges(UseList& list, const BlockPasses& passes, const Exchanges& exchanges) {
@@ -268,7 +251,7 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, GroupKin
     return row.shape.numel() * size_of(read_type(row, plan.compute));
   };
   if (block.bucket >= 0) {
-    const UseList::Call call{all_gather, Cargo::parameters, TrafficPurpose::parameters, group};
+    const CollectiveUse call{all_gather, Cargo::parameters, TrafficPurpose::parameters, group};
     const std::int64_t ranks = at(stage.shards, block.parameters.front()).ranks;
     const std::int64_t length = at(stage.flat.buckets, block.bucket).length;
     list.add(call, count, length * size_of(plan.compute));
@@ -367,8 +350,7 @@ void add_scalars(UseList& list, const StepNumbers& numbers) {
   if (numbers.timer_barriers) add_pairs(list, Cargo::timer_barriers, 3);
 }
 
-}  // namespace
-
+/// Gradients, parameters and scalars of a rank of the stage.
 void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers) {
   const OwnershipTable table = make_ownership(list.plan(), rank);
   add_replicas(list, table);
@@ -377,6 +359,23 @@ void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers) {
   list.add_total({all_to_all, Cargo::matrices, TrafficPurpose::parameters, stage_group},
                  2 * std::ssize(rounds), sent_bytes(list.plan(), rounds));
   add_scalars(list, numbers);
+}
+
+}  // namespace
+
+std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t rank,
+                                                  const StepNumbers& numbers) {
+  const StagePlan& stage = plan.stage_of(rank);
+  UseList list(plan, stage);
+  any_block(stage.units, plan.model.layers, [&](int unit) {
+    add_block(list, unit, passes_of(plan, stage, unit));
+    return false;
+  });
+  if (list.holds(0)) add_embedding(list);
+  if (list.holds(head_unit(plan.model.layers))) add_head(list);
+  add_messages(list);
+  add_state(list, rank, numbers);
+  return list.take();
 }
 
 }  // namespace trainctl

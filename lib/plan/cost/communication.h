@@ -1,5 +1,5 @@
-// Collects what one rank of a stage sends in a step; internal to communication*.cpp. Bytes count
-// whole tensors: the result of an all-gather, the input of a reduce-scatter.
+// Collects what one rank of a stage sends in a step; for communication.cpp and the prices of
+// blocks. Bytes count whole tensors: the result of an all-gather, the input of a reduce-scatter.
 #pragma once
 
 #include <algorithm>
@@ -13,25 +13,16 @@ namespace trainctl {
 
 class UseList {
  public:
-  struct Call {
-    GroupOperation operation = GroupOperation::all_reduce;  // these four of CollectiveUse
-    Cargo cargo = Cargo::gradients;
-    TrafficPurpose purpose = TrafficPurpose::layers;
-    GroupKind group;
-    std::int64_t ranks = 0;           // 0: as many as the group's kind has
-    UnitKind unit = UnitKind::block;  // purpose layers
-    bool at_most = false;             // of CollectiveUse
-  };
-
   /// Collects the collectives of a rank of `stage`, one of plan.stages.
   UseList(const Plan& plan, const StagePlan& stage) : plan_(plan), stage_(stage) {}
 
-  /// `count` calls of `bytes` each; ignored for a group of one rank.
-  void add(const Call& call, std::int64_t count, std::int64_t bytes) {
+  /// Adds `count` calls of `bytes` each; ignored for a group of one rank. `call` says the rest;
+  /// its ranks are those of the group's kind where it says 0.
+  void add(const CollectiveUse& call, std::int64_t count, std::int64_t bytes) {
     add_total(call, count, count * bytes);
   }
   /// `bytes` in total.
-  void add_total(const Call& call, std::int64_t count, std::int64_t bytes);
+  void add_total(CollectiveUse call, std::int64_t count, std::int64_t bytes);
   /// Adds a declared exchange of a layer `count` times: an exchange in F or, with `back`, in B, by
   /// the collectives of plan/tables/layout.h; in chunks of the residual stream's rows if `chunked`.
   void exchange(const Exchange& one, bool back, bool chunked, std::int64_t count,
@@ -87,8 +78,5 @@ void add_block(UseList& list, int unit, const BlockPasses& passes);
 inline bool in_optimizer(const CollectiveUse& use) {
   return use.purpose == TrafficPurpose::scalars || use.cargo == Cargo::matrices;
 }
-
-/// Gradients, parameters and scalars of a rank of the stage: communication_state.cpp.
-void add_state(UseList& list, std::int64_t rank, const StepNumbers& numbers);
 
 }  // namespace trainctl

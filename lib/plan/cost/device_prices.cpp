@@ -20,7 +20,26 @@
 
 namespace trainctl {
 
+// The cost of the passes through one block and the head on a device: sums of a price list over the
+// declared products of plan/model. Seconds of one rank and one micro-batch, without the overhead of
+// the software.
+
 namespace {
+
+struct BlockPrice {
+  PassSeconds products;
+  PassSeconds attention;       // no weights
+  PassSeconds elements;        // operations that work element by element; no weights
+  double flops = 0;            // of products.forward
+  double attention_flops = 0;  // of attention.forward, under the mask
+};
+
+/// The work of the parts that an R row recomputes: matrix products, and attention with the values
+/// computed element by element.
+struct RepeatedWork {
+  double products = 0, rest = 0;
+  double all() const { return products + rest; }
+};
 
 /// A product, and of how many equal ones at once it is: one for each expert of a rank.
 struct PricedPart {
@@ -93,19 +112,19 @@ class BlockPricer {
   }
   const std::vector<PricedPart>& parts() const { return parts_; }
 
-  PassPrice product(const PricedPart& part) const {
+  PassSeconds product(const PricedPart& part) const {
     const Product& one = part.product;
     const std::int64_t rows = (one.rows + part.groups - 1) / part.groups;
     return {list_.product({rows, one.out, one.in, part.groups}),
             list_.product({rows, one.in, one.out, part.groups}),
             list_.product({one.in, one.out, rows, part.groups, true})};
   }
-  PassPrice attention(const Product& one) const {
+  PassSeconds attention(const Product& one) const {
     const PricedAttention priced = attended(one);
     return {list_.attention(priced, false), list_.attention(priced, true), 0};
   }
   double attention_flops(const Product& one) const { return attended(one).flops(); }
-  PassPrice elements(const Product& one) const {
+  PassSeconds elements(const Product& one) const {
     const ElementPasses passes = passes_of_elements(one, plan_.model.gated_mlp);
     const double bytes = real(one.rows) * real(one.out) * real(size_of(plan_.compute));
     return {list_.elements(passes.forward * bytes), list_.elements(passes.input * bytes), 0};
@@ -125,13 +144,11 @@ class BlockPricer {
   std::vector<PricedPart> parts_;
 };
 
-void add_pass(PassPrice& sum, const PassPrice& one) {
+void add_pass(PassSeconds& sum, const PassSeconds& one) {
   sum.forward += one.forward;
   sum.input += one.input;
   sum.weight += one.weight;
 }
-
-}  // namespace
 
 BlockPrice block_price(const PriceList& list, const Plan& plan, int unit) {
   const BlockPricer pricer(list, plan, unit);
@@ -169,6 +186,7 @@ RepeatedWork repeated_work(const PriceList& list, const Plan& plan, int unit,
   return work;
 }
 
+/// The products of experts in F or in B; `all`, or those before the activation.
 double expert_seconds(const PriceList& list, const Plan& plan, int unit, bool all) {
   const BlockPricer pricer(list, plan, unit);
   double seconds = 0;
@@ -180,7 +198,7 @@ double expert_seconds(const PriceList& list, const Plan& plan, int unit, bool al
   return seconds;
 }
 
-PassPrice head_products(const PriceList& list, const Plan& plan) {
+PassSeconds head_products(const PriceList& list, const Plan& plan) {
   const std::int64_t rows = plan.local.head_rows;
   const std::int64_t columns = plan.local.vocabulary;
   const std::int64_t hidden = plan.model.hidden;
@@ -188,14 +206,13 @@ PassPrice head_products(const PriceList& list, const Plan& plan) {
           list.product({hidden, columns, rows, 1, true})};
 }
 
-PassPrice head_price(const PriceList& list, const Plan& plan) {
-  PassPrice price = head_products(list, plan);
+/// The head's products with what is read and written of the logits in F.
+PassSeconds head_price(const PriceList& list, const Plan& plan) {
+  PassSeconds price = head_products(list, plan);
   const double logits = real(plan.local.head_rows) * real(plan.local.vocabulary);
   price.forward += list.memory(logits * list.machine().software.logit_bytes);
   return price;
 }
-
-namespace {
 
 /// Seconds of the calls in layers, apart for rows of experts.
 struct LayerWire {
@@ -273,10 +290,10 @@ class DevicePrices : public StagePrices {
       if (waits_in_layers(use)) seconds += wire(use);
     }
     any_block(rows_.units, plan_.model.layers, [&](int unit) {
-      const RingWait waits = ring(unit);
+      const PassSeconds waits = ring(unit);
       const BlockPasses passes = passes_of(plan_, rows_, unit);
-      seconds += real(passes.of(BlockPart::attention)) * waits.forward +
-                 real(passes.once) * waits.backward;
+      seconds +=
+          real(passes.of(BlockPart::attention)) * waits.forward + real(passes.once) * waits.input;
       return false;
     });
     return seconds - beside_work();
@@ -401,7 +418,7 @@ class DevicePrices : public StagePrices {
   }
 
   /// Attention around a ring, by what it takes here and the level of the ring.
-  RingWait ring(int unit) const {
+  PassSeconds ring(int unit) const {
     const ContextSplit split = plan_.context.of_unit(unit);
     if (split.ring == 1) return {};
     CollectiveUse use;
@@ -433,8 +450,8 @@ class DevicePrices : public StagePrices {
 
   void add_embedding(UnitTimes& times) const {
     const double each_way = unit_wire(UnitKind::embedding) / 2;
-    times.forward.embedding = stream_seconds(2) + each_way;
-    times.weight.embedding = stream_seconds(2) + each_way;
+    times.embedding.forward = stream_seconds(2) + each_way;
+    times.embedding.weight = stream_seconds(2) + each_way;
   }
 
   void add_block(UnitTimes& times, int unit) const {
@@ -449,16 +466,16 @@ class DevicePrices : public StagePrices {
       waits -= partial * hidden_over_tp(kind, unit, rows_.forms.of(unit, true)) +
                (1 - partial) * hidden_over_tp(kind, unit, rows_.forms.of(unit, false));
     }
-    const RingWait keys = ring(unit);
+    const PassSeconds keys = ring(unit);
     const double early =
         plan_.overlap.any ? early_weight_seconds(plan_, unit, tensor_rates(unit)) : 0;
-    times.forward.layer =
+    times.layer.forward =
         slower_ * (price.products.forward + price.attention.forward + price.elements.forward) +
         waits / 2 + keys.forward;
-    times.input.layer =
+    times.layer.input =
         slower_ * (price.products.input + price.attention.input + price.elements.input) +
-        waits / 2 + keys.backward + early;
-    times.weight.layer = std::max(0.0, slower_ * price.products.weight - early);
+        waits / 2 + keys.input + early;
+    times.layer.weight = std::max(0.0, slower_ * price.products.weight - early);
     if (!plan_.model.kind(unit - 1).experts) return;
     constexpr double ways = 4;  // there and back, in F and in B
     times.exchanged = wire.rows / all / ways;
@@ -468,10 +485,10 @@ class DevicePrices : public StagePrices {
   /// Its gradients are made in F.
   void add_head(UnitTimes& times) const {
     const double each_way = unit_wire(UnitKind::head) / 2;
-    const PassPrice head = head_price(list_, plan_);
-    times.forward.head =
+    const PassSeconds head = head_price(list_, plan_);
+    times.head.forward =
         slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) + each_way;
-    times.input.head = stream_seconds(3) + each_way;
+    times.head.input = stream_seconds(3) + each_way;
     times.deferred = slower_ * head.weight;
     times.again = slower_ * head.forward;
   }
@@ -480,10 +497,10 @@ class DevicePrices : public StagePrices {
   double product_part(int unit) const {
     if (unit == 0) return 0;
     if (unit == head_unit(plan_.model.layers)) {
-      const PassPrice head = head_products(list_, plan_);
+      const PassSeconds head = head_products(list_, plan_);
       return head.forward + head.input + head.weight;
     }
-    const PassPrice& price = price_of(unit).products;
+    const PassSeconds& price = price_of(unit).products;
     return price.forward + price.input + price.weight;
   }
 
@@ -552,46 +569,12 @@ PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePrices
   return step;
 }
 
-TimeEstimate estimate_time(const Plan& plan, const Machine& machine, const RunTerms& terms) {
-  const auto prices = device_prices(plan, price_list(plan, machine));
-  TimeEstimate time = play_step(plan, machine, prices).time;
-  time.on_device = run_estimate(plan, machine, terms, time.step());
-  return time;
-}
+namespace {
 
-Rates effective_rates(const Plan& plan, const Machine& machine) {
-  const PriceList list = price_list(plan, machine);
-  const BlockPrice block = block_price(list, plan, 1);
-  const LinkLevel& level = machine.levels.front();
-  return {.matmul_flops = block.flops / block.products.forward,
-          .memory_bandwidth = 1 / list.memory(1),
-          .latency = level.latency,
-          .bandwidth = level.bandwidth};
-}
-
-std::optional<Rates> rates_for(const Plan& plan, const ClusterConfig& cluster) {
-  if (!cluster.device) return given_rates(cluster);
-  const auto machine = machine_of(cluster, plan.mesh.world_size());
-  if (!machine || products_of(machine->device, plan.compute) == nullptr) return std::nullopt;
-  return effective_rates(plan, *machine);
-}
-
-double goodput(double step, double every, double stall, double between, double restart) {
-  const double saving = every > 0 ? stall / (every * step) : 0;
-  const double failing = between > 0 ? (every * step / 2 + restart) / between : 0;
-  return std::max(0.0, 1 - saving - failing);
-}
-
-double best_interval(double step, double stall, double between) {
-  return std::max(1.0, std::sqrt(2 * stall * between) / step);
-}
-
-RunTerms run_terms(const Config& config) {
-  return {config.checkpoint, config.train.steps, config.cluster.price_per_hour};
-}
-
-DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms& terms,
-                        double seconds) {
+/// The estimate for a step of `seconds`.
+DeviceTime run_estimate(const Plan& plan, const Machine& machine,
+                        const CheckpointConfig& checkpoint, const ClusterConfig& cluster,
+                        std::int64_t steps, double seconds) {
   constexpr double restart = 600;  // seconds until a run that failed resumes
   constexpr double hour = 3600;
   constexpr double billion = 1e9;
@@ -609,9 +592,9 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms
   time.expected_error = expected_error(trust);
   const double best = between > 0 ? best_interval(seconds, stall, between) : 0;
   time.best_checkpoint_steps = best;
-  const double every = terms.checkpoint.every > 0 ? real(terms.checkpoint.every)
-                       : terms.checkpoint.every_minutes > 0
-                           ? std::max(1.0, terms.checkpoint.every_minutes * 60 / seconds)
+  const double every = checkpoint.every > 0 ? real(checkpoint.every)
+                       : checkpoint.every_minutes > 0
+                           ? std::max(1.0, checkpoint.every_minutes * 60 / seconds)
                            : best;
   time.goodput = goodput(seconds, every, stall, between, restart);
   const double tokens = real(plan.tokens_per_step());
@@ -619,15 +602,57 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine, const RunTerms
   if (rate <= 0) return time;
   time.tokens_per_day = rate * 24 * hour;
   time.device_hours_per_billion_tokens = ranks * billion / rate / hour;
-  if (terms.steps > 0) {
-    time.days = real(terms.steps) * tokens / time.tokens_per_day;
-  }
-  if (terms.price_per_hour) {
-    const double price = *terms.price_per_hour;
+  if (steps > 0) time.days = real(steps) * tokens / time.tokens_per_day;
+  if (cluster.price_per_hour) {
+    const double price = *cluster.price_per_hour;
     time.cost_per_billion_tokens = time.device_hours_per_billion_tokens * price;
     if (time.days) time.cost = *time.days * 24 * ranks * price;
   }
   return time;
+}
+
+}  // namespace
+
+TimeEstimate estimate_time(const Plan& plan, const Machine& machine,
+                           const CheckpointConfig& checkpoint, const ClusterConfig& cluster,
+                           std::int64_t steps) {
+  const auto prices = device_prices(plan, price_list(plan, machine));
+  TimeEstimate time = play_step(plan, machine, prices).time;
+  time.on_device = run_estimate(plan, machine, checkpoint, cluster, steps, time.step());
+  return time;
+}
+
+namespace {
+
+/// Rates that stand for the machine's prices where one number for each must do: products of a
+/// block's forward pass, and the network of its tensor-parallel ranks.
+Rates effective_rates(const Plan& plan, const Machine& machine) {
+  const PriceList list = price_list(plan, machine);
+  const BlockPrice block = block_price(list, plan, 1);
+  const LinkLevel& level = machine.levels.front();
+  return {.matmul_flops = block.flops / block.products.forward,
+          .memory_bandwidth = 1 / list.memory(1),
+          .latency = level.latency,
+          .bandwidth = level.bandwidth};
+}
+
+}  // namespace
+
+std::optional<Rates> rates_for(const Plan& plan, const ClusterConfig& cluster) {
+  if (!cluster.device) return given_rates(cluster);
+  const auto machine = machine_of(cluster, plan.mesh.world_size());
+  if (!machine || products_of(machine->device, plan.compute) == nullptr) return std::nullopt;
+  return effective_rates(plan, *machine);
+}
+
+double goodput(double step, double every, double stall, double between, double restart) {
+  const double saving = every > 0 ? stall / (every * step) : 0;
+  const double failing = between > 0 ? (every * step / 2 + restart) / between : 0;
+  return std::max(0.0, 1 - saving - failing);
+}
+
+double best_interval(double step, double stall, double between) {
+  return std::max(1.0, std::sqrt(2 * stall * between) / step);
 }
 
 }  // namespace trainctl

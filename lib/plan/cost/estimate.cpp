@@ -145,8 +145,7 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
     const ActivationSpec& row = at(rows.activations, fed.later);
     pass += round_up(row.shape.numel() * size_of(row.dtype), line);
   };
-  for (const DeclaredRows::Chunk& chunk : rows.declared.chunks) {
-    const BatchRows& batch = chunk.batch;
+  for (const BatchRows& batch : rows.declared.batches) {
     for (const RowCopies& row :
          {batch.tokens, batch.labels, batch.position, batch.global_token, batch.loss_weight,
           batch.real, batch.query_token, batch.real_query}) {

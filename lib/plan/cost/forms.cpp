@@ -106,6 +106,11 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
   return activation_input(plan, plan.model, stage, forms);
 }
 
+/// The activations of a stage whose layers have these forms.
+ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
+  return make_activations(activation_input(plan, stage, forms), at(plan.stages, stage).units);
+}
+
 /// All that a rank of the stage keeps of its passes.
 ActivationTable table_of(const Plan& plan, int stage, const StageForms& forms) {
   ActivationTable table = activations_of(plan, stage, forms);
@@ -211,10 +216,6 @@ std::int64_t min_beside_blocks(const Plan& plan, int stage, const FullestMoment&
     return block && row.storage != Storage::batch && row.storage != Storage::message;
   });
   return min_slots(others, rows.actions, schedule_input(plan, stage), moment.pass);
-}
-
-ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
-  return make_activations(activation_input(plan, stage, forms), at(plan.stages, stage).units);
 }
 
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
@@ -364,7 +365,7 @@ RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const 
   cost.once = bytes.once;
   cost.rank = laid.activation_slots.bytes;
   cost.on_host = laid.activation_slots.host_bytes;
-  cost.flops = repeat_cost(plan, unit, form).flops;
+  cost.flops = repeat_flops(plan, unit, form);
   if (rates) cost.seconds = price_repeat(plan, stage, unit, form, *rates).whole();
   return cost;
 }
@@ -472,7 +473,7 @@ std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
     }
     const Bucket* bucket = block.bucket < 0 ? nullptr : &at(rows.flat.buckets, block.bucket);
     sizes.push_back(
-        lay_residents(block.parameters, rows.parameters, rows.flat, bucket, plan.compute).bytes);
+        lay_residents(block.parameters, rows.parameters, rows.flat, bucket, plan.compute).back());
   }
   return sizes;
 }

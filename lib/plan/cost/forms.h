@@ -47,9 +47,6 @@ class StageBytes {
 /// Counts the slots of a stage in its own forms, for which its rows are refined.
 SlotBytes count_slots(const Plan& plan, int stage);
 
-/// The activations of a stage whose layers have these forms.
-ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms);
-
 /// The shapes of the first rows of `rows` (stage number `stage`) for micro-batches of `length`
 /// tokens a sequence; those that are missing have the same for every length.
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,

@@ -35,7 +35,7 @@ double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& ra
       BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
       // The core of attention is not a product: it has a kernel of its own.
       form.again = static_cast<std::uint8_t>(form.again & ~bit_of(BlockPart::attention));
-      flops += repeat_cost(plan, unit, form).flops;
+      flops += repeat_flops(plan, unit, form);
     }
   }
   // The logits of a deferred weight gradient are recomputed: one of the head's three products.
@@ -55,10 +55,10 @@ double layer_wire_seconds(const Plan& plan, const StagePlan& stage, const Rates&
   }
   double waits = 0;
   any_block(stage.units, plan.model.layers, [&](int unit) {
-    const RingWait ring = ring_wait(plan, unit, rates);
+    const PassSeconds ring = ring_wait(plan, unit, rates);
     const BlockPasses passes = passes_of(plan, stage, unit);
     waits += static_cast<double>(passes.of(BlockPart::attention)) * ring.forward +
-             static_cast<double>(passes.once) * ring.backward;
+             static_cast<double>(passes.once) * ring.input;
     return false;
   });
   return seconds - hidden_seconds(plan, stage, rates) + waits;

@@ -136,11 +136,12 @@ double exposed_scatter(double product, double chunk, std::int64_t chunks) {
   return sent - product;
 }
 
-RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
+PassSeconds ring_wait(const Plan& plan, int block, const Rates& rates) {
   const LayerShare share = plan.share_of(block);
   const std::int64_t ranks = share.context.ring;
   if (ranks == 1) return {};
   CollectiveUse passed;
+  passed.ranks = 1;
   for (const LayerCall& one : attention_context_calls(share)) {
     if (one.operation != GroupOperation::send || one.backward) continue;
     passed.operation = one.operation;
@@ -155,7 +156,7 @@ RingWait ring_wait(const Plan& plan, int block, const Rates& rates) {
                            real((whole ? 1 : plan.mesh.tp) * plan.mesh.cp) / rates.matmul_flops;
   const double hidden = attention * real(ranks - 1) / real(ranks);
   const double wait = std::max(0.0, wire_seconds(passed, rates) - hidden);
-  return {wait, 2 * wait};  // twice the work and twice the messages
+  return {wait, 2 * wait, 0};  // twice the work and twice the messages
 }
 
 double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates) {

@@ -29,11 +29,8 @@ double early_weight_seconds(const Plan& plan, int unit, const Rates& rates);
 
 /// Seconds of one block (a unit of the model) and micro-batch for which attention waits for keys
 /// and values that go around a ring: what their transfer takes beyond the work on all blocks of
-/// keys but the last.
-struct RingWait {
-  double forward = 0, backward = 0;
-};
-RingWait ring_wait(const Plan& plan, int block, const Rates& rates);
+/// keys but the last. W waits for none.
+PassSeconds ring_wait(const Plan& plan, int block, const Rates& rates);
 
 // The cost of the exchange of tokens between ranks with different experts during the products of
 // experts (ExchangeRule::chunks).

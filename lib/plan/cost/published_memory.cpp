@@ -20,9 +20,9 @@ std::string_view name_of(Technique technique) {
   return "?";
 }
 
-KorthikantiInput korthikanti_input(const Plan& plan) {
+MemoryModelInput korthikanti_input(const Plan& plan) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-  KorthikantiInput input;
+  MemoryModelInput input;
   input.sequence = real(plan.model.seq_length);
   input.micro_batch = real(plan.micro_batch_size);
   input.hidden = real(plan.model.hidden);
@@ -41,7 +41,7 @@ Technique technique_of(const Plan& plan, const RecomputeConfig& recompute) {
                                 : Technique::tensor_selective;
 }
 
-double korthikanti_layer(const KorthikantiInput& input, Technique technique) {
+double korthikanti_layer(const MemoryModelInput& input, Technique technique) {
   const double sbh = input.sequence * input.micro_batch * input.hidden;
   const double scores = 5 * input.heads * input.sequence / input.hidden;
   const double t = input.tp;
@@ -56,7 +56,7 @@ double korthikanti_layer(const KorthikantiInput& input, Technique technique) {
   return 0;
 }
 
-double korthikanti_total(const KorthikantiInput& input, Technique technique) {
+double korthikanti_total(const MemoryModelInput& input, Technique technique) {
   const double sbh = input.sequence * input.micro_batch * input.hidden;
   const double interleaved = input.chunks > 1 ? 1 + (input.pp - 1) / (input.pp * input.chunks) : 1;
   double bytes = korthikanti_layer(input, technique) * input.layers * interleaved;
@@ -75,7 +75,7 @@ struct LayerParameters {
   double router = 0;
 };
 
-LayerParameters layer_parameters(const MegatronMemoryInput& in, MegatronVersion version) {
+LayerParameters layer_parameters(const MemoryModelInput& in, MegatronVersion version) {
   const double gate = in.gated ? 1.5 : 1.0;
   const double q_ratio = in.head_size * in.heads / in.hidden;
   const bool moe = in.experts > 1;
@@ -97,7 +97,7 @@ double bytes_per_parameter(bool distributed, double replicas) {
   return distributed ? 6 + 12 / replicas : 18;
 }
 
-void add_weights(MegatronMemory& memory, const MegatronMemoryInput& in, MegatronVersion version) {
+void add_weights(MegatronMemory& memory, const MemoryModelInput& in, MegatronVersion version) {
   const LayerParameters layer = layer_parameters(in, version);
   const double embedding = in.hidden * in.vocab;
   const double second = in.untied ? embedding : 0;
@@ -125,12 +125,12 @@ void add_weights(MegatronMemory& memory, const MegatronMemoryInput& in, Megatron
 }
 
 /// The factor by which micro-batches in flight multiply the sum over all layers.
-double pipeline_factor(const MegatronMemoryInput& in) {
+double pipeline_factor(const MemoryModelInput& in) {
   if (in.chunks > 1) return 1 + (in.pp - 1) / (in.pp * in.chunks);
   return in.pp > 1 ? std::min(1.0, in.microbatches / in.pp) : 1.0;
 }
 
-void add_activations(MegatronMemory& memory, const MegatronMemoryInput& in) {
+void add_activations(MegatronMemory& memory, const MemoryModelInput& in) {
   const double sb = in.sequence * in.micro_batch;
   const double sbh = sb * in.hidden;
   const bool sliced = in.sequence_parallel && in.selective_recompute;
@@ -154,12 +154,12 @@ std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by
   return round_up(vocab, std::max<std::int64_t>(1, divisible_by * tp));
 }
 
-MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding,
-                                          const RecomputeConfig& recompute,
-                                          const ParallelOptimizerConfig& optimizer) {
+MemoryModelInput megatron_memory_input(const Plan& plan, std::int64_t padding,
+                                       const RecomputeConfig& recompute,
+                                       const ParallelOptimizerConfig& optimizer) {
   const ModelShape& model = plan.model;
   const Mesh& mesh = plan.mesh;
-  MegatronMemoryInput in;
+  MemoryModelInput in;
   in.layers = real(model.layers);
   in.hidden = real(model.hidden);
   in.ffn = real(model.kind(0).ffn);
@@ -189,7 +189,7 @@ MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding
   return in;
 }
 
-MegatronMemory megatron_memory(const MegatronMemoryInput& input, MegatronVersion version) {
+MegatronMemory megatron_memory(const MemoryModelInput& input, MegatronVersion version) {
   MegatronMemory memory;
   add_weights(memory, input, version);
   add_activations(memory, input);

@@ -1,7 +1,5 @@
-// Activation memory of a transformer by Korthikanti et al. 2022, "Reducing Activation Recomputation
-// in Large Transformer Models" (arXiv 2205.05198), table 2 and section 4.3: 16-bit activations, an
-// MLP of 4 h, dropout everywhere and attention scores that are stored. For comparison only: the
-// plan's own estimate counts what is allocated.
+// The memory of a rank by two published models, for comparison only: the plan's own estimate counts
+// what is allocated.
 #pragma once
 
 #include <array>
@@ -12,6 +10,27 @@
 #include "plan/plan.h"
 
 namespace trainctl {
+
+/// The arguments that the formulas of both models read.
+struct MemoryModelInput {
+  double layers = 0, hidden = 0, ffn = 0, heads = 0, groups = 0, head_size = 0;
+  double vocab = 0;  // padded, as each of the two pads it
+  bool untied = false;
+  bool gated = false;                  // SwiGLU: an MLP of three matrices
+  bool rms_norm = false;               // weights only; LayerNorm has biases as well
+  double experts = 1, expert_ffn = 0;  // experts 1: no expert layers, else all layers are
+  bool linear_bias = false;            // head: the router's counts, those of other products do not
+  double sequence = 0, micro_batch = 0, microbatches = 1;
+  double tp = 1, pp = 1, dp = 1, etp = 1, ep = 1, edp = 1;
+  double chunks = 1;  // per stage; 1: not interleaved
+  bool sequence_parallel = false;
+  bool selective_recompute = false;
+  bool distributed_optimizer = false;
+};
+
+// Activation memory of a transformer by Korthikanti et al. 2022, "Reducing Activation Recomputation
+// in Large Transformer Models" (arXiv 2205.05198), table 2 and section 4.3: 16-bit activations, an
+// MLP of 4 h, dropout everywhere and attention scores that are stored.
 
 /// The rows of table 2, in its order.
 enum class Technique : std::uint8_t {
@@ -30,23 +49,18 @@ inline constexpr std::array<Technique, 6> all_techniques{Technique::none,
                                                          Technique::full};
 std::string_view name_of(Technique technique);
 
-struct KorthikantiInput {
-  double sequence = 0, micro_batch = 0, hidden = 0, heads = 0, layers = 0;
-  double vocab = 0;
-  double tp = 1, pp = 1;
-  double chunks = 1;  // per stage
-};
-KorthikantiInput korthikanti_input(const Plan& plan);
+/// Only what the formulas of the paper read is set.
+MemoryModelInput korthikanti_input(const Plan& plan);
 /// The row that is nearest to a plan: attention scores are never stored here, as with selective
 /// recomputation; `recompute.enable` is full recomputation.
 Technique technique_of(const Plan& plan, const RecomputeConfig& recompute);
 
 /// Bytes of one layer and micro-batch on one rank.
-double korthikanti_layer(const KorthikantiInput& input, Technique technique);
+double korthikanti_layer(const MemoryModelInput& input, Technique technique);
 /// Bytes on the first stage (equation 5): all L layers' worth, since pp micro-batches of L / pp
 /// layers are in flight, times 1 + (pp - 1) / (pp chunks) if interleaved; the dropout behind the
 /// embedding, s b h pp / t; and with one stage 4 s b h / t (1 + v / h) of norm, output and loss.
-double korthikanti_total(const KorthikantiInput& input, Technique technique);
+double korthikanti_total(const MemoryModelInput& input, Technique technique);
 
 // Megatron-LM's theoretical memory footprint (megatron/training/theoretical_memory_usage.py), kept
 // to its terms so that its numbers can be compared: it assumes 16-bit training with Adam, counts
@@ -54,28 +68,12 @@ double korthikanti_total(const KorthikantiInput& input, Technique technique);
 
 enum class MegatronVersion : std::uint8_t { core_0_15_3, head };
 
-/// The arguments that the formulas read.
-struct MegatronMemoryInput {
-  double layers = 0, hidden = 0, ffn = 0, heads = 0, groups = 0, head_size = 0;
-  double vocab = 0;  // padded, see megatron_padded_vocab
-  bool untied = false;
-  bool gated = false;                  // SwiGLU: an MLP of three matrices
-  bool rms_norm = false;               // weights only; LayerNorm has biases as well
-  double experts = 1, expert_ffn = 0;  // experts 1: no expert layers, else all layers are
-  bool linear_bias = false;            // head: the router's counts, those of other products do not
-  double sequence = 0, micro_batch = 0, microbatches = 1;
-  double tp = 1, pp = 1, dp = 1, etp = 1, ep = 1, edp = 1;
-  double chunks = 1;  // per stage; 1: not interleaved
-  bool sequence_parallel = false;
-  bool selective_recompute = false;
-  bool distributed_optimizer = false;
-};
 /// Megatron recomputes the core of attention only where it is told to (selective); our attention
 /// never stores scores, so only `recompute.select: full` counts as full.
 /// `padding`: model.make_vocab_size_divisible_by.
-MegatronMemoryInput megatron_memory_input(const Plan& plan, std::int64_t padding,
-                                          const RecomputeConfig& recompute,
-                                          const ParallelOptimizerConfig& optimizer);
+MemoryModelInput megatron_memory_input(const Plan& plan, std::int64_t padding,
+                                       const RecomputeConfig& recompute,
+                                       const ParallelOptimizerConfig& optimizer);
 
 /// Rows of the vocabulary as Megatron pads them: up to a multiple of divisible_by x tp.
 std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by, std::int64_t tp);
@@ -96,6 +94,6 @@ struct MegatronMemory {
 /// (6 + 12 / edp bytes each). Both spread the final norm over the pipeline stages.
 /// Activations with sequence parallelism and selective recomputation: s b h (18 + 4 f / h) per
 /// layer, all divided by tp; else s b h (10 + 24 / tp), and 5 % on top.
-MegatronMemory megatron_memory(const MegatronMemoryInput& input, MegatronVersion version);
+MegatronMemory megatron_memory(const MemoryModelInput& input, MegatronVersion version);
 
 }  // namespace trainctl

@@ -82,6 +82,43 @@ int first_block(const StagePlan& stage, const Plan& plan) {
   return 0;
 }
 
+/// Seconds of what passes through a block exchange with one micro-batch, without a ring of keys.
+struct BlockWire {
+  double waits = 0;  // for collectives, without those that overlap with products
+  double rows = 0;   // to experts of other ranks and back, all of it
+};
+
+/// Seconds that the calls of these passes take.
+BlockWire wire_of(const Plan& plan, const StagePlan& stage, int unit, const BlockPasses& passes,
+                  const Rates& rates) {
+  UseList list(plan, stage);
+  add_block(list, unit, passes);
+  BlockWire wire;
+  for (const CollectiveUse& use : list.take()) {
+    if (!waits_in_layers(use)) continue;
+    (moves_rows(use) ? wire.rows : wire.waits) += wire_seconds(use, rates);
+  }
+  return wire;
+}
+
+/// The exchanges of F, B and W on a rank of `stage`, one of plan.stages; the mean of its
+/// micro-batches.
+BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const Rates& rates) {
+  const double all = real(plan.microbatches);
+  const double partial = real(count_partial(stage, unit)) / all;
+  BlockWire wire =
+      wire_of(plan, stage, unit, passes_of(plan, stage, unit).without_repeats(), rates);
+  wire = {wire.waits / all, wire.rows / all};
+  for (const ActionKind kind :
+       {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight}) {
+    const auto hidden = [&](bool keeps_more) {
+      return hidden_over_tp(plan, kind, unit, stage.forms.of(unit, keeps_more), rates);
+    };
+    wire.waits -= partial * hidden(true) + (1 - partial) * hidden(false);
+  }
+  return wire;
+}
+
 /// The bytes that the units of one stage move and the operations that they compute with one
 /// micro-batch, on one rank; among its blocks, those like `block`.
 class UnitCosts {
@@ -117,8 +154,8 @@ class UnitCosts {
 
   void add_embedding(UnitTimes& times) const {
     const double each_way = wire(UnitKind::embedding) / 2;
-    times.forward.embedding = memory(2 * stream_bytes()) + each_way;
-    times.weight.embedding = memory(2 * stream_bytes()) + each_way;
+    times.embedding.forward = memory(2 * stream_bytes()) + each_way;
+    times.embedding.weight = memory(2 * stream_bytes()) + each_way;
   }
 
   void add_block(UnitTimes& times, int unit) const {
@@ -129,10 +166,10 @@ class UnitCosts {
     const BlockWire wire = block_wire(plan_, rows_, unit, rates_);
     const double each_way = wire.waits / 2;
     const double early = early_weight_seconds(plan_, unit, rates_);
-    const RingWait ring = ring_wait(plan_, unit, rates_);
-    times.forward.layer = product + attention + 2 * kept + each_way + ring.forward;
-    times.input.layer = product + early + 2 * attention + 3 * kept + each_way + ring.backward;
-    times.weight.layer = product - early + memory(2 * gradient_bytes(rows_, unit));
+    const PassSeconds ring = ring_wait(plan_, unit, rates_);
+    times.layer.forward = product + attention + 2 * kept + each_way + ring.forward;
+    times.layer.input = product + early + 2 * attention + 3 * kept + each_way + ring.input;
+    times.layer.weight = product - early + memory(2 * gradient_bytes(rows_, unit));
     if (!plan_.model.kind(unit - 1).experts) return;
     constexpr double ways = 4;  // there and back, in F and in B
     times.exchanged = wire.rows / ways;
@@ -145,10 +182,10 @@ class UnitCosts {
     const double logits = real(plan_.local.head_rows) * real(plan_.local.vocabulary);
     const double kept = kept_bytes(rows_, unit);
     const double each_way = wire(UnitKind::head) / 2;
-    times.forward.head = products(flops.matmul) + each_way +
+    times.head.forward = products(flops.matmul) + each_way +
                          memory(2 * kept + 4 * logits * real(size_of(plan_.compute)) +
                                 2 * gradient_bytes(rows_, unit));
-    times.input.head = memory(3 * stream_bytes()) + each_way;
+    times.head.input = memory(3 * stream_bytes()) + each_way;
     const double product = products(flops.matmul) / 3;
     times.deferred = product + memory(2 * gradient_bytes(rows_, unit));
     times.again = product + memory(4 * logits * real(size_of(plan_.compute)));
@@ -379,11 +416,11 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
 }
 
 double UnitTimes::of(const Action& row, std::int64_t layers) const {
-  const Pass& pass = row.kind == ActionKind::forward          ? forward
-                     : row.kind == ActionKind::backward_input ? input
-                                                              : weight;
+  double PassSeconds::*const pass = row.kind == ActionKind::forward          ? &PassSeconds::forward
+                                    : row.kind == ActionKind::backward_input ? &PassSeconds::input
+                                                                             : &PassSeconds::weight;
   double seconds = 0;
-  for (int unit = row.begin; unit < row.end; ++unit) seconds += pass.of(unit, layers);
+  for (int unit = row.begin; unit < row.end; ++unit) seconds += of_unit(unit, layers).*pass;
   return seconds;
 }
 
@@ -452,49 +489,28 @@ TimeEstimate estimate_time(const Plan& plan, const Rates& rates) {
 
 namespace {
 
-/// Seconds that the calls of these passes take.
-BlockWire wire_of(const Plan& plan, const StagePlan& stage, int unit, const BlockPasses& passes,
-                  const Rates& rates) {
-  UseList list(plan, stage);
-  add_block(list, unit, passes);
-  BlockWire wire;
-  for (const CollectiveUse& use : list.take()) {
-    if (!waits_in_layers(use)) continue;
-    (moves_rows(use) ? wire.rows : wire.waits) += wire_seconds(use, rates);
-  }
-  return wire;
+/// The products of the block that its R row recomputes.
+Products repeated_products(const Plan& plan, int unit, const BlockForm& form) {
+  Products products = block_products(plan.form_of(unit), plan.local_of(unit));
+  std::erase_if(products,
+                [&](const Product& one) { return !one.part || !form.repeats(*one.part); });
+  return products;
 }
 
 }  // namespace
 
-BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const Rates& rates) {
-  const double all = real(plan.microbatches);
-  const double partial = real(count_partial(stage, unit)) / all;
-  BlockWire wire =
-      wire_of(plan, stage, unit, passes_of(plan, stage, unit).without_repeats(), rates);
-  wire = {wire.waits / all, wire.rows / all};
-  for (const ActionKind kind :
-       {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight}) {
-    const auto hidden = [&](bool keeps_more) {
-      return hidden_over_tp(plan, kind, unit, stage.forms.of(unit, keeps_more), rates);
-    };
-    wire.waits -= partial * hidden(true) + (1 - partial) * hidden(false);
-  }
-  return wire;
+double repeat_flops(const Plan& plan, int unit, const BlockForm& form) {
+  double flops = 0;
+  for (const Product& one : repeated_products(plan, unit, form)) flops += one.flops();
+  return flops;
 }
 
-RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form) {
-  RepeatCost cost;
-  for (const Product& one : block_products(plan.form_of(unit), plan.local_of(unit))) {
-    if (!one.part || !form.repeats(*one.part)) continue;
-    cost.flops += one.flops();
-    cost.bytes += 2 * one.elements() * real(size_of(plan.compute));
+double repeat_seconds(const Plan& plan, int unit, const BlockForm& form, const Rates& rates) {
+  double bytes = 0;
+  for (const Product& one : repeated_products(plan, unit, form)) {
+    bytes += 2 * one.elements() * real(size_of(plan.compute));
   }
-  return cost;
-}
-
-double repeat_seconds(const RepeatCost& cost, const Rates& rates) {
-  return cost.flops / rates.matmul_flops + cost.bytes / rates.memory_bandwidth;
+  return repeat_flops(plan, unit, form) / rates.matmul_flops + bytes / rates.memory_bandwidth;
 }
 
 RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,
@@ -505,7 +521,7 @@ RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm&
   RepeatPrice price;
   price.waits = wire.waits - hidden_over_tp(plan, ActionKind::repeat, unit, form, rates);
   price.rows = wire.rows;
-  price.work = repeat_seconds(repeat_cost(plan, unit, form), rates);
+  price.work = repeat_seconds(plan, unit, form, rates);
   if (form.repeats(BlockPart::attention)) price.waits += ring_wait(plan, unit, rates).forward;
   if (plan.model.kind(unit - 1).experts) {
     price.hidden = hidden_exchange(plan, unit, ActionKind::repeat, form, rates);

@@ -34,21 +34,23 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates);
 /// Whether calls are collectives inside layers, which wait for them to end.
 bool waits_in_layers(const CollectiveUse& use);
 
-/// Seconds of the passes through one unit with one micro-batch, `layer` of blocks that cost
-/// alike.
+/// Seconds of F, B and W.
+struct PassSeconds {
+  double forward = 0, input = 0, weight = 0;
+  double total() const { return forward + input + weight; }
+};
+
+/// The passes through one unit with one micro-batch, `layer` of blocks that cost alike.
 struct UnitTimes {
-  struct Pass {
-    double embedding = 0, layer = 0, head = 0;
-    double of(int unit, std::int64_t layers) const {
-      return unit == 0 ? embedding : unit > layers ? head : layer;
-    }
-  };
-  Pass forward, input, weight;
+  PassSeconds embedding, layer, head;
   // For a block with experts: one of the four times that rows are on their way in F and B, and the
   // products of experts in either.
   double exchanged = 0, experts = 0;
   double deferred = 0;  // what F of the head leaves to W, if that is deferred,
   double again = 0;     // and what W does once more for it
+  const PassSeconds& of_unit(int unit, std::int64_t layers) const {
+    return unit == 0 ? embedding : unit > layers ? head : layer;
+  }
   /// Seconds of an F, B or W row.
   double of(const Action& row, std::int64_t layers) const;
 };
@@ -124,26 +126,12 @@ TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& ranks,
                            Simulation* simulation = nullptr);
 
-// The exchanges in the passes of one block, and the cost of recomputing parts of its forward.
-
-/// Seconds of what F, B and W of a block exchange with one micro-batch, without a ring of keys.
-struct BlockWire {
-  double waits = 0;  // for collectives, without those that overlap with products
-  double rows = 0;   // to experts of other ranks and back, all of it
-};
-/// The exchanges on a rank of `stage`, one of plan.stages; the mean of its micro-batches.
-BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const Rates& rates);
-
-/// The work of one rank for the R row of the block `unit` with one micro-batch.
-struct RepeatCost {
-  double flops = 0;  // of products, attention under the causal mask; a router's are not counted
-  double bytes = 0;  // written and read once
-};
-RepeatCost repeat_cost(const Plan& plan, int unit, const BlockForm& form);
-
-/// Seconds of that row, without its collectives.
-double repeat_seconds(const RepeatCost& cost, const Rates& rates);
-
+/// The work of one rank for the R row of the block `unit` with one micro-batch: operations of
+/// products, with attention under the causal mask and without a router's.
+double repeat_flops(const Plan& plan, int unit, const BlockForm& form);
+/// Seconds of that row, without its collectives: of these operations, and of what it writes and
+/// reads once.
+double repeat_seconds(const Plan& plan, int unit, const BlockForm& form, const Rates& rates);
 /// The price of the row on a rank of stage number `stage`.
 RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,
                          const Rates& rates);

@@ -131,22 +131,24 @@ constexpr std::int64_t resident_unit = 64;  // bytes, at whose multiples each be
 
 }  // namespace
 
-ResidentBuffer lay_residents(const std::vector<int>& parameters,
-                             const std::vector<ParamSpec>& table, const FlatBuffer& flat,
-                             const Bucket* bucket, DType compute) {
-  ResidentBuffer layout;
-  if (bucket != nullptr) layout.bytes = round_up(bucket->length * size_of(compute), resident_unit);
+std::vector<std::int64_t> lay_residents(const std::vector<int>& parameters,
+                                        const std::vector<ParamSpec>& table, const FlatBuffer& flat,
+                                        const Bucket* bucket, DType compute) {
+  std::vector<std::int64_t> places;
+  std::int64_t bytes = 0;
+  if (bucket != nullptr) bytes = round_up(bucket->length * size_of(compute), resident_unit);
   for (const int index : parameters) {
     const ParamSpec& row = at(table, index);
     const DType type = read_type(row, compute);
     if (bucket != nullptr && type == compute) {
-      layout.begin.push_back((at(flat.offset, index) - bucket->offset) * size_of(type));
+      places.push_back((at(flat.offset, index) - bucket->offset) * size_of(type));
     } else {
-      layout.begin.push_back(layout.bytes);
-      layout.bytes += round_up(row.shape.numel() * size_of(type), resident_unit);
+      places.push_back(bytes);
+      bytes += round_up(row.shape.numel() * size_of(type), resident_unit);
     }
   }
-  return layout;
+  places.push_back(bytes);
+  return places;
 }
 
 }  // namespace trainctl

@@ -36,16 +36,12 @@ inline DType read_type(const ParamSpec& parameter, DType compute) {
   return parameter.is_vector ? DType::f32 : compute;
 }
 
-/// Places of some parameters in one stretch of memory, each in the type that its layer reads.
-struct ResidentBuffer {
-  std::vector<std::int64_t> begin;  // bytes, in the order given
-  std::int64_t bytes = 0;
-};
-
-/// One after the other, padded to 64 bytes. With `bucket` (not null), which is exchanged in equal
-/// slices: those in the compute type as they lie in the bucket, and the others behind it.
-ResidentBuffer lay_residents(const std::vector<int>& parameters,
-                             const std::vector<ParamSpec>& table, const FlatBuffer& flat,
-                             const Bucket* bucket, DType compute);
+/// Where some parameters lie in one stretch of memory, each in the type that its layer reads: the
+/// first byte of each in the order given, and at the end the bytes of all. One after the other,
+/// padded to 64 bytes. With `bucket` (not null), which is exchanged in equal slices: those in the
+/// compute type as they lie in the bucket, and the others behind it.
+std::vector<std::int64_t> lay_residents(const std::vector<int>& parameters,
+                                        const std::vector<ParamSpec>& table, const FlatBuffer& flat,
+                                        const Bucket* bucket, DType compute);
 
 }  // namespace trainctl

@@ -32,9 +32,17 @@ std::string layer_of(const std::string& name) {
   return name.substr(0, name.rfind('.', name.rfind('.') - 1) + 1);
 }
 
+struct MatrixInput {
+  const std::vector<ParamSpec>& parameters;
+  const std::vector<OptimizerShard>& shards;
+  const Mesh& mesh;
+  const MuonConfig& muon;
+  std::int64_t head_dim = 0;
+};
+
 class Dealer {
  public:
-  explicit Dealer(const MatrixInput& input)
+  explicit Dealer(MatrixInput input)
       : input_(input), steps_(static_cast<double>(muon_steps(input.muon).size())) {}
 
   std::vector<MatrixWork> deal() {
@@ -164,7 +172,7 @@ class Dealer {
     }
   }
 
-  const MatrixInput& input_;
+  MatrixInput input_;
   double steps_;
   std::vector<MatrixWork> work_;
 };
@@ -180,6 +188,10 @@ std::vector<int> stage_ranks(const Mesh& mesh, std::int64_t stage) {
   return ranks;
 }
 
-std::vector<MatrixWork> deal_matrices(const MatrixInput& input) { return Dealer(input).deal(); }
+std::vector<MatrixWork> deal_matrices(const std::vector<ParamSpec>& parameters,
+                                      const std::vector<OptimizerShard>& shards, const Mesh& mesh,
+                                      const MuonConfig& muon, std::int64_t head_dim) {
+  return Dealer({parameters, shards, mesh, muon, head_dim}).deal();
+}
 
 }  // namespace trainctl

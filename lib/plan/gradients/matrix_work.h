@@ -34,20 +34,14 @@ struct MatrixWork {
   std::int64_t shorter() const;  // side of a matrix
 };
 
-struct MatrixInput {
-  const std::vector<ParamSpec>& parameters;
-  const std::vector<OptimizerShard>& shards;
-  const Mesh& mesh;
-  const MuonConfig& muon;
-  std::int64_t head_dim = 0;
-};
-
 /// The ranks of a pipeline stage, ascending.
 std::vector<int> stage_ranks(const Mesh& mesh, std::int64_t stage);
 
 /// All work of a stage, in the order of the parameters. Each goes to one of the ranks that hold a
 /// part: the longest first, to the rank with least to do (Graham 1969); of equal ranks to the
 /// first. A parameter that one rank owns whole is worked on there.
-std::vector<MatrixWork> deal_matrices(const MatrixInput& input);
+std::vector<MatrixWork> deal_matrices(const std::vector<ParamSpec>& parameters,
+                                      const std::vector<OptimizerShard>& shards, const Mesh& mesh,
+                                      const MuonConfig& muon, std::int64_t head_dim);
 
 }  // namespace trainctl

@@ -21,11 +21,12 @@ OptimizerShard whole(const ParamSpec& parameter, std::string why) {
   return shard;
 }
 
-OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
+OptimizerShard shard_rows(const ParallelOptimizerConfig& optimizer, const Mesh& mesh,
+                          const ParamSpec& parameter) {
   const std::int64_t bytes = parameter.shape.numel() * size_of(DType::f32);
-  const std::int64_t least = input.optimizer.threshold * 1024;
-  const std::int64_t replicas = replicas_of(parameter, input.mesh);
-  const std::int64_t given = input.optimizer.weight_shard_size;
+  const std::int64_t least = optimizer.threshold * 1024;
+  const std::int64_t replicas = replicas_of(parameter, mesh);
+  const std::int64_t given = optimizer.weight_shard_size;
   const bool divides = given >= 1 && replicas % given == 0;
   const std::int64_t ranks = divides ? given : replicas;
   const std::int64_t cuts = cuts_of_rows(parameter);
@@ -50,19 +51,19 @@ OptimizerShard shard_rows(const ShardInput& input, const ParamSpec& parameter) {
   return shard;
 }
 
-OptimizerShard deal(const ShardInput& input, const ParamSpec& parameter, std::size_t index) {
+OptimizerShard deal(const Mesh& mesh, const ParamSpec& parameter, std::size_t index) {
   OptimizerShard shard;
   shard.kind = ShardKind::dealt;
-  shard.ranks = input.mesh.dp;
-  shard.owner = static_cast<std::int64_t>(index) % input.mesh.dp;
+  shard.ranks = mesh.dp;
+  shard.owner = static_cast<std::int64_t>(index) % mesh.dp;
   shard.elements = parameter.shape.numel();
   return shard;
 }
 
-OptimizerShard slice(const ShardInput& input, const ParamSpec& parameter) {
+OptimizerShard slice(const Mesh& mesh, const ParamSpec& parameter) {
   OptimizerShard shard;
   shard.kind = ShardKind::bucket;
-  shard.ranks = parameter.expert ? input.mesh.edp : input.mesh.dp * input.mesh.cp;
+  shard.ranks = parameter.expert ? mesh.edp : mesh.dp * mesh.cp;
   if (shard.ranks == 1) return whole(parameter, "one replica");
   return shard;
 }
@@ -75,22 +76,23 @@ std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh) {
   return mesh.dp * mesh.cp * (cut ? parameter.tp_copies : mesh.tp);
 }
 
-std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
+std::vector<OptimizerShard> shard_optimizer(ParallelMode mode,
+                                            const ParallelOptimizerConfig& optimizer,
+                                            BucketRule rule, const Mesh& mesh,
                                             const std::vector<ParamSpec>& parameters) {
   std::vector<OptimizerShard> shards;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const ParamSpec& parameter = parameters[i];
-    if (!input.optimizer.enable) {
+    if (!optimizer.enable) {
       shards.push_back(whole(parameter, "the parallel optimizer is off"));
-    } else if (input.mode == ParallelMode::stand_alone) {
+    } else if (mode == ParallelMode::stand_alone) {
       shards.push_back(whole(parameter, "parallel_mode is stand_alone"));
-    } else if (input.bucket_rule == BucketRule::megatron) {
-      shards.push_back(slice(input, parameter));
-    } else if (input.mode == ParallelMode::data_parallel) {
-      shards.push_back(input.mesh.dp > 1 ? deal(input, parameter, i)
-                                         : whole(parameter, "one replica"));
+    } else if (rule == BucketRule::megatron) {
+      shards.push_back(slice(mesh, parameter));
+    } else if (mode == ParallelMode::data_parallel) {
+      shards.push_back(mesh.dp > 1 ? deal(mesh, parameter, i) : whole(parameter, "one replica"));
     } else {
-      shards.push_back(shard_rows(input, parameter));
+      shards.push_back(shard_rows(optimizer, mesh, parameter));
     }
   }
   return shards;

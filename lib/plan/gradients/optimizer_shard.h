@@ -29,13 +29,6 @@ struct OptimizerShard {  // of one parameter
   std::string why;            // whole: the condition that fails, as a phrase
 };
 
-struct ShardInput {
-  ParallelMode mode = ParallelMode::stand_alone;
-  ParallelOptimizerConfig optimizer;
-  BucketRule bucket_rule = BucketRule::size;  // megatron: slices of buckets
-  Mesh mesh;
-};
-
 /// Ranks of a stage that hold the same values of a parameter: the product of the axes that do not
 /// cut it (MindSpore: of the device matrix not in the tensor map).
 std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh);
@@ -45,7 +38,9 @@ std::int64_t replicas_of(const ParamSpec& parameter, const Mesh& mesh);
 /// replicas R > 1, and the rows of dim 0 divide by k s: s is weight_shard_size where that divides
 /// R, else R, and k how often dim 0 is cut already (MindSpore, optimizer parallel). Parameter i is
 /// dealt to rank i mod dp.
-std::vector<OptimizerShard> shard_optimizer(const ShardInput& input,
+std::vector<OptimizerShard> shard_optimizer(ParallelMode mode,
+                                            const ParallelOptimizerConfig& optimizer,
+                                            BucketRule rule, const Mesh& mesh,
                                             const std::vector<ParamSpec>& parameters);
 
 /// Sets `elements` of the shards of kind bucket, which shard_optimizer leaves at 0: the largest

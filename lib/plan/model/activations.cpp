@@ -45,7 +45,7 @@ int ChunkRows::input_of(int unit) const {
 }
 
 int ChunkRows::gradient_of(int unit) const {
-  return unit == 0 ? rows.embedded_gradient.later : block(unit).d_output.later;
+  return unit == 0 ? rows.embedded_gradient.later : block(unit).mlp_branch.d_output.later;
 }
 
 namespace {
@@ -156,14 +156,13 @@ LayerShare share_of(const ActivationInput& input, int unit) {
           .compute = input.compute};
 }
 
-EndShare end_share(const ActivationInput& input) {
-  return {end_shape(input.model, mesh_share(input), input.splits.head), input.model.hidden,
-          input.model.norm_kind, input.compute};
+EndShape ends_of(const ActivationInput& input) {
+  return end_shape(input.model, mesh_share(input), input.splits.head);
 }
 
 /// A row with the features of the residual stream.
-RowSpec stream_row(const EndShare& share, std::int64_t tokens, Life life) {
-  return {{tokens, share.hidden}, share.compute, life};
+RowSpec stream_row(const ActivationInput& input, std::int64_t tokens, DType type, Life life) {
+  return {{tokens, input.model.hidden}, type, life};
 }
 
 /// Whether an operator of a block's branch gathers the residual stream.
@@ -177,16 +176,16 @@ bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
 
 /// The gradient of a branch's output on its way to the branch's last product: masked with dropout,
 /// or times a factor, gathered with sequence parallelism. W reads the last one, unless it
-/// `reads_copies`. Returns the first, which is the gradient of the residual stream from `start` on.
-RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
-                               const std::string& first, Moment start, const std::string& branch,
-                               bool gathered, bool reads_copies, BranchCopies& copies) {
+/// `reads_copies`. The first is the gradient of the residual stream from `start` on.
+void add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
+                          const std::string& first, Moment start, const std::string& branch,
+                          bool gathered, bool reads_copies, BranchCopies& copies) {
   const auto row = [&](std::int64_t tokens, Moment from, bool last) {
     const Moment until = last && !reads_copies ? Moment::weight : Moment::backward;
     return RowSpec{{tokens, form.hidden}, share.compute, {Storage::gradient, from, until}};
   };
   const std::int64_t stream = share.local.stream_rows;
-  const RowCopies own = maker.add(first, row(stream, start, !form.copies_gradients && !gathered));
+  copies.d_output = maker.add(first, row(stream, start, !form.copies_gradients && !gathered));
   if (form.copies_gradients) {
     copies.d_branch = maker.add(branch + "d_branch", row(stream, Moment::backward, !gathered));
   }
@@ -194,7 +193,6 @@ RowCopies add_branch_gradients(TableMaker& maker, const LayerForm& form, const L
     copies.d_gathered =
         maker.add(branch + "d_gathered", row(share.local.tokens, Moment::backward, true));
   }
-  return own;
 }
 
 void add_feed_forward(TableMaker& maker, BlockRows& block, const LayerForm& form,
@@ -206,18 +204,21 @@ void add_feed_forward(TableMaker& maker, BlockRows& block, const LayerForm& form
   }
   if (!form.has_experts()) {
     const auto rows = [&](const auto& declare) {
-      return declare(share.local.mlp_rows, share.local.ffn, form.mlp().gated, share.compute);
+      return declare(share.local.mlp_rows, share.local.ffn, form.gated, share.compute);
     };
     block.mlp = maker.add(prefix + "mlp.", rows(feed_forward_rows));
-    block.d_mlp = maker.add(prefix + "mlp.", rows(feed_forward_gradients));
+    block.d_mlp = maker.add(prefix + "mlp.d_", rows(feed_forward_gradients));
     return;
   }
   const std::string moe = prefix + "moe.";
   block.experts = maker.add(moe, expert_rows(form, share));
   block.transit = maker.add_passes(moe, expert_transit(form, share));
-  block.d_experts = maker.add(moe, expert_gradients(form, share));
-  block.shared = maker.add(moe + "shared.", shared_expert_rows(form, share));
-  block.d_shared = maker.add(moe + "shared.", shared_expert_gradients(form, share));
+  block.d_experts = maker.add(moe + "d_", expert_gradients(form, share));
+  const std::string shared = moe + "shared.";
+  block.shared_logit = maker.add(shared + "logit", shared_gate_logit(form, share));
+  block.shared = maker.add(shared, shared_expert_rows(form, share));
+  block.d_shared = maker.add(shared + "d_", shared_expert_gradients(form, share));
+  block.d_shared_logit = maker.add(shared + "d_logit", shared_gate_gradient(form, share));
 }
 
 BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& share) {
@@ -239,7 +240,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   block.attention = maker.add(attention, attention_rows(form, share, maker.form));
   if (norms_after(form.norms)) {
     block.post_norm1 =
-        maker.add(prefix + "post_norm1.", post_norm_rows(form, share, BlockPart::projection));
+        maker.add(prefix + "post_norm1", post_norm_rows(form, share, BlockPart::projection));
   }
   block.middle = maker.add(prefix + "middle", stream(before ? life::for_backward : life::for_weight,
                                                      BlockPart::projection));
@@ -248,17 +249,15 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   }
   add_feed_forward(maker, block, form, share, prefix);
   if (norms_after(form.norms)) {
-    block.post_norm2 = maker.add(prefix + "post_norm2.", post_norm_rows(form, share, {}));
+    block.post_norm2 = maker.add(prefix + "post_norm2", post_norm_rows(form, share, {}));
   }
   // W of routed experts reads a copy of each token's gradient for each of its experts.
   const bool only_routed = form.has_experts() && form.experts().shared_ffn == 0;
-  block.d_output = add_branch_gradients(maker, form, share, prefix + "d_output", Moment::gradient,
-                                        prefix + "mlp.", gathers_feed_forward(form, share),
-                                        only_routed, block.mlp_branch);
-  block.d_middle =
-      add_branch_gradients(maker, form, share, attention + "d_middle", Moment::backward, attention,
-                           gathers_attention(share), false, block.attention_branch);
-  block.d_attention = maker.add(attention, attention_gradients(form, share));
+  add_branch_gradients(maker, form, share, prefix + "d_output", Moment::gradient, prefix + "mlp.",
+                       gathers_feed_forward(form, share), only_routed, block.mlp_branch);
+  add_branch_gradients(maker, form, share, attention + "d_middle", Moment::backward, attention,
+                       gathers_attention(share), false, block.attention_branch);
+  block.d_attention = maker.add(attention + "d_", attention_gradients(form, share));
   return block;
 }
 
@@ -285,19 +284,20 @@ void add_block_kinds(TableMaker& maker, const ActivationInput& input) {
 }
 
 void add_units(TableMaker& maker, const ActivationInput& input, const UnitRange& range) {
-  const EndShare ends = end_share(input);
+  const EndShape ends = ends_of(input);
   DeclaredRows& places = maker.table.places;
   for (maker.unit = range.begin; maker.unit < range.end; ++maker.unit) {
     switch (kind_of_unit(maker.unit, input.model.layers)) {
       case UnitKind::embedding:
         places.embedded_gradient =
             maker.add("embedding.d_output",
-                      stream_row(ends, ends.local.stream_rows,
+                      stream_row(input, ends.stream_rows, input.compute,
                                  {Storage::gradient, Moment::gradient, Moment::backward}));
         break;
       case UnitKind::block: add_block_kinds(maker, input); break;
       case UnitKind::head:
-        places.head = maker.add("head.", head_rows(ends, input.deferred_head));
+        places.head =
+            maker.add("head.", head_rows(input.model, ends, input.compute, input.deferred_head));
         break;
     }
   }
@@ -306,13 +306,11 @@ void add_units(TableMaker& maker, const ActivationInput& input, const UnitRange&
 /// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
 /// of its last on the upper.
 MessageRows add_messages(TableMaker& maker, const ActivationInput& input, const UnitRange& units) {
-  const EndShare ends = end_share(input);
+  const std::int64_t tokens = ends_of(input).stream_rows;
   const MessageRules& rules = input.messages;
   const std::string prefix = chunk_prefix(maker.chunk);
   const auto add = [&](const char* name, DType dtype, Life life) {
-    RowSpec row = stream_row(ends, ends.local.stream_rows, life);
-    row.dtype = dtype;
-    return maker.add(prefix + name, row);
+    return maker.add(prefix + name, stream_row(input, tokens, dtype, life));
   };
   const auto message = [](Moment from, Moment until) {
     return Life{Storage::message, from, until};
@@ -354,7 +352,7 @@ int first_routed(const ActivationInput& input, const std::vector<UnitRange>& uni
 /// The data of one chunk's micro-batch: what its units read.
 BatchRows add_batch(TableMaker& maker, const ActivationInput& input, const UnitRange& units) {
   const int head = head_unit(input.model.layers);
-  const std::int64_t tokens = end_share(input).local.tokens;
+  const std::int64_t tokens = ends_of(input).tokens;
   const auto add = [&](const char* name, DType dtype, int unit, Moment until, std::int64_t times) {
     maker.unit = units.empty() ? -1 : unit;
     return maker.add(chunk_prefix(maker.chunk) + "batch." + name,
@@ -419,15 +417,13 @@ bool gathers_any(const ActivationInput& input, const std::vector<UnitRange>& uni
 void add_scratch(TableMaker& maker, const ActivationInput& input,
                  const std::vector<UnitRange>& units) {
   DeclaredRows& places = maker.table.places;
-  const EndShare ends = end_share(input);
+  const EndShape ends = ends_of(input);
   const auto add = [&](const char* name, std::int64_t tokens, DType dtype) {
-    RowSpec row = stream_row(ends, tokens, life::shared);
-    row.dtype = dtype;
-    return maker.add(name, row);
+    return maker.add(name, stream_row(input, tokens, dtype, life::shared));
   };
   if (count_blocks(units, input.model.layers) > 0) {
-    places.branch = add("branch", ends.local.stream_rows, input.compute);
-    places.d_norm = add("d_norm", ends.local.stream_rows, input.compute);
+    places.branch = add("branch", ends.stream_rows, input.compute);
+    places.d_norm = add("d_norm", ends.stream_rows, input.compute);
     places.attention = maker.add("", largest_attention(input, units));
   }
   if (const int unit = first_routed(input, units); unit > 0) {
@@ -435,18 +431,17 @@ void add_scratch(TableMaker& maker, const ActivationInput& input,
         maker.add("moe.", expert_scratch(layer_form(input.model, unit - 1), share_of(input, unit)));
   }
   if (gathers_any(input, units)) {
-    places.all_tokens = add("stream.gathered", ends.local.tokens, input.compute);
-    places.partial_sums = add("stream.partial", ends.local.tokens, input.compute);
+    places.all_tokens = add("stream.gathered", ends.tokens, input.compute);
+    places.partial_sums = add("stream.partial", ends.tokens, input.compute);
   }
   if (input.fp32_sums && input.mesh.tp > 1) {
-    places.sum = add("stream.sum", ends.local.tokens, DType::f32);
+    places.sum = add("stream.sum", ends.tokens, DType::f32);
   }
   if (!holds(units, head_unit(input.model.layers))) return;
-  const std::int64_t chunk = input.head_tokens > 0
-                                 ? std::min(input.head_tokens, ends.local.head_rows)
-                                 : head_tokens(input.model, ends.local, input.compute);
-  places.head_scratch =
-      maker.add("head.", head_scratch(ends, chunk, input.mesh.tp, input.splits.head));
+  const std::int64_t chunk = input.head_tokens > 0 ? std::min(input.head_tokens, ends.head_rows)
+                                                   : head_tokens(input.model, ends, input.compute);
+  places.head_scratch = maker.add(
+      "head.", head_scratch(ends, input.compute, chunk, input.mesh.tp, input.splits.head));
 }
 
 }  // namespace
@@ -456,11 +451,9 @@ ActivationTable make_activations(const ActivationInput& input,
   TableMaker maker;
   for (const UnitRange& range : units) {
     ++maker.chunk;
-    DeclaredRows::Chunk chunk;
-    chunk.batch = add_batch(maker, input, range);
+    maker.table.places.batches.push_back(add_batch(maker, input, range));
     add_units(maker, input, range);
-    chunk.messages = add_messages(maker, input, range);
-    maker.table.places.chunks.push_back(chunk);
+    maker.table.places.messages.push_back(add_messages(maker, input, range));
   }
   add_scratch(maker, input, units);
   return std::move(maker.table);

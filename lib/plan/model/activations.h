@@ -21,10 +21,11 @@
 
 namespace trainctl {
 
-/// Copies of a branch of a block: its gathered input, and the gradient of its output on the way to
-/// its last product.
+/// A branch of a block: its gathered input, and the gradient of its output on the way to its last
+/// product.
 struct BranchCopies {
   RowCopies gathered;    // [T, H] the input as every rank needs it, where R would gather it again
+  RowCopies d_output;    // [S, H] of the residual stream behind the branch
   RowCopies d_branch;    // [S, H] masked; with dropout
   RowCopies d_gathered;  // [T, H] with sequence parallelism
 };
@@ -35,23 +36,22 @@ struct BlockRows {
   RowKind kind = RowKind::all;
   RowCopies
       input;  // [S, H]; where F has only a slice later, or the host has it, R makes it once more
-  RowCopies input_slice;                           // [S H / tp] from F to R
-  NormRows<RowCopies> norm1, norm2;                // none without norms before the branches
-  PostNormRows<RowCopies> post_norm1, post_norm2;  // none without norms after them
+  RowCopies input_slice;                       // [S H / tp] from F to R
+  NormRows<RowCopies> norm1, norm2;            // none without norms before the branches
+  NormRows<RowCopies> post_norm1, post_norm2;  // none without norms after them
   AttentionRows<RowCopies> attention;
-  AttentionGradients<RowCopies> d_attention;
+  AttentionRows<RowCopies> d_attention;
   RowCopies middle;               // [S, H] after the attention residual
-  RowCopies d_middle;             // [S, H]
-  RowCopies d_output;             // [S, H] of the block's output
   BranchCopies attention_branch;  // whose `gathered` is in `attention`
   BranchCopies mlp_branch;
   FeedForwardRows<RowCopies> mlp;  // these two without experts
-  FeedForwardGradients<RowCopies> d_mlp;
+  FeedForwardRows<RowCopies> d_mlp;
   ExpertRows<RowCopies> experts;
   ExpertTransit<RowCopies> transit;
-  ExpertGradients<RowCopies> d_experts;
-  SharedExpertRows<RowCopies> shared;
-  SharedExpertGradients<RowCopies> d_shared;
+  ExpertRows<RowCopies> d_experts;
+  FeedForwardRows<RowCopies> shared;  // experts, with their gate
+  FeedForwardRows<RowCopies> d_shared;
+  RowCopies shared_logit, d_shared_logit;
 };
 
 /// The data of a chunk's micro-batch: what its units read, all [T].
@@ -73,11 +73,8 @@ struct MessageRows {
 };
 
 struct DeclaredRows {
-  struct Chunk {
-    BatchRows batch;
-    MessageRows messages;
-  };
-  std::vector<Chunk> chunks;
+  std::vector<BatchRows> batches;     // by chunk
+  std::vector<MessageRows> messages;  // by chunk
   std::vector<BlockRows> blocks;
   RowCopies embedded_gradient;  // [S, H] of the embedding's output
   HeadUnitRows<RowCopies> head;
@@ -121,7 +118,7 @@ struct ChunkRows {
  private:
   const UnitRange& of(int chunk) const { return units[static_cast<std::size_t>(chunk)]; }
   const MessageRows& messages(int chunk) const {
-    return rows.chunks[static_cast<std::size_t>(chunk)].messages;
+    return rows.messages[static_cast<std::size_t>(chunk)];
   }
   const BlockRows& block(int unit) const {
     return rows.block(unit, keeps_more && keeps_more(unit));

@@ -93,15 +93,15 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
   return rows;
 }
 
-AttentionGradients<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share) {
+AttentionRows<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
   const auto row = [&](std::int64_t width) {
     return RowSpec{{local.attention_rows, width}, share.compute, life::output_gradient};
   };
-  return {.d_v = row(local.kv),
-          .d_k = row(local.kv),
-          .d_q = row(local.q),
-          .d_gate = form.attention.output_gate ? row(local.q) : RowSpec{}};
+  return {.v = row(local.kv),
+          .k = row(local.kv),
+          .q = row(local.q),
+          .gate = form.attention.output_gate ? row(local.q) : RowSpec{}};
 }
 
 AttentionScratch<RowSpec> attention_scratch(const LayerForm& form, const LayerShare& share) {

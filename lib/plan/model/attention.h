@@ -42,20 +42,9 @@ struct AttentionRows {
 AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& share,
                                       const BlockForm& kept);
 
-/// Gradients of the rows that attention's products write.
-template <class T>
-struct AttentionGradients {
-  T d_v{}, d_k{}, d_q{};  // [T, K], [T, K], [T, Q]
-  T d_gate{};             // [T, Q]
-
-  static void visit(const auto& visit, auto&... rows) {
-    visit("d_v", rows.d_v...);
-    visit("d_k", rows.d_k...);
-    visit("d_q", rows.d_q...);
-    visit("d_gate", rows.d_gate...);
-  }
-};
-AttentionGradients<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share);
+/// The gradients of the rows that attention's products write: v, k and q [T, K], [T, K], [T, Q],
+/// and gate.
+AttentionRows<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share);
 
 /// Shared by all layers of a rank: each row as large as the layer that needs most of it.
 template <class T>

@@ -6,23 +6,29 @@
 
 namespace trainctl {
 
+namespace {
+
+/// The statistics of a norm that is repeated with `part`.
+NormRows<RowSpec> statistics_of(const LayerForm& form, std::int64_t rows,
+                                std::optional<BlockPart> part) {
+  const RowSpec statistic{{rows}, DType::f32, life::statistic, part};
+  return {.mean = form.norm == NormKind::layer_norm ? statistic : RowSpec{}, .rstd = statistic};
+}
+
+}  // namespace
+
 NormRows<RowSpec> norm_rows(const LayerForm& form, const LayerShare& share, BlockPart part) {
   const std::int64_t rows = share.local.stream_rows;
-  const RowSpec statistic{{rows}, DType::f32, life::statistic, part};
-  NormRows<RowSpec> declared{.y = {{rows, form.hidden}, share.compute, life::for_weight, part}};
-  if (form.norm == NormKind::layer_norm) declared.mean = statistic;
-  declared.rstd = statistic;
+  NormRows<RowSpec> declared = statistics_of(form, rows, part);
+  declared.y = {{rows, form.hidden}, share.compute, life::for_weight, part};
   return declared;
 }
 
-PostNormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
-                                     std::optional<BlockPart> part) {
+NormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
+                                 std::optional<BlockPart> part) {
   const std::int64_t rows = share.local.stream_rows;
-  const RowSpec statistic{{rows}, DType::f32, life::statistic, part};
-  PostNormRows<RowSpec> declared{
-      .x = {{rows, form.hidden}, share.compute, life::for_backward, part}};
-  if (form.norm == NormKind::layer_norm) declared.mean = statistic;
-  declared.rstd = statistic;
+  NormRows<RowSpec> declared = statistics_of(form, rows, part);
+  declared.x = {{rows, form.hidden}, share.compute, life::for_backward, part};
   return declared;
 }
 
@@ -69,7 +75,7 @@ LocalShape whole_shape(const LayerForm& form, std::int64_t tokens) {
   whole.q = form.attention.q();
   whole.kv = form.attention.kv();
   if (!form.has_experts()) {
-    whole.ffn = form.mlp().ffn;
+    whole.ffn = form.ffn;
   } else {
     whole.expert_ffn = form.experts().expert_ffn;
     whole.shared_ffn = form.experts().shared_ffn;

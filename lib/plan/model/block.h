@@ -11,34 +11,24 @@ namespace trainctl {
 /// S rows of the residual stream, H features.
 template <class T>
 struct NormRows {
-  T y{};     // [S, H]
+  T x{};     // [S, H] the input of a norm on what a branch adds; of others the block has it
+  T y{};     // [S, H] the result of a norm before a branch
   T mean{};  // [S] fp32; LayerNorm only
   T rstd{};  // [S] fp32
 
   static void visit(const auto& visit, auto&... rows) {
+    visit(".x", rows.x...);
     visit("", rows.y...);
     visit(".mean", rows.mean...);
     visit(".rstd", rows.rstd...);
   }
 };
 
-/// The input of a norm on what a branch adds, which is kept, and its statistics.
-template <class T>
-struct PostNormRows {
-  T x{};             // [S, H]
-  T mean{}, rstd{};  // [S] fp32; mean: of LayerNorm
-
-  static void visit(const auto& visit, auto&... rows) {
-    visit("x", rows.x...);
-    visit("mean", rows.mean...);
-    visit("rstd", rows.rstd...);
-  }
-};
-/// `part`: with which it is repeated; none: never.
-PostNormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
-                                     std::optional<BlockPart> part);
-
 NormRows<RowSpec> norm_rows(const LayerForm& form, const LayerShare& share, BlockPart part);
+/// A norm on what a branch adds keeps its input instead of its result. `part`: with which it is
+/// repeated; none: never.
+NormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
+                                 std::optional<BlockPart> part);
 
 /// In the order in which the forward pass makes them.
 Products block_products(const LayerForm& form, const LocalShape& local);

@@ -4,28 +4,28 @@
 
 namespace trainctl {
 
-HeadUnitRows<RowSpec> head_rows(const EndShare& share, bool deferred) {
-  const std::int64_t stream = share.local.stream_rows;
-  const auto row = [&](Life life) { return RowSpec{{stream, share.hidden}, share.compute, life}; };
+HeadUnitRows<RowSpec> head_rows(const ModelShape& model, const EndShape& local, DType compute,
+                                bool deferred) {
+  const std::int64_t stream = local.stream_rows;
+  const auto row = [&](Life life) { return RowSpec{{stream, model.hidden}, compute, life}; };
   const RowSpec statistic{{stream}, DType::f32, life::statistic};
   HeadUnitRows<RowSpec> rows;
   rows.input = row(life::unit_input);
   rows.norm = row({Storage::forward, Moment::forward, deferred ? Moment::weight : Moment::forward});
   if (deferred) {
-    rows.kept_stats = {{3 * share.local.head_rows},
-                       DType::f32,
-                       {Storage::statistic, Moment::forward, Moment::weight}};
+    rows.kept_stats = {
+        {3 * local.head_rows}, DType::f32, {Storage::statistic, Moment::forward, Moment::weight}};
   }
-  if (share.norm == NormKind::layer_norm) rows.mean = statistic;
+  if (model.norm_kind == NormKind::layer_norm) rows.mean = statistic;
   rows.rstd = statistic;
   rows.d_norm = row(life::for_backward);
   return rows;
 }
 
-HeadScratch<RowSpec> head_scratch(const EndShare& share, std::int64_t chunk, std::int64_t ranks,
-                                  SplitBy split) {
+HeadScratch<RowSpec> head_scratch(const EndShape& local, DType compute, std::int64_t chunk,
+                                  std::int64_t ranks, SplitBy split) {
   HeadScratch<RowSpec> rows;
-  rows.logits = {{chunk, share.local.vocabulary}, share.compute, life::shared};
+  rows.logits = {{chunk, local.vocabulary}, compute, life::shared};
   rows.stats = {{3, chunk}, DType::f32, life::shared};
   if (split == SplitBy::features) rows.all_stats = {{3 * ranks, chunk}, DType::f32, life::shared};
   return rows;

@@ -37,18 +37,12 @@ struct HeadScratch {
   }
 };
 
-/// A rank's share of the embedding and the head.
-struct EndShare {
-  EndShape local{};
-  std::int64_t hidden = 0;
-  NormKind norm = NormKind::layer_norm;
-  DType compute = DType::f32;
-};
-/// `deferred`: the head's weight gradient, for some micro-batches.
-HeadUnitRows<RowSpec> head_rows(const EndShare& share, bool deferred);
+/// `local`: of the rank. `deferred`: the head's weight gradient, for some micro-batches.
+HeadUnitRows<RowSpec> head_rows(const ModelShape& model, const EndShape& local, DType compute,
+                                bool deferred);
 /// `chunk` tokens over `ranks` ranks.
-HeadScratch<RowSpec> head_scratch(const EndShare& share, std::int64_t chunk, std::int64_t ranks,
-                                  SplitBy split);
+HeadScratch<RowSpec> head_scratch(const EndShape& local, DType compute, std::int64_t chunk,
+                                  std::int64_t ranks, SplitBy split);
 
 /// From the look-up to a residual stream of `elements`, which may be left out where no size is
 /// asked for.

@@ -44,7 +44,7 @@ ExpertRows<RowSpec> expert_rows(const LayerForm& form, const LayerShare& share) 
   rows.choices = routed({local.counted_rows, experts.experts}, DType::i32);
   rows.rows = routed({local.expert_rows, form.hidden}, share.compute, life::for_weight);
   rows.row_weight = routed({local.expert_rows}, DType::f32, life::for_weight);
-  rows.mlp = feed_forward_rows(local.expert_rows, local.expert_ffn, experts.gated, share.compute);
+  rows.mlp = feed_forward_rows(local.expert_rows, local.expert_ffn, form.gated, share.compute);
   rows.counts = counted(counts_shape(form, share), DType::i64);
   if (share.expert_ranks() == 1) return rows;
   rows.places = counted({local.gathered_rows}, DType::i32);
@@ -57,37 +57,43 @@ ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& s
   return transit_with(life::each_pass, form, share);
 }
 
-ExpertGradients<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share) {
+ExpertRows<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
-  const ExpertsForm& experts = form.experts();
-  return {.d_logits = {{local.stream_rows, experts.experts}, DType::f32, life::output_gradient},
-          .d_rows = {{local.expert_rows, form.hidden}, share.compute, life::output_gradient},
-          .mlp = feed_forward_gradients(local.expert_rows, local.expert_ffn, experts.gated,
-                                        share.compute)};
+  return {
+      .logits = {{local.stream_rows, form.experts().experts}, DType::f32, life::output_gradient},
+      .rows = {{local.expert_rows, form.hidden}, share.compute, life::output_gradient},
+      .mlp =
+          feed_forward_gradients(local.expert_rows, local.expert_ffn, form.gated, share.compute)};
 }
 
-SharedExpertRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share) {
-  const ExpertsForm& experts = form.experts();
+FeedForwardRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
-  if (experts.shared_ffn == 0) return {};
-  SharedExpertRows<RowSpec> rows;
-  rows.mlp = feed_forward_rows(local.tokens, local.shared_ffn, experts.gated, share.compute);
-  if (experts.shared_gate) {
-    rows.logit = {{local.tokens, 1}, DType::f32, life::for_weight, BlockPart::mlp};
-  }
-  return rows;
+  if (form.experts().shared_ffn == 0) return {};
+  return feed_forward_rows(local.tokens, local.shared_ffn, form.gated, share.compute);
 }
 
-SharedExpertGradients<RowSpec> shared_expert_gradients(const LayerForm& form,
-                                                       const LayerShare& share) {
-  const ExpertsForm& experts = form.experts();
+FeedForwardRows<RowSpec> shared_expert_gradients(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
-  if (experts.shared_ffn == 0) return {};
-  SharedExpertGradients<RowSpec> rows;
-  rows.mlp = feed_forward_gradients(local.tokens, local.shared_ffn, experts.gated, share.compute);
-  if (experts.shared_gate)
-    rows.d_logit = {{local.stream_rows, 1}, DType::f32, life::output_gradient};
-  return rows;
+  if (form.experts().shared_ffn == 0) return {};
+  return feed_forward_gradients(local.tokens, local.shared_ffn, form.gated, share.compute);
+}
+
+namespace {
+
+bool has_shared_gate(const LayerForm& form) {
+  return form.experts().shared_ffn > 0 && form.experts().shared_gate;
+}
+
+}  // namespace
+
+RowSpec shared_gate_logit(const LayerForm& form, const LayerShare& share) {
+  if (!has_shared_gate(form)) return {};
+  return {{share.local.tokens, 1}, DType::f32, life::for_weight, BlockPart::mlp};
+}
+
+RowSpec shared_gate_gradient(const LayerForm& form, const LayerShare& share) {
+  if (!has_shared_gate(form)) return {};
+  return {{share.local.stream_rows, 1}, DType::f32, life::output_gradient};
 }
 
 ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& share) {
@@ -139,7 +145,7 @@ Products router_products(const LayerForm& form, const LocalShape& local) {
 Products routed_products(const LayerForm& form, const LocalShape& local) {
   const ExpertsForm& experts = form.experts();
   const std::int64_t rows = local.met_tokens * experts.topk;
-  Products products = feed_forward_products(rows, form.hidden, local.expert_ffn, experts.gated);
+  Products products = feed_forward_products(rows, form.hidden, local.expert_ffn, form.gated);
   products.insert(products.begin(), {BlockPart::mlp, rows, 0, form.hidden});
   return products;
 }
@@ -147,7 +153,7 @@ Products routed_products(const LayerForm& form, const LocalShape& local) {
 Products shared_products(const LayerForm& form, const LocalShape& local) {
   const ExpertsForm& experts = form.experts();
   if (experts.shared_ffn == 0) return {};
-  return feed_forward_products(local.tokens, form.hidden, local.shared_ffn, experts.gated);
+  return feed_forward_products(local.tokens, form.hidden, local.shared_ffn, form.gated);
 }
 
 Exchanges expert_exchanges(const LayerForm& form, const LayerShare& share) {

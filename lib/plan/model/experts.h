@@ -60,45 +60,17 @@ struct ExpertTransit {
 /// The rows of a layer with passes in legs; empty otherwise.
 ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& share);
 
-template <class T>
-struct ExpertGradients {
-  T d_logits{};                   // [S, E] fp32
-  T d_rows{};                     // [R, H] of what the experts give
-  FeedForwardGradients<T> mlp{};  // [R, F]
+/// The gradients of the logits, [S, E] of the residual stream's rows, of what the experts give
+/// (`rows`), and of the products before the activation function.
+ExpertRows<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share);
 
-  static void visit(const auto& visit, auto&... all) {
-    visit("d_logits", all.d_logits...);
-    visit("d_rows", all.d_rows...);
-    FeedForwardGradients<T>::visit(visit, all.mlp...);
-  }
-};
-ExpertGradients<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share);
-
-/// Shared experts: all tokens of the micro-batch on this rank, V features over tp.
-template <class T>
-struct SharedExpertRows {
-  T logit{};                 // [T, 1] fp32 of their gate; only with one
-  FeedForwardRows<T> mlp{};  // [T, V]
-
-  static void visit(const auto& visit, auto&... all) {
-    visit("logit", all.logit...);
-    FeedForwardRows<T>::visit(visit, all.mlp...);
-  }
-};
-template <class T>
-struct SharedExpertGradients {
-  FeedForwardGradients<T> mlp{};  // [T, V]
-  T d_logit{};                    // [S, 1] fp32
-
-  static void visit(const auto& visit, auto&... all) {
-    FeedForwardGradients<T>::visit(visit, all.mlp...);
-    visit("d_logit", all.d_logit...);
-  }
-};
-/// Empty without shared experts.
-SharedExpertRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share);
-SharedExpertGradients<RowSpec> shared_expert_gradients(const LayerForm& form,
-                                                       const LayerShare& share);
+/// Shared experts: all tokens of the micro-batch on this rank, V features over tp. Empty without
+/// them.
+FeedForwardRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share);
+FeedForwardRows<RowSpec> shared_expert_gradients(const LayerForm& form, const LayerShare& share);
+/// The logit of their gate, [T, 1] fp32, and its gradient, [S, 1] fp32; empty without one.
+RowSpec shared_gate_logit(const LayerForm& form, const LayerShare& share);
+RowSpec shared_gate_gradient(const LayerForm& form, const LayerShare& share);
 
 /// Used by all layers of experts of a rank, one after the other.
 template <class T>

@@ -20,21 +20,20 @@ LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
                  .attention = {model.heads, kind.kv_heads, model.head_dim, kind.qk_norm, kind.rope,
                                model.qk_norm_form == QkNormForm::whole, kind.limits,
                                kind.temperature, kind.sinks, model.output_gate,
-                               kind.qk_norm && model.qk_norm_form != QkNormForm::l2}};
+                               kind.qk_norm && model.qk_norm_form != QkNormForm::l2},
+                 .ffn = kind.experts ? 0 : kind.ffn,
+                 .gated = model.gated_mlp};
   if (kind.experts) {
-    form.feed_forward = ExpertsForm{.experts = model.experts,
-                                    .topk = model.topk,
-                                    .expert_ffn = model.expert_ffn,
-                                    .shared_ffn = model.shared_ffn,
-                                    .gated = model.gated_mlp,
-                                    .shared_gate = model.shared_gate,
-                                    .routing_group = model.routing_group,
-                                    .capacity_group = model.capacity_group,
-                                    .capacity_factor = model.capacity_factor,
-                                    .rounds = model.rounds,
-                                    .free_counts = model.free_counts};
-  } else {
-    form.feed_forward = MlpForm{kind.ffn, model.gated_mlp};
+    form.routed = ExpertsForm{.experts = model.experts,
+                              .topk = model.topk,
+                              .expert_ffn = model.expert_ffn,
+                              .shared_ffn = model.shared_ffn,
+                              .shared_gate = model.shared_gate,
+                              .routing_group = model.routing_group,
+                              .capacity_group = model.capacity_group,
+                              .capacity_factor = model.capacity_factor,
+                              .rounds = model.rounds,
+                              .free_counts = model.free_counts};
   }
   return form;
 }
@@ -79,7 +78,7 @@ std::int64_t parts_of(SplitBy split, const Mesh& mesh) {
 /// every expert.
 void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& rule,
                  LocalShape& local) {
-  const ExpertsForm routed = form.has_experts() ? form.experts() : ExpertsForm{};
+  const ExpertsForm routed = form.routed.value_or(ExpertsForm{});
   local.experts = routed.experts / mesh.ep;
   local.routed_tokens = rule.by_stream ? local.stream_rows : local.tokens;
   local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
@@ -139,7 +138,7 @@ LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit
   local.kv = local.kv_heads * attention.head_dim;
   local.head_ranks = split.attention == SplitBy::tokens ? mesh.tp : 1;
   local.mlp_rows = rows_of(split.feed_forward, local, mesh);
-  if (!form.has_experts()) local.ffn = form.mlp().ffn / parts_of(split.feed_forward, mesh);
+  if (!form.has_experts()) local.ffn = form.ffn / parts_of(split.feed_forward, mesh);
   add_routing(form, mesh, exchange, local);
   return local;
 }

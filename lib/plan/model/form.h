@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <variant>
+#include <optional>
 
 #include "base/dtype.h"
 #include "base/kinds.h"
@@ -31,17 +31,11 @@ struct AttentionForm {
   std::int64_t kv() const { return kv_heads * head_dim; }  // of the keys, and of the values
 };
 
-struct MlpForm {
-  std::int64_t ffn = 0;
-  bool gated = false;  // act(gate) * up instead of act(up)
-};
-
 struct ExpertsForm {
   std::int64_t experts = 1;
   std::int64_t topk = 1;        // of each token
   std::int64_t expert_ffn = 0;  // width inside one expert
   std::int64_t shared_ffn = 0;  // width of the shared experts; 0: none
-  bool gated = false;           // as in MlpForm
   bool shared_gate = false;     // the output of shared experts is multiplied by a sigmoid
   // These of ModelShape: tokens over which choices are counted and limited, and how.
   std::int64_t routing_group = 0, capacity_group = 0;
@@ -64,11 +58,12 @@ struct LayerForm {
   NormPlacement norms = NormPlacement::pre;
   bool copies_gradients = false;  // of both branches: they have dropout, a factor or a norm
   AttentionForm attention{};
-  std::variant<MlpForm, ExpertsForm> feed_forward{};
+  std::int64_t ffn = 0;                 // width of an MLP
+  bool gated = false;                   // act(gate) * up instead of act(up)
+  std::optional<ExpertsForm> routed{};  // none: an MLP
 
-  bool has_experts() const { return std::holds_alternative<ExpertsForm>(feed_forward); }
-  const MlpForm& mlp() const { return std::get<MlpForm>(feed_forward); }
-  const ExpertsForm& experts() const { return std::get<ExpertsForm>(feed_forward); }
+  bool has_experts() const { return routed.has_value(); }
+  const ExpertsForm& experts() const { return *routed; }
 };
 
 /// The form of layer `layer` (from 0) of the model. Only here a layer's form is made of what the

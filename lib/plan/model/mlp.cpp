@@ -10,10 +10,10 @@ FeedForwardRows<RowSpec> feed_forward_rows(std::int64_t rows, std::int64_t ffn, 
           .act = {up.shape, compute, life::for_weight, BlockPart::activation}};
 }
 
-FeedForwardGradients<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn,
-                                                     bool gated, DType compute) {
+FeedForwardRows<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn, bool gated,
+                                                DType compute) {
   const RowSpec up{{rows, ffn}, compute, life::output_gradient};
-  return {.d_up = up, .d_gate = gated ? up : RowSpec{}};
+  return {.up = up, .gate = gated ? up : RowSpec{}};
 }
 
 Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
@@ -27,7 +27,7 @@ Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int6
 }
 
 Products mlp_products(const LayerForm& form, const LocalShape& local) {
-  return feed_forward_products(local.mlp_rows, form.hidden, local.ffn, form.mlp().gated);
+  return feed_forward_products(local.mlp_rows, form.hidden, local.ffn, form.gated);
 }
 
 Exchanges mlp_exchanges(const LayerForm& form, const LayerShare& share) {

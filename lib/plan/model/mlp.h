@@ -1,5 +1,4 @@
-// Plain feed-forward layers: what they keep, multiply and
-// exchange.
+// Plain feed-forward layers: what they keep, multiply and exchange.
 #pragma once
 
 #include "plan/model/declaration.h"
@@ -19,20 +18,12 @@ struct FeedForwardRows {
     visit("act", rows.act...);
   }
 };
-template <class T>
-struct FeedForwardGradients {
-  T d_up{}, d_gate{};  // [T, F]
-
-  static void visit(const auto& visit, auto&... rows) {
-    visit("d_up", rows.d_up...);
-    visit("d_gate", rows.d_gate...);
-  }
-};
 /// The rows of any layer with `rows` tokens and `ffn` features.
 FeedForwardRows<RowSpec> feed_forward_rows(std::int64_t rows, std::int64_t ffn, bool gated,
                                            DType compute);
-FeedForwardGradients<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn,
-                                                     bool gated, DType compute);
+/// The gradients of `up` and `gate`.
+FeedForwardRows<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn, bool gated,
+                                                DType compute);
 
 /// `rows` tokens through `ffn` features: the products before the activation function, the
 /// function, and the product after it. Shared experts and each routed one have the same.

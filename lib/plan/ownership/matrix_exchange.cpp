@@ -197,6 +197,19 @@ std::vector<MatrixRound> matrix_rounds(const Plan& plan, std::int64_t rank) {
   return RankRounds(plan, rank).make();
 }
 
+namespace {
+
+/// The most that the ranks of a stage need for their rounds, in elements.
+struct MatrixSizes {
+  std::int64_t values = 0;   // that a rank owns in a round
+  std::int64_t stack = 0;    // of a work
+  std::int64_t matrix = 0;   // of a matrix
+  std::int64_t square = 0;   // of its shorter side
+  std::int64_t results = 0;  // that a worker sends
+  bool exchanges = false;    // the stage has several ranks
+  bool apart = false;        // some work has several matrices, which are copied from the stack
+};
+
 MatrixSizes matrix_sizes(const Plan& plan, int number) {
   const StagePlan& stage = at(plan.stages, number);
   MatrixSizes sizes;
@@ -223,7 +236,11 @@ MatrixSizes matrix_sizes(const Plan& plan, int number) {
   return sizes;
 }
 
-std::vector<MatrixBuffer> matrix_buffers(const MatrixSizes& sizes, DType products) {
+}  // namespace
+
+std::vector<MatrixBuffer> matrix_buffers(const Plan& plan, int stage) {
+  const DType products = plan.matrix_products;
+  const MatrixSizes sizes = matrix_sizes(plan, stage);
   if (sizes.stack == 0) return {};
   // Values on their way from and to the ranks that own them.
   std::vector<MatrixBuffer> buffers{{"values", sizes.values, DType::f32}};
@@ -243,7 +260,7 @@ std::vector<MatrixBuffer> matrix_buffers(const MatrixSizes& sizes, DType product
 std::int64_t matrix_bytes(const Plan& plan, int stage) {
   constexpr std::int64_t line = 64;  // each begins at a multiple of it
   std::int64_t bytes = 0;
-  for (const MatrixBuffer& one : matrix_buffers(matrix_sizes(plan, stage), plan.matrix_products)) {
+  for (const MatrixBuffer& one : matrix_buffers(plan, stage)) {
     bytes += round_up(one.elements * size_of(one.type), line);
   }
   return bytes;

@@ -38,25 +38,13 @@ struct MatrixRound {
 
 std::vector<MatrixRound> matrix_rounds(const Plan& plan, std::int64_t rank);
 
-/// The most that the ranks of a stage need for their rounds, in elements.
-struct MatrixSizes {
-  std::int64_t values = 0;   // that a rank owns in a round
-  std::int64_t stack = 0;    // of a work
-  std::int64_t matrix = 0;   // of a matrix
-  std::int64_t square = 0;   // of its shorter side
-  std::int64_t results = 0;  // that a worker sends
-  bool exchanges = false;    // the stage has several ranks
-  bool apart = false;        // some work has several matrices, which are copied from the stack
-};
-MatrixSizes matrix_sizes(const Plan& plan, int stage);
-
-/// The memory of a rank's rounds; every rank of a stage has the same. Products are in Plan::muon.
+/// The memory of a rank's rounds; every rank of a stage has the same.
 struct MatrixBuffer {
   const char* name;
   std::int64_t elements = 0;
   DType type = DType::f32;
 };
-std::vector<MatrixBuffer> matrix_buffers(const MatrixSizes& sizes, DType products);
+std::vector<MatrixBuffer> matrix_buffers(const Plan& plan, int stage);
 std::int64_t matrix_bytes(const Plan& plan, int stage);
 
 /// The work of the rank of a stage that has most to do.

@@ -152,7 +152,10 @@ ShardRoute make_route(const ParamSpec& parameter, std::int64_t slices, const Ran
 class Table {
  public:
   Table(const Plan& plan, std::int64_t rank)
-      : mesh_(plan.mesh), stage_(plan.stage_of(rank)), rank_(rank), data_(plan.mesh, rank) {}
+      : mesh_(plan.mesh),
+        stage_(plan.stage_of(rank)),
+        rank_(rank),
+        data_(data_ranks(plan.mesh, rank)) {}
 
   OwnershipTable make() {
     for (std::size_t i = 0; i < stage_.parameters.size(); ++i) {
@@ -176,7 +179,7 @@ class Table {
         if (mesh_.coordinate(rank_, Axis::dp) != shard.owner) own.owned = {};
         return own;
       case ShardKind::whole:
-        own.counts = own.counts && data_.of(parameter).front() == rank_;
+        own.counts = own.counts && data_[parameter.expert].front() == rank_;
         return own;
     }
     return own;
@@ -187,7 +190,7 @@ class Table {
         routes_.try_emplace({parameter.expert, tensor_copies(parameter, mesh_), shard.ranks},
                             static_cast<int>(table_.routes.size()));
     if (fresh) {
-      const Ranks& data = data_.of(parameter);
+      const Ranks& data = data_[parameter.expert];
       table_.routes.push_back(make_route(parameter, shard.ranks, data, mesh_, rank_));
     }
     own.route = found->second;
@@ -211,7 +214,7 @@ class Table {
     std::int64_t length = 0;
     if (sliced) {
       const auto& first = at(stage_.parameters, bucket.parameters.front());
-      const Ranks& data = data_.of(first);
+      const Ranks& data = data_[first.expert];
       length = bucket.length / static_cast<std::int64_t>(data.size());
       begin = bucket.offset + place_of(data, rank_) * length;
     }
@@ -236,19 +239,16 @@ class Table {
   const Mesh& mesh_;
   const StagePlan& stage_;
   std::int64_t rank_;
-  DataRanks data_;
+  std::array<Ranks, 2> data_;
   OwnershipTable table_;
   std::map<std::tuple<bool, std::int64_t, std::int64_t>, int> routes_;
 };
 
 }  // namespace
 
-const std::vector<int>& DataRanks::of(const ParamSpec& parameter) {
-  Ranks& ranks = ranks_[parameter.expert ? 1 : 0];
-  if (ranks.empty()) {
-    ranks = replica_ranks(mesh_, rank_, parameter.expert);
-    std::sort(ranks.begin(), ranks.end());
-  }
+std::array<std::vector<int>, 2> data_ranks(const Mesh& mesh, std::int64_t rank) {
+  std::array ranks{replica_ranks(mesh, rank, false), replica_ranks(mesh, rank, true)};
+  for (std::vector<int>& one : ranks) std::ranges::sort(one);
   return ranks;
 }
 
@@ -392,13 +392,13 @@ Slice part_of(const Slice& owned, Copies copies, const ParamSpec& parameter, int
 }
 
 Copies copies_of(const Ownership& own, const OwnershipTable& table, const OptimizerShard& shard,
-                 const ParamSpec& parameter, DataRanks& data, std::int64_t rank) {
+                 const ParamSpec& parameter, const std::array<Ranks, 2>& data, std::int64_t rank) {
   if (own.route >= 0) {
     const ShardRoute& route = at(table.routes, own.route);
     return {route.copies, route.copy};
   }
   if (shard.kind != ShardKind::whole) return {};
-  const std::vector<int>& ranks = data.of(parameter);
+  const std::vector<int>& ranks = data[parameter.expert];
   return {std::ssize(ranks), std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()};
 }
 
@@ -415,7 +415,7 @@ Shape saved_shape(const ParamSpec& parameter, const ModelShape& model) {
 std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
                                    std::int64_t rank) {
   const StagePlan& stage = plan.stage_of(rank);
-  DataRanks data(plan.mesh, rank);
+  const std::array<Ranks, 2> data = data_ranks(plan.mesh, rank);
   std::vector<SavedPart> parts;
   for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
     const ParamSpec& parameter = at(stage.parameters, i);

@@ -48,18 +48,8 @@ struct OwnershipTable {
 };
 
 /// The ranks that see other data than this one and hold the same share of a parameter, this one
-/// among them, ascending: its gradient is summed over them. All parameters of experts have the
-/// same, and so have all others: each list is made once.
-class DataRanks {
- public:
-  DataRanks(const Mesh& mesh, std::int64_t rank) : mesh_(mesh), rank_(rank) {}
-  const std::vector<int>& of(const ParamSpec& parameter);
-
- private:
-  const Mesh& mesh_;
-  std::int64_t rank_;
-  std::array<std::vector<int>, 2> ranks_;  // by ParamSpec::expert; empty until asked for
-};
+/// among them, ascending, by ParamSpec::expert: its gradient is summed over them.
+std::array<std::vector<int>, 2> data_ranks(const Mesh& mesh, std::int64_t rank);
 
 /// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);

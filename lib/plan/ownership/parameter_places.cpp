@@ -61,12 +61,12 @@ class Placement {
   }
 
   std::int64_t lay(const std::vector<int>& parameters, const Bucket* bucket, std::int64_t begin) {
-    const ResidentBuffer layout =
+    const std::vector<std::int64_t> places =
         lay_residents(parameters, stage_.parameters, stage_.flat, bucket, compute_);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      at(places_.parameters, parameters[i]).weight = begin + layout.begin[i];
+      at(places_.parameters, parameters[i]).weight = begin + places[i];
     }
-    return layout.bytes;
+    return places.back();
   }
 
   const Bucket* bucket_of(const GatherBlock& block) const {

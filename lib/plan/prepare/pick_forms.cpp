@@ -40,11 +40,7 @@ struct Setting {
   const Rates& rates;
 };
 
-/// Seconds of a unit's passes of one micro-batch.
-struct PassSeconds {
-  double forward = 0, backward = 0;
-};
-
+/// The passes of one micro-batch through a unit.
 PassSeconds passes_of(const Setting& setting, int unit) {
   const auto seconds = row_seconds(setting.plan, setting.rates);
   const SimulationInput input = simulation_input(setting.plan);
@@ -53,8 +49,7 @@ PassSeconds passes_of(const Setting& setting, int unit) {
   const auto of = [&](ActionKind kind) {
     return seconds(*rank, {.kind = kind, .begin = unit, .end = unit + 1});
   };
-  return {of(ActionKind::forward),
-          of(ActionKind::backward_input) + of(ActionKind::backward_weight)};
+  return {of(ActionKind::forward), of(ActionKind::backward_input), of(ActionKind::backward_weight)};
 }
 
 /// The part of the copies of a layer on the host that the passes of another layer do not hide: all
@@ -63,7 +58,8 @@ double exposed_copies(const Setting& setting, const Option& option, const PassSe
   const double copy =
       2 * static_cast<double>(option.bytes.on_host) / setting.rates.memory_bandwidth;
   if (!setting.config.offload.double_buffering) return 2 * copy;
-  return std::max(0.0, copy - passes.forward) + std::max(0.0, copy - passes.backward);
+  return std::max(0.0, copy - passes.forward) +
+         std::max(0.0, copy - (passes.input + passes.weight));
 }
 
 /// All sets of parts but those that another beats, in the order of their seconds. What is kept is

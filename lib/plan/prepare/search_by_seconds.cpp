@@ -288,19 +288,15 @@ class SecondsSearcher {
     const double rest = max_alike * (step.time.step() - apart_ * step.played.seconds);
     const auto [least, is_first] = rest_.try_emplace(space.tensor_parallel, rest);
     least->second = std::min(least->second, rest);
-    const auto passes = [](const UnitTimes& times, double UnitTimes::Pass::*unit) {
-      return times.forward.*unit + times.input.*unit + times.weight.*unit;
-    };
     for (std::size_t i = 0; i < space.groups.size(); ++i) {
       LayerGroup& group = space.groups[i];
       const auto block = static_cast<int>(group.layers.front()) + 1;
       at(group.choices, at(layout.groups, i).first).seconds =
-          passes(prices.front()->units(block), &UnitTimes::Pass::layer) +
+          prices.front()->units(block).layer.total() +
           min_repeat(plan, *prices.front(), group.layers);
     }
     const UnitTimes tables = prices.front()->units(1);
-    at(space.ends, layout.ends).seconds =
-        passes(tables, &UnitTimes::Pass::embedding) + passes(tables, &UnitTimes::Pass::head);
+    at(space.ends, layout.ends).seconds = tables.embedding.total() + tables.head.total();
   }
 
   /// The least seconds of R that one of the layers has.

@@ -21,51 +21,45 @@ std::vector<SplitBy> words_for(const MaybeWord& given, bool searched) {
   return {std::begin(all_words), std::end(all_words)};
 }
 
-std::vector<PricedWords<EndWords>> end_choices(const SearchedSplits& given, bool tied,
-                                               bool searched) {
-  std::vector<PricedWords<EndWords>> choices;
+std::vector<SplitChoice> end_choices(const SearchedSplits& given, bool tied, bool searched) {
+  std::vector<SplitChoice> choices;
   if (tied) {
     for (const SplitBy word : words_for(given.head ? given.head : given.embedding, searched)) {
-      choices.push_back({{given.embedding.value_or(word), given.head.value_or(word)}});
+      choices.push_back({given.embedding.value_or(word), given.head.value_or(word)});
     }
     return choices;
   }
   for (const SplitBy embedding : words_for(given.embedding, searched)) {
     for (const SplitBy head : words_for(given.head, searched)) {
-      choices.push_back({{embedding, head}});
+      choices.push_back({embedding, head});
     }
   }
   return choices;
 }
 
-std::vector<PricedWords<LayerWords>> layer_choices(const MaybeWord& attention,
-                                                   const MaybeWord& feed_forward, bool experts,
-                                                   bool searched) {
-  std::vector<PricedWords<LayerWords>> choices;
+std::vector<SplitChoice> layer_choices(const MaybeWord& attention, const MaybeWord& feed_forward,
+                                       bool experts, bool searched) {
+  std::vector<SplitChoice> choices;
   for (const SplitBy first : words_for(attention, searched)) {
     if (experts) {
-      choices.push_back({{first, std::nullopt}});
+      choices.push_back({first});
       continue;
     }
     for (const SplitBy second : words_for(feed_forward, searched)) {
-      choices.push_back({{first, second}});
+      choices.push_back({first, second});
     }
   }
   return choices;
-}
-
-MaybeWord word_in(const LayerWords& words, bool second) {
-  return second ? words.feed_forward : MaybeWord(words.attention);
 }
 
 /// The choice of a group with one word of all layers replaced; nullopt: the group does not have it.
 std::optional<GroupChoice> with_word(const LayerGroup& group, const GroupChoice& now, bool second,
                                      SplitBy word) {
   const auto number_of = [&](std::size_t choice) -> std::optional<std::size_t> {
-    const MaybeWord other = word_in(at(group.choices, choice).words, !second);
+    const MaybeWord other = at(group.choices, choice).word(!second);
     for (std::size_t i = 0; i < group.choices.size(); ++i) {
-      const LayerWords& words = group.choices[i].words;
-      if (word_in(words, second) == word && word_in(words, !second) == other) return i;
+      const SplitChoice& one = group.choices[i];
+      if (one.word(second) == word && one.word(!second) == other) return i;
     }
     return std::nullopt;
   };
@@ -118,9 +112,9 @@ std::size_t SplitSpace::max_choices() const {
 }
 
 void SplitSpace::sort() {
-  const auto seconds_of = [](const auto& one) { return one.seconds; };
-  std::ranges::stable_sort(ends, {}, seconds_of);
-  for (LayerGroup& group : groups) std::ranges::stable_sort(group.choices, {}, seconds_of);
+  std::ranges::stable_sort(ends, {}, &SplitChoice::seconds);
+  for (LayerGroup& group : groups)
+    std::ranges::stable_sort(group.choices, {}, &SplitChoice::seconds);
 }
 
 double SplitSpace::seconds(const SplitLayout& layout) const {
@@ -137,16 +131,15 @@ double SplitSpace::seconds(const SplitLayout& layout) const {
 
 SearchedSplits SplitSpace::splits(const SplitLayout& layout) const {
   SearchedSplits splits = no_splits(layers);
-  const EndWords& tables = at(ends, layout.ends).words;
-  splits.embedding = tables.embedding;
-  splits.head = tables.head;
+  splits.embedding = at(ends, layout.ends).first;
+  splits.head = at(ends, layout.ends).second;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const LayerGroup& group = groups[i];
     const GroupChoice& one = at(layout.groups, i);
     for (std::int64_t k = 0; k < std::ssize(group.layers); ++k) {
-      const LayerWords& words = at(group.choices, k < one.count ? one.first : one.rest).words;
-      at(splits.attention, at(group.layers, k)) = words.attention;
-      at(splits.feed_forward, at(group.layers, k)) = words.feed_forward;
+      const SplitChoice& words = at(group.choices, k < one.count ? one.first : one.rest);
+      at(splits.attention, at(group.layers, k)) = words.first;
+      at(splits.feed_forward, at(group.layers, k)) = words.second;
     }
   }
   return splits;
@@ -194,11 +187,10 @@ std::vector<SplitLayout> SplitSpace::mixed(const SplitLayout& layout) const {
 
 std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& layout) const {
   std::vector<Neighbour> near;
-  const EndWords& tables = at(ends, layout.ends).words;
+  const SplitChoice& tables = at(ends, layout.ends);
   for (std::size_t other = 0; other < ends.size(); ++other) {
-    const EndWords& words = ends[other].words;
-    const bool same_embedding = words.embedding == tables.embedding;
-    const bool same_head = words.head == tables.head;
+    const bool same_embedding = ends[other].first == tables.first;
+    const bool same_head = ends[other].second == tables.second;
     if (other == layout.ends || (!tied && !same_embedding && !same_head)) continue;
     SplitLayout one = layout;
     one.ends = other;
@@ -219,16 +211,12 @@ std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& lay
 }
 
 std::string SplitSpace::text(const SplitLayout& layout, std::size_t part, bool second) const {
-  if (part == 0) {
-    const EndWords& words = at(ends, layout.ends).words;
-    return std::string(word_of(second ? words.head : words.embedding));
-  }
+  if (part == 0) return std::string(word_of(*at(ends, layout.ends).word(second)));
   const LayerGroup& group = at(groups, part - 1);
   const GroupChoice& one = at(layout.groups, part - 1);
   std::vector<SplitBy> words;
   for (std::int64_t k = 0; k < std::ssize(group.layers); ++k) {
-    const MaybeWord word =
-        word_in(at(group.choices, k < one.count ? one.first : one.rest).words, second);
+    const MaybeWord word = at(group.choices, k < one.count ? one.first : one.rest).word(second);
     if (!word) return "none";
     words.push_back(*word);
   }

@@ -12,27 +12,20 @@
 
 namespace trainctl {
 
-/// Words of the two tables, and of a layer; layers with experts have none for feed_forward.
-struct EndWords {
-  SplitBy embedding = SplitBy::features, head = SplitBy::features;
-};
-struct LayerWords {
-  SplitBy attention = SplitBy::features;
-  std::optional<SplitBy> feed_forward{};
-};
+/// One of the choices: the words of both tables (embedding, head), or of one layer (attention,
+/// feed_forward, of which layers with experts have none).
+struct SplitChoice {
+  SplitBy first = SplitBy::features;
+  std::optional<SplitBy> second{};
+  double seconds = 0;  // the least of F, B and W of a micro-batch; 0: not known
 
-/// One of the choices, with the least seconds of F, B and W of a micro-batch: of both tables, or of
-/// one layer. 0: not known.
-template <class Words>
-struct PricedWords {
-  Words words;
-  double seconds = 0;
+  std::optional<SplitBy> word(bool is_second) const { return is_second ? second : first; }
 };
 
 /// Layers of one kind of which the same is given, and what they may have.
 struct LayerGroup {
   std::vector<std::int64_t> layers{};
-  std::vector<PricedWords<LayerWords>> choices{};
+  std::vector<SplitChoice> choices{};
 };
 
 /// The words of a group: its first `count` layers have one choice, the others another.
@@ -58,7 +51,7 @@ struct SplitSpace {
   std::int64_t tensor_parallel = 1;
   std::int64_t layers = 0;  // of the model
   bool tied = false;        // both tables are one
-  std::vector<PricedWords<EndWords>> ends{};
+  std::vector<SplitChoice> ends{};
   std::vector<LayerGroup> groups{};
 
   /// In which the tables have the choice `number`, and so has every group; those with fewer begin

@@ -88,7 +88,7 @@ class NetBuilder {
     if (form.has_experts()) return;
     const SearchOperator mlp = SearchOperator::feed_forward;
     factors.clear();
-    const std::int64_t ffn = form.mlp().ffn;
+    const std::int64_t ffn = form.ffn;
     if (model.gated_mlp) factors.push_back(reads("mlp.gate", mlp, ffn));
     factors.push_back(reads("mlp.up", mlp, ffn));
     SearchProduct down{.name = prefix + "mlp.down",

@@ -40,6 +40,10 @@ int group_of(const ParamSpec& parameter, const OptimizerGroups& groups) {
   return found == groups.list.end() ? -1 : static_cast<int>(found - groups.list.begin());
 }
 
+namespace {
+
+/// Whether Muon updates a parameter of this kind where the optimizer is muon: the matrices of
+/// attention and feed-forward layers.
 bool is_muon_matrix(const ParamSpec& parameter) {
   using enum ParamKind;
   constexpr ParamKind kinds[] = {query,     key,         value,         attention_output,
@@ -48,12 +52,17 @@ bool is_muon_matrix(const ParamSpec& parameter) {
   return !parameter.bias && std::ranges::find(kinds, parameter.kind) != std::end(kinds);
 }
 
+}  // namespace
+
 bool may_have_muon(const ParamSpec& parameter) {
   const bool more =
       parameter.kind == ParamKind::router || parameter.kind == ParamKind::position_embedding;
   return is_muon_matrix(parameter) || (more && !parameter.bias);
 }
 
+namespace {
+
+/// Sets group, update, factors and decay of a parameter whose `decay` is what holds without groups.
 void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter) {
   parameter.update = is_muon_matrix(parameter) ? optimizer.type : rest_of(optimizer.type);
   parameter.group = group_of(parameter, optimizer.groups);
@@ -65,8 +74,6 @@ void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter) {
   parameter.decay = *group.wd_mult > 0;
   parameter.decay_factor = *group.wd_mult;
 }
-
-namespace {
 
 /// The role of a parameter in its layer. It decides which dim is cut over which axis and how the
 /// layer's output lies: another placement of a layer is another entry in the functions below.

@@ -162,14 +162,9 @@ bool matches(std::string_view pattern, std::string_view name);
 /// has a rule of its own, so no entry takes it.
 int group_of(const ParamSpec& parameter, const OptimizerGroups& groups);
 
-/// Whether Muon updates a parameter of this kind where the optimizer is muon: the matrices of
-/// attention and feed-forward layers.
-bool is_muon_matrix(const ParamSpec& parameter);
-/// Whether an entry may give it to Muon: also a router, the gate of shared experts and learned
-/// positions, but no table of the vocabulary and no vector.
+/// Whether an entry may give it to Muon: a matrix of attention or of a feed-forward layer, also a
+/// router, the gate of shared experts and learned positions, but no table of the vocabulary and no
+/// vector.
 bool may_have_muon(const ParamSpec& parameter);
-
-/// Sets group, update, factors and decay of a parameter whose `decay` is what holds without groups.
-void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter);
 
 }  // namespace trainctl

@@ -60,7 +60,7 @@ Numbers solve(std::vector<Numbers> a, Numbers b) {
 
 /// One step of reweighted least squares for errors e + slopes * step; `moved` is how far the
 /// constants are from where they began.
-Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
+Numbers step_of(const std::vector<FitCase>& cases, const Numbers& spread, const Numbers& errors,
                 const std::vector<Numbers>& slopes, const Numbers& moved) {
   const std::size_t n = moved.size();
   std::vector<Numbers> a(n, Numbers(n, 0));
@@ -75,7 +75,7 @@ Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const 
     }
   }
   for (std::size_t row = 0; row < n; ++row) {
-    const double pull = 2 * usual_error / (start.spread[row] * start.spread[row]);
+    const double pull = 2 * usual_error / (spread[row] * spread[row]);
     a[row][row] += pull;
     b[row] -= pull * moved[row];
   }
@@ -84,21 +84,20 @@ Numbers step_of(const std::vector<FitCase>& cases, const FitStart& start, const 
   return step;
 }
 
-Numbers moved_from(const FitStart& start, const Numbers& values) {
+Numbers moved_from(const Numbers& start, const Numbers& values) {
   Numbers moved;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    moved.push_back(std::log(values[i] / start.values[i]));
+    moved.push_back(std::log(values[i] / start[i]));
   }
   return moved;
 }
 
-double cost_of(const std::vector<FitCase>& cases, const FitStart& start, const Numbers& errors,
-               const Numbers& values) {
+double cost_of(const std::vector<FitCase>& cases, const Numbers& spread, const Numbers& errors,
+               const Numbers& moved) {
   double cost = 0;
   for (std::size_t i = 0; i < cases.size(); ++i) cost += cases[i].weight * std::abs(errors[i]);
-  const Numbers moved = moved_from(start, values);
   for (std::size_t i = 0; i < moved.size(); ++i) {
-    cost += usual_error * moved[i] * moved[i] / (start.spread[i] * start.spread[i]);
+    cost += usual_error * moved[i] * moved[i] / (spread[i] * spread[i]);
   }
   return cost;
 }
@@ -111,7 +110,28 @@ Numbers times_exp(const Numbers& values, const Numbers& step, double part) {
   return moved;
 }
 
-Numbers errors_of(const std::vector<FitCase>& cases, const FitError& error, const Numbers& values) {
+/// [case][constant], by the constant's logarithm.
+std::vector<Numbers> slopes_of(const std::vector<FitCase>& cases, const FitError& error,
+                               const Numbers& fitted, const Numbers& errors) {
+  std::vector<Numbers> slopes(cases.size(), Numbers(fitted.size(), 0));
+  parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::size_t constant = 0; constant < fitted.size(); ++constant) {
+        if (!at(cases, i).used || !at(cases, i).concerned[constant]) continue;
+        Numbers values = fitted;
+        values[constant] *= std::exp(difference);
+        const double moved = error(static_cast<std::size_t>(i), values);
+        at(slopes, i)[constant] = (moved - at(errors, i)) / difference;
+      }
+    }
+  });
+  return slopes;
+}
+
+}  // namespace
+
+std::vector<double> errors_of(const std::vector<FitCase>& cases, const FitError& error,
+                              const Numbers& values) {
   Numbers errors(cases.size(), 0);
   parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -121,49 +141,33 @@ Numbers errors_of(const std::vector<FitCase>& cases, const FitError& error, cons
   return errors;
 }
 
-/// [case][constant], by the constant's logarithm.
-std::vector<Numbers> slopes_of(const std::vector<FitCase>& cases, const FitError& error,
-                               const Fitted& fitted) {
-  std::vector<Numbers> slopes(cases.size(), Numbers(fitted.values.size(), 0));
-  parallel_for(std::ssize(cases), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      for (std::size_t constant = 0; constant < fitted.values.size(); ++constant) {
-        if (!at(cases, i).used || !at(cases, i).concerned[constant]) continue;
-        Numbers values = fitted.values;
-        values[constant] *= std::exp(difference);
-        const double moved = error(static_cast<std::size_t>(i), values);
-        at(slopes, i)[constant] = (moved - at(fitted.errors, i)) / difference;
-      }
-    }
-  });
-  return slopes;
-}
-
-}  // namespace
-
-Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
-           int rounds, const std::function<void(int round, double mean)>& tell) {
-  Fitted fitted{.values = start.values, .errors = errors_of(cases, error, start.values)};
+std::vector<double> fit(const std::vector<FitCase>& cases, const std::vector<double>& start,
+                        const std::vector<double>& spread, const FitError& error, int rounds,
+                        const std::function<void(int round, double mean)>& tell) {
+  Numbers values = start;
+  Numbers errors = errors_of(cases, error, values);
   const auto count = static_cast<double>(std::ranges::count(cases, true, &FitCase::used));
   bool better = true;
   for (int round = 0; better; ++round) {
     double mean = 0;
-    for (const double one : fitted.errors) mean += std::abs(one) / count;
+    for (const double one : errors) mean += std::abs(one) / count;
     tell(round, mean);
     if (round == rounds) break;
-    const std::vector<Numbers> slopes = slopes_of(cases, error, fitted);
-    const double before = cost_of(cases, start, fitted.errors, fitted.values);
-    const Numbers step =
-        step_of(cases, start, fitted.errors, slopes, moved_from(start, fitted.values));
+    const std::vector<Numbers> slopes = slopes_of(cases, error, values, errors);
+    const Numbers moved = moved_from(start, values);
+    const double before = cost_of(cases, spread, errors, moved);
+    const Numbers step = step_of(cases, spread, errors, slopes, moved);
     better = false;
     for (double part = 1; part > 0.2 && !better; part /= 2) {
-      const Numbers values = times_exp(fitted.values, step, part);
-      const Numbers errors = errors_of(cases, error, values);
-      better = cost_of(cases, start, errors, values) < before;
-      if (better) fitted = {.values = values, .errors = errors};
+      const Numbers tried = times_exp(values, step, part);
+      const Numbers tried_errors = errors_of(cases, error, tried);
+      better = cost_of(cases, spread, tried_errors, moved_from(start, tried)) < before;
+      if (!better) continue;
+      values = tried;
+      errors = tried_errors;
     }
   }
-  return fitted;
+  return values;
 }
 
 // The constants of the files in configs/devices and configs/software that are fitted to measured
@@ -173,7 +177,7 @@ struct Constant {
   std::string file;   // "h100", whose devices share it; "nemo"; "shared" by all software
   std::string key;    // in the file: "overhead"
   double start = 0;   // where the fit begins
-  double spread = 0;  // FitStart::spread
+  double spread = 0;  // as in fit()
   double most = 0;    // the value cannot be larger
   /// Its place in a machine; nullptr where it does not concern it.
   std::function<double*(Machine&, const ClusterConfig&)> place;
@@ -259,7 +263,7 @@ struct PlannedStep {
       if (place != nullptr) *place = std::min(values[i], constants[i].most);
     }
     changed.levels = levels_of(config.cluster, changed, step.ranks);
-    return estimate_time(plan, changed, {}).step();
+    return estimate_time(plan, changed, {}, {}, 0).step();
   }
 };
 
@@ -504,10 +508,10 @@ class Calibrator {
   }
 
   void fit_all() {
-    FitStart start;
+    Numbers start, spread;
     for (const Constant& constant : constants_) {
-      start.values.push_back(constant.start);
-      start.spread.push_back(constant.spread);
+      start.push_back(constant.start);
+      spread.push_back(constant.spread);
     }
     constexpr int rounds = 8;
     const auto error = [this](std::size_t i, const Numbers& values) { return error_of(i, values); };
@@ -518,7 +522,7 @@ class Calibrator {
       const auto tell = [](int round, double mean) {
         log_info("round " + std::to_string(round) + ": mean error " + printed("%.4f", mean));
       };
-      return fit(cases_, start, error, rounds, tell).values;
+      return fit(cases_, start, spread, error, rounds, tell);
     };
     const Numbers fitted = fit_without(folds);
     const Numbers errors = errors_with(fitted);

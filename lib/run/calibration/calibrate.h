@@ -16,25 +16,20 @@ struct FitCase {
 /// Usual error of a prediction, as a share of the measured time: about that of published steps.
 inline constexpr double usual_error = 0.05;
 
-/// The start of a fit: the value of each constant, and how far (in its logarithm) it may go
-/// before that costs as much as a case with weight 1 that is off by usual_error.
-struct FitStart {
-  std::vector<double> values;
-  std::vector<double> spread;
-};
-
 /// The logarithm of prediction over measurement of a case, with these values.
 using FitError = std::function<double(std::size_t number, const std::vector<double>& values)>;
 
-struct Fitted {
-  std::vector<double> values;
-  std::vector<double> errors;  // of all cases
-};
+/// The values with the least weighted mean of absolute errors, by reweighted least squares
+/// (Gauss-Newton steps with slopes by differences) from `start` on; `tell` is called before each
+/// round. `spread`: how far (in its logarithm) each constant may go before that costs as much as a
+/// case with weight 1 that is off by usual_error.
+std::vector<double> fit(const std::vector<FitCase>& cases, const std::vector<double>& start,
+                        const std::vector<double>& spread, const FitError& error, int rounds,
+                        const std::function<void(int round, double mean)>& tell);
 
-/// Least weighted mean of absolute errors by reweighted least squares (Gauss-Newton steps with
-/// slopes by differences) from `start` on; `tell` is called before each round.
-Fitted fit(const std::vector<FitCase>& cases, const FitStart& start, const FitError& error,
-           int rounds, const std::function<void(int round, double mean)>& tell);
+/// The errors of all cases with these values.
+std::vector<double> errors_of(const std::vector<FitCase>& cases, const FitError& error,
+                              const std::vector<double>& values);
 
 struct CalibrateRequest {
   std::string rows;            // a file of measured steps (run/calibration/published_steps.h)

@@ -51,6 +51,14 @@ bool has_begun(const SourcePosition& position) {
   return position.windows > 0 || position.labels > 0;
 }
 
+/// The facts about the present data that decide at which place of its sources a run continues.
+struct PresentData {
+  const DataConfig& data;
+  const std::vector<SourceIdentity>& identities;
+  std::int64_t seq_length = 0;
+  std::uint64_t seed = 0;
+};
+
 class Continuing {
  public:
   Continuing(const SavedData& saved, const PresentData& now)
@@ -172,7 +180,7 @@ class Continuing {
   }
 
   const SavedData& saved_;
-  const PresentData& now_;
+  PresentData now_;
   std::vector<bool> taken_;
   bool same_windows_ = false;
   std::int64_t new_sources_ = 0;
@@ -226,8 +234,10 @@ std::string windows_text(const DataConfig& data) {
          std::string(word_of(data.validation.split));
 }
 
-DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const PresentData& now) {
-  return Continuing(saved, now).make(samples);
+DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const DataConfig& data,
+                        const std::vector<SourceIdentity>& identities, std::int64_t seq_length,
+                        std::uint64_t seed) {
+  return Continuing(saved, {data, identities, seq_length, seed}).make(samples);
 }
 
 SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& identities,
@@ -405,11 +415,9 @@ void find_data_place(Continuation& continuation, const Config& config, Group& ev
         "the same blend and seq_length");
     return;
   }
-  continuation.data = go_on_in_data(*manifest.data, manifest.state.samples,
-                                    {.data = config.data,
-                                     .identities = continuation.identities,
-                                     .seq_length = config.model.seq_length,
-                                     .seed = config.train.seed});
+  continuation.data =
+      go_on_in_data(*manifest.data, manifest.state.samples, config.data, continuation.identities,
+                    config.model.seq_length, config.train.seed);
   if (everyone.rank() != 0) return;
   for (const std::string& note : continuation.data->notes) log_info(note);
 }

@@ -31,14 +31,6 @@ std::string storable_name(const std::string& path);
 /// SavedData::windows: two runs with the same text cut a file into the same windows.
 std::string windows_text(const DataConfig& data);
 
-/// The facts about the present data that decide at which place of its sources a run continues.
-struct PresentData {
-  const DataConfig& data;
-  const std::vector<SourceIdentity>& identities;  // identify_sources()
-  std::int64_t seq_length = 0;
-  std::uint64_t seed = 0;
-};
-
 struct DataPlace {
   DataPosition position;
   std::vector<SavedSource> absent;  // sources that the blend no longer has
@@ -49,7 +41,10 @@ struct DataPlace {
 /// place in the list; a new one begins with its first epoch. The pattern of the blend begins again
 /// where sources or weights are others. Throws Error{bad_data} for a source, or validation data,
 /// with another identity, unless data.changed allows it: a new epoch of the source then begins.
-DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const PresentData& now);
+/// `data` and the last three are those of the present: `identities` from identify_sources().
+DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const DataConfig& data,
+                        const std::vector<SourceIdentity>& identities, std::int64_t seq_length,
+                        std::uint64_t seed);
 
 /// The state of the data as a checkpoint keeps it.
 SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& identities,

@@ -312,21 +312,26 @@ std::optional<Config> written_config(const fs::path& path) {
 
 class StartDecision {
  public:
-  explicit StartDecision(const StartRequest& request)
-      : request_(request), folder_(request.directory) {}
+  StartDecision(const fs::path& directory, const std::string& resume, const Config& config,
+                std::int64_t steps)
+      : directory_(directory),
+        resume_(resume),
+        config_(config),
+        steps_(steps),
+        folder_(directory) {}
 
   Start make() {
-    const bool earlier = last_step(request_.directory / "metrics.jsonl").has_value();
+    const bool earlier = last_step(directory_ / "metrics.jsonl").has_value();
     const auto complete = folder_.complete();
-    if (request_.config.output.overwrite && is_word(request_.resume)) {
+    if (config_.output.overwrite && is_word(resume_)) {
       start_.earlier = Start::Earlier::removed;
-    } else if (request_.resume == "auto") {
+    } else if (resume_ == "auto") {
       start_automatically(earlier);
-    } else if (request_.resume == "none") {
+    } else if (resume_ == "none") {
       if (earlier || !complete.empty()) refuse("--resume none begins a new run");
       refuse_foreign_files();
     } else {
-      start_from(request_.resume, earlier);
+      start_from(resume_, earlier);
     }
     return start_;
   }
@@ -361,10 +366,10 @@ class StartDecision {
       refuse("it has weights and no checkpoint to go on from");
     } else {
       start_.earlier = Start::Earlier::aside;
-      start_.notes.push_back("the run in " + request_.directory.string() +
+      start_.notes.push_back("the run in " + directory_.string() +
                              " ended before its first checkpoint; it begins again, and its files "
                              "move to " +
-                             (request_.directory / "before-restart-N").string());
+                             (directory_ / "before-restart-N").string());
     }
   }
 
@@ -382,7 +387,7 @@ class StartDecision {
     const bool own = fs::equivalent(fs::absolute(path).lexically_normal().parent_path(),
                                     folder_.path(), failure);
     const bool newer = own && has_newer(path);
-    if (request_.config.output.overwrite && !own) {
+    if (config_.output.overwrite && !own) {
       start_.earlier = Start::Earlier::removed;
     } else if (newer) {
       refuse("it has newer checkpoints than " + path.string());
@@ -408,7 +413,7 @@ class StartDecision {
 
   void check_config(const std::optional<Config>& saved, const fs::path& path) {
     if (!saved) return;  // the shapes are compared all the same
-    const auto changes = config_changes(*saved, request_.config);
+    const auto changes = config_changes(*saved, config_);
     const std::string refused = list_changes(changes, false);
     const std::string allowed = list_changes(changes, true);
     require(refused.empty(), ExitCode::config,
@@ -421,16 +426,16 @@ class StartDecision {
 
   /// Whether the weights are there that a run writes at its end, if output.save_weights asks for
   /// them. A signal may have ended the run before.
-  bool has_weights() const { return !request_.config.output.save_weights || has_trained_weights(); }
+  bool has_weights() const { return !config_.output.save_weights || has_trained_weights(); }
   bool has_trained_weights() const {
-    return kind_of_file(request_.directory / "model.safetensors") != FileKind::none;
+    return kind_of_file(directory_ / "model.safetensors") != FileKind::none;
   }
 
   /// Without a checkpoint: whether the last step and the weights are there.
   bool is_finished() {
-    const auto step = last_step(request_.directory / "metrics.jsonl");
-    if (!step || *step < request_.steps || !has_weights()) return false;
-    check_config(written_config(request_.directory / "config.yaml"), request_.directory);
+    const auto step = last_step(directory_ / "metrics.jsonl");
+    if (!step || *step < steps_ || !has_weights()) return false;
+    check_config(written_config(directory_ / "config.yaml"), directory_);
     start_.step = *step;
     return true;
   }
@@ -438,12 +443,12 @@ class StartDecision {
   /// A directory that no run has entered may hold files that this run would replace.
   void refuse_foreign_files() const {
     for (const char* sign : {"metrics.jsonl", "plan.json"}) {
-      if (kind_of_file(request_.directory / sign) != FileKind::none) return;
+      if (kind_of_file(directory_ / sign) != FileKind::none) return;
     }
-    std::vector<fs::path> files = files_of_run(request_.directory);
+    std::vector<fs::path> files = files_of_run(directory_);
     std::erase_if(files, is_empty_folder);
     require(files.empty(), ExitCode::usage,
-            "the output folder " + request_.directory.string() + " holds " +
+            "the output folder " + directory_.string() + " holds " +
                 (files.empty() ? "" : files.front().filename().string()) +
                 ", which no run wrote there and this one would replace; set another output.dir, or "
                 "output.overwrite: true (--overwrite) to replace it");
@@ -452,7 +457,7 @@ class StartDecision {
   [[noreturn]] void refuse_damaged(const std::string& damage) const {
     throw Error(
         ExitCode::bad_data,
-        "the output folder " + request_.directory.string() +
+        "the output folder " + directory_.string() +
             " holds an earlier run, and no checkpoint of it is whole; the oldest: " + damage +
             "; set another output.dir, or output.overwrite: true (--overwrite) to replace "
             "the run");
@@ -460,13 +465,16 @@ class StartDecision {
 
   [[noreturn]] void refuse(const std::string& reason) const {
     throw Error(ExitCode::usage,
-                "the output folder " + request_.directory.string() + " holds an earlier run, and " +
+                "the output folder " + directory_.string() + " holds an earlier run, and " +
                     reason +
                     "; set another output.dir ({n} and {date} make a new one each time), or "
                     "output.overwrite: true (--overwrite) to replace it");
   }
 
-  const StartRequest& request_;
+  const fs::path& directory_;
+  const std::string& resume_;
+  const Config& config_;
+  std::int64_t steps_;
   CheckpointFolder folder_;
   Start start_;
 };
@@ -524,7 +532,10 @@ fs::path output_directory(const std::string& pattern) {
   return path;
 }
 
-Start decide_start(const StartRequest& request) { return StartDecision(request).make(); }
+Start decide_start(const fs::path& directory, const std::string& resume, const Config& config,
+                   std::int64_t steps) {
+  return StartDecision(directory, resume, config, steps).make();
+}
 
 void prepare_run_dir(const fs::path& directory, const Start& start, const Fence& fence) {
   const CheckpointFolder folder(directory);

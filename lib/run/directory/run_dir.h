@@ -90,13 +90,6 @@ std::int64_t keep_metrics_until(const std::filesystem::path& path, std::int64_t 
 /// such directory yet.
 std::filesystem::path output_directory(const std::string& pattern);
 
-struct StartRequest {
-  std::filesystem::path directory;
-  std::string resume = "auto";  // "auto", "none" or the path of a checkpoint or of a run
-  const Config& config;         // as given: tokens and epochs are not turned into steps
-  std::int64_t steps = 0;       // of a new run
-};
-
 struct Start {
   enum class Kind {
     fresh,
@@ -114,11 +107,14 @@ struct Start {
   std::vector<std::string> notes;    // what was skipped and why, and what the config changes
 };
 
-/// Decides; changes nothing. Throws Error{usage} for a run that must not be replaced,
+/// Decides how a run in `directory` starts; changes nothing. `resume`: "auto", "none" or the path
+/// of a checkpoint or of a run. `config`: as given, in which tokens and epochs are not turned into
+/// steps. `steps`: of a new run. Throws Error{usage} for a run that must not be replaced,
 /// Error{config} for a configuration that the run cannot go on with, Error{missing_input |
 /// bad_data} for a checkpoint that was named and cannot be read, or where every one is damaged, and
 /// Error{io} where the system cannot read: nothing is then known of the checkpoints.
-Start decide_start(const StartRequest& request);
+Start decide_start(const std::filesystem::path& directory, const std::string& resume,
+                   const Config& config, std::int64_t steps = 0);
 
 /// Carries the decision out: removes or moves the earlier run's files, cuts metrics.jsonl after the
 /// checkpoint's step, removes what an earlier process left half-written. Throws Error{io} and what

@@ -310,11 +310,10 @@ void LayoutBound::add_units(const Plan& plan, const StagePrices& prices, Units& 
     int block = 1;  // that costs alike
     while (like >= 1 && like <= planned && !cost_alike(plan, block, like)) ++block;
     if (!times.contains(block)) times[block] = prices.units(block);
-    const UnitTimes& passes = times.at(block);
-    const auto of = [&](const UnitTimes::Pass& pass) { return pass.of(like, planned); };
-    const Unit one{.forward = of(passes.forward),
-                   .input = of(passes.input),
-                   .weight = of(passes.weight),
+    const PassSeconds& passes = times.at(block).of_unit(like, planned);
+    const Unit one{.forward = passes.forward,
+                   .input = passes.input,
+                   .weight = passes.weight,
                    .elements = elements[static_cast<std::size_t>(like)]};
     if (unit == 1) units.first_layer = one;
     units.before.push_back(sum += one);

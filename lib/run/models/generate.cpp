@@ -4,11 +4,13 @@
 #include <cmath>
 #include <numeric>
 #include <ostream>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
+#include "base/philox.h"
 #include "checkpoint/load.h"
 #include "comm/group.h"
 #include "comm/nccl/device_world.h"
@@ -177,8 +179,9 @@ std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& 
   return tokens;
 }
 
-}  // namespace
-
+/// Draws from softmax(logits / temperature) over the top_k likeliest, and of these the fewest with
+/// a share of top_p (nucleus sampling, Holtzman et al. 2020), with random value `index` of
+/// `random`.
 std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
                           const Philox& random, std::uint64_t index) {
   require(std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }),
@@ -224,8 +227,6 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& 
       std::min<std::size_t>(static_cast<std::size_t>(chosen - cumulative.begin()), kept - 1);
   return order[at];
 }
-
-namespace {
 
 void generate_on(const GenerateRequest& request, World& world, std::ostream& out) {
   const std::unique_ptr<Group> everyone = world.everyone("everyone");

@@ -4,11 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <iosfwd>
-#include <span>
 #include <string>
 #include <vector>
-
-#include "base/philox.h"
 
 namespace trainctl {
 
@@ -36,11 +33,5 @@ struct GenerateRequest {
 /// Error{missing_input | bad_data | usage | config | unavailable}; under MPI such a failure is
 /// logged and ends the job.
 void generate(const GenerateRequest& request, std::ostream& out);
-
-/// Draws from softmax(logits / temperature) over the top_k likeliest, and of these the fewest with
-/// a share of top_p (nucleus sampling, Holtzman et al. 2020), with random value `index` of
-/// `random`.
-std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
-                          const Philox& random, std::uint64_t index);
 
 }  // namespace trainctl

@@ -19,8 +19,6 @@
 #include <thread>
 #include <vector>
 
-#include "run/records/step_records.h"
-
 namespace trainctl {
 
 namespace {
@@ -185,10 +183,10 @@ std::string why_not_writable(const fs::path& folder) {
   return at.string() + ": " + std::strerror(errno);
 }
 
-std::optional<AddressSpace> address_space() {
+std::optional<std::int64_t> address_space_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  return AddressSpace{static_cast<std::int64_t>(limit.rlim_cur), virtual_bytes()};
+  return static_cast<std::int64_t>(limit.rlim_cur);
 }
 
 std::int64_t thread_stack() {

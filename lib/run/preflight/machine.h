@@ -37,12 +37,8 @@ std::optional<std::int64_t> free_disk(const std::filesystem::path& path);
 /// would be made; "": they can be made.
 std::string why_not_writable(const std::filesystem::path& folder);
 
-/// Bytes of address space of this process; nothing without a limit (ulimit -v).
-struct AddressSpace {
-  std::int64_t limit = 0;
-  std::int64_t used = 0;
-};
-std::optional<AddressSpace> address_space();
+/// Bytes of address space that this process may have; nothing without a limit (ulimit -v).
+std::optional<std::int64_t> address_space_limit();
 
 /// Address space that the stack of one more thread takes.
 std::int64_t thread_stack();

@@ -16,6 +16,7 @@
 #include "device/cuda_device.h"
 #include "plan/ownership/ownership.h"
 #include "run/preflight/machine.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
 
@@ -24,15 +25,13 @@ namespace trainctl {
 
 namespace {
 
-using Level = Finding::Level;
-
 /// The finding of `look`, or the error that it throws, which is about `path`.
 template <class Look>
 Finding found(const std::string& what, const std::string& path, const Look& look) {
   try {
     return {what + look()};
   } catch (const Error& error) {
-    return {what + error.what(), Level::error, error.code(), path};
+    return {what + error.what(), LogLevel::error, error.code(), path};
   }
 }
 
@@ -103,7 +102,7 @@ Finding check_tokenizer(const PreflightInput& input) {
     require(tokens <= vocabulary, ExitCode::config, text + "but " + size);
     return text + size;
   });
-  const bool fine = finding.level == Level::fine;
+  const bool fine = finding.level == LogLevel::info;
   finding.text = (fine ? "tokenizer: " : "data.tokenizer: ") + finding.text;
   finding.help = help;
   return finding;
@@ -121,7 +120,7 @@ std::vector<Finding> check_data(const PreflightInput& input) {
       any_text = true;
       return text_line(path, input);
     });
-    const bool fine = finding.level != Level::error;
+    const bool fine = finding.level != LogLevel::error;
     finding.text = (fine ? name : key.substr(0, key.find_last_not_of("0123456789.") + 1)) + ": " +
                    finding.text;
     if (finding.code == ExitCode::missing_input) finding.help = help_for_missing(path);
@@ -138,8 +137,6 @@ std::vector<Finding> check_data(const PreflightInput& input) {
 }
 
 namespace fs = std::filesystem;
-using Level = Finding::Level;
-
 std::string count_of(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
 }
@@ -205,10 +202,10 @@ Finding check_disk(const PreflightInput& input) {
   const std::int64_t least =
       need.records + need.weights + std::min<std::int64_t>(need.most, 1) * need.checkpoint;
   if (least > *free) {
-    return {text, Level::error, ExitCode::io, "output.dir",
+    return {text, LogLevel::error, ExitCode::io, "output.dir",
             "set output.dir to a folder of a larger disk, or free some of this one"};
   }
-  return {text, all > *free ? Level::warning : Level::fine};
+  return {text, all > *free ? LogLevel::warning : LogLevel::info};
 }
 
 /// Errors for folders that the run must write to and cannot.
@@ -228,7 +225,7 @@ std::vector<Finding> check_folders(const PreflightInput& input) {
   for (const auto& [key, folder] : folders) {
     const std::string why = why_not_writable(folder);
     if (why.empty()) continue;
-    findings.push_back({key + ": cannot write there: " + why, Level::error, ExitCode::io, key,
+    findings.push_back({key + ": cannot write there: " + why, LogLevel::error, ExitCode::io, key,
                         "set " + key + " to a place that this user can write to"});
   }
   return findings;
@@ -246,11 +243,11 @@ Finding check_memory(const PreflightInput& input) {
   text += ", " + format_bytes(room->free) + " free of " + format_bytes(room->limit) + " (" +
           room->of + ")";
   if (planned > room->limit) {
-    return {text, Level::error, ExitCode::unavailable, "train.micro_batch_size",
+    return {text, LogLevel::error, ExitCode::unavailable, "train.micro_batch_size",
             "set train.micro_batch_size lower, or recompute.enable to true, or start fewer ranks "
             "here"};
   }
-  return {text, planned > room->free ? Level::warning : Level::fine};
+  return {text, planned > room->free ? LogLevel::warning : LogLevel::info};
 }
 
 /// Threads of a process: those that compute, and for each rank those that read data, save, keep the
@@ -265,16 +262,17 @@ constexpr std::int64_t measured_bytes = std::int64_t{64} << 20;
 /// The address space that a shell allows one process. The program, its libraries and their threads
 /// already take a part of it.
 std::optional<Finding> check_address_space(const PreflightInput& input) {
-  const auto space = address_space();
-  if (!space) return std::nullopt;
+  const auto limit = address_space_limit();
+  if (!limit) return std::nullopt;
+  const std::int64_t used = virtual_bytes();
   const MemoryEstimate& rank = input.plan.max_memory();
   const std::int64_t planned = input.ranks_in_process * (rank.host() - rank.runtime) +
                                threads_of(input) * thread_stack() + measured_bytes;
   const std::string text = "address space: " + format_bytes(planned) + " planned for a process, " +
-                           format_bytes(space->used) + " used already, the limit is " +
-                           format_bytes(space->limit);
-  if (planned + space->used <= space->limit) return Finding{text};
-  return Finding{text, Level::error, ExitCode::unavailable, "", "raise it with ulimit -v"};
+                           format_bytes(used) + " used already, the limit is " +
+                           format_bytes(*limit);
+  if (planned + used <= *limit) return Finding{text};
+  return Finding{text, LogLevel::error, ExitCode::unavailable, "", "raise it with ulimit -v"};
 }
 
 /// Each rank has the device with its local rank, unless they are shared. Allowances alone stop no
@@ -291,7 +289,7 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
     if (cuda_device_of(input.ranks_here - 1, shares(input.plan.share_devices)) < 0) {
       return Finding{"devices: " + count_of(input.ranks_here, "rank") + " here need one each, " +
                          std::to_string(count) + " visible",
-                     Level::error, ExitCode::unavailable, "parallel.device",
+                     LogLevel::error, ExitCode::unavailable, "parallel.device",
                      "start fewer ranks, or let them share devices "
                      "(parallel.share_devices: true)"};
     }
@@ -306,13 +304,13 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
                              format_bytes(smallest.memory_bytes) + " (" + smallest.name + ")";
     if (least > smallest.memory_bytes) {
       return Finding{text + "; " + format_bytes(least) + " of that are tensors, which do not fit",
-                     Level::error, ExitCode::unavailable, "train.micro_batch_size",
+                     LogLevel::error, ExitCode::unavailable, "train.micro_batch_size",
                      "set train.micro_batch_size lower, or recompute.enable to true"};
     }
     const bool tight = planned > smallest.memory_bytes;
-    return Finding{text, tight ? Level::warning : Level::fine};
+    return Finding{text, tight ? LogLevel::warning : LogLevel::info};
   } catch (const Error& error) {
-    return Finding{std::string("devices: ") + error.what(), Level::error, error.code(),
+    return Finding{std::string("devices: ") + error.what(), LogLevel::error, error.code(),
                    "parallel.device", "set parallel.device to cpu (--device cpu), or to auto"};
   }
 }
@@ -328,7 +326,7 @@ Finding check_files(const PreflightInput& input) {
   const std::string text =
       "open files: up to " + format_grouped(needed) + ", the limit is " + format_grouped(limit);
   if (needed <= limit) return {text};
-  return {text, Level::error, ExitCode::unavailable, "", "raise it with ulimit -n"};
+  return {text, LogLevel::error, ExitCode::unavailable, "", "raise it with ulimit -n"};
 }
 
 std::optional<Finding> check_shared_memory(const PreflightInput& input) {
@@ -339,7 +337,7 @@ std::optional<Finding> check_shared_memory(const PreflightInput& input) {
   if (!free) return std::nullopt;
   const std::string text = "shared memory: about " + format_bytes(needed) + " for messages, " +
                            format_bytes(*free) + " free in /dev/shm";
-  return Finding{text, needed > *free ? Level::warning : Level::fine};
+  return Finding{text, needed > *free ? LogLevel::warning : LogLevel::info};
 }
 
 constexpr std::int64_t max_tried = 4096;  // threads, which takes a tenth of a second
@@ -355,10 +353,10 @@ Finding check_threads(const PreflightInput& input) {
     return {"threads: the system lets this process start only " + std::to_string(started) + " of " +
                 std::to_string(wanted) +
                 " more; raise the limit with ulimit -u, or that of the container",
-            Level::error, ExitCode::unavailable};
+            LogLevel::error, ExitCode::unavailable};
   }
   if (threads <= input.cores) return {text};
-  return {text + "; ranks that share cores wait for each other", Level::warning};
+  return {text + "; ranks that share cores wait for each other", LogLevel::warning};
 }
 
 std::optional<Finding> check_time(const PreflightInput& input) {
@@ -372,7 +370,7 @@ std::optional<Finding> check_time(const PreflightInput& input) {
   const bool saves =
       input.read.config.checkpoint.every > 0 || input.read.config.checkpoint.every_minutes > 0;
   if (needed <= *left || saves) return Finding{text};
-  return Finding{text + " and no checkpoint is saved on the way", Level::warning};
+  return Finding{text + " and no checkpoint is saved on the way", LogLevel::warning};
 }
 
 }  // namespace
@@ -395,10 +393,10 @@ ExitCode tell_findings(const std::string& refusal, const SourceMap& sources,
                        const std::vector<Finding>& findings) {
   std::vector<const Finding*> errors;
   for (const Finding& finding : findings) {
-    if (finding.level == Level::error) {
+    if (finding.level == LogLevel::error) {
       errors.push_back(&finding);
     } else {
-      log(finding.level == Level::warning ? LogLevel::warning : LogLevel::info, finding.text);
+      log(finding.level, finding.text);
     }
   }
   if (errors.empty()) return ExitCode::ok;

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/read/read.h"
 #include "plan/plan.h"
 
 namespace trainctl {
 
 struct Finding {
-  enum class Level { fine, warning, error };
   std::string text;  // "memory: 1.2 GiB planned for 2 ranks, 14.0 GiB free"
-  Level level = Level::fine;
+  LogLevel level = LogLevel::info;
   ExitCode code = ExitCode::ok;  // of an error
   std::string path{};            // the key that an error is about; may be empty
   std::string help{};            // what to do about an error; may be empty
