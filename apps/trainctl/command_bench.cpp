@@ -206,17 +206,15 @@ int run_checkpoints(const Arguments& arguments) {
   std::int64_t pairs = 5;
   std::string directory = ".";
   BenchRequest request;
-  CheckpointBench options;
+  std::int64_t ranks = 2;
   line.add_whole_number("--pairs", pairs, "Saves and loads of each kind, alternating; default 5", 1,
                         1000);
   line.add_text("--directory", directory, "Where to write: a directory on the disk to measure",
                 "DIR");
-  line.add_whole_number("--ranks", options.ranks, "Ranks that load, as threads; default 2", 2,
-                        1024);
+  line.add_whole_number("--ranks", ranks, "Ranks that load, as threads; default 2", 2, 1024);
   if (!read_request(line, arguments, request)) return 0;
   request.pairs = static_cast<int>(pairs);
-  options.directory = directory;
-  bench_checkpoint(request, options, std::cout);
+  bench_checkpoint(request, directory, ranks, std::cout);
   finish_output();
   return 0;
 }

@@ -97,16 +97,12 @@ struct DeviceBench {
 /// Throws Error{usage} for an unknown `like`, or hosts with other numbers of ranks.
 void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out);
 
-struct CheckpointBench {
-  std::filesystem::path directory = ".";  // on the disk to measure; a folder in it comes and goes
-  std::int64_t ranks = 2;                 // as threads, for the loads
-};
-
 /// Saves checkpoints of training on random tokens on one rank: in turns with a plain write of the
 /// same bytes, and during steps in turns with steps alone. Then loads checkpoints of several
-/// layouts into each of these layouts. Each ratio is printed next to its limit. `pairs` is the
-/// number of turns.
-void bench_checkpoint(const BenchRequest& request, const CheckpointBench& options,
-                      std::ostream& out);
+/// layouts into each of these layouts, on `ranks` threads. Each ratio is printed next to its limit.
+/// `directory` is on the disk to measure; a folder in it comes and goes. `pairs` is the number of
+/// turns.
+void bench_checkpoint(const BenchRequest& request, const std::filesystem::path& directory,
+                      std::int64_t ranks, std::ostream& out);
 
 }  // namespace trainctl

@@ -179,8 +179,8 @@ void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, Savin
     if (pair % 2 == 0) save();
     write();
     if (pair % 2 == 1) save();
-    say_pair(pair, pairs, {"save", speed.save_seconds.back()},
-             {"plain write", speed.write_seconds.back()});
+    say_pair(pair, pairs, "save", speed.save_seconds.back(), "plain write",
+             speed.write_seconds.back());
   }
 }
 
@@ -196,8 +196,8 @@ void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay&
     rank.finish_save();
     require(rank.saver().failures() == 0, ExitCode::io, "a checkpoint could not be saved");
     delay.writer_seconds.push_back(rank.saver().writer_seconds() - before);
-    say_pair(pair, pairs, {"steps", delay.plain_seconds.back()},
-             {"with a save", delay.saving_seconds.back()});
+    say_pair(pair, pairs, "steps", delay.plain_seconds.back(), "with a save",
+             delay.saving_seconds.back());
   }
   std::vector<std::byte> from(static_cast<std::size_t>(bytes), std::byte{1});
   std::vector<std::byte> to(static_cast<std::size_t>(bytes), std::byte{2});
@@ -435,24 +435,22 @@ nlohmann::ordered_json document(const SavingResult& saving,
 
 }  // namespace
 
-void bench_checkpoint(const BenchRequest& request, const CheckpointBench& options,
-                      std::ostream& out) {
+void bench_checkpoint(const BenchRequest& request, const std::filesystem::path& directory,
+                      std::int64_t ranks, std::ostream& out) {
   BenchRequest saving = request;
   for (const char* option :
        {"checkpoint.asynchronous=true", "checkpoint.every=1", "checkpoint.keep=0"}) {
     saving.set_options.emplace_back(option);
   }
   const BenchSetup setup = read_bench_setup(saving);
-  const TemporaryFolder folder(options.directory / "trainctl-bench");
+  const TemporaryFolder folder(directory / "trainctl-bench");
   const SavingResult saved = measure_saving(setup, folder.path() / "saves", request.pairs);
   const std::vector<LoadingSpeed> loads =
-      measure_loading(setup, folder.path() / "loads", options.ranks, request.pairs);
-  if (request.json) {
-    out << document(saved, loads).dump() << '\n';
-    return;
-  }
-  print_saving(saved, out);
-  print_loading(loads, out);
+      measure_loading(setup, folder.path() / "loads", ranks, request.pairs);
+  tell(request, document(saved, loads), out, [&] {
+    print_saving(saved, out);
+    print_loading(loads, out);
+  });
 }
 
 }  // namespace trainctl

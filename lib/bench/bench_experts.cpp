@@ -13,7 +13,8 @@
 #include "comm/world.h"
 #include "device/slab.h"
 #include "formats/print/text.h"
-#include "nn/saved.h"
+#include "nn/block.h"
+#include "nn/stage.h"
 #include "ops/context.h"
 #include "ops/elementwise.h"
 #include "ops/kernels.h"
@@ -130,20 +131,20 @@ class OneLayer {
     input.units = {all_units(1)};
     input.micro_batch_size = micro_batch_size;
     input.tp = {alone_.get()};
+    input.experts.ep = alone_.get();
+    input.weights = [this](const std::string& name) {
+      return Weight{.value = parameters_.at(name),
+                    .gradient = parameters_.at(gradient_of(name)),
+                    .rows_vary = name.find(".experts.") != std::string::npos};
+    };
     input.rows = &table_.places;
     input.activations = [this](int, int number) {
       const ActivationSpec& row = at(table_.rows, number);
       return (row.on_host() ? on_host_ : activations_).at(row.name);
     };
     saved_ = place_block(input, 0, 0).mlp;
-    gradients_ = place_gradients(input, 0).blocks.front().mlp;
-    layer_ = make_experts(
-        [this](const std::string& name) {
-          return Weight{.value = parameters_.at(name),
-                        .gradient = parameters_.at(gradient_of(name)),
-                        .rows_vary = name.find(".experts.") != std::string::npos};
-        },
-        model_, name_of_layer, 0, {.tp = input.tp, .groups = {.ep = alone_.get()}});
+    gradients_ = place_block_gradients(input, 0, 0).mlp;
+    layer_ = make_experts(input, 0);
   }
 
   void fill_all() const {
@@ -229,7 +230,7 @@ ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, in
     speed.step.push_back(step);
     speed.dense.push_back(of_dense);
     speed.products.push_back(own);
-    say_pair(round - 1, rounds, {"step", step}, {"products of a plain MLP", of_dense});
+    say_pair(round - 1, rounds, "step", step, "products of a plain MLP", of_dense);
   }
   return speed;
 }
@@ -272,7 +273,6 @@ void bench_experts(const BenchRequest& request, std::ostream& out) {
           "this model has no experts: moe.num_experts is 1");
   const std::string where = open_bench_device(plan);
   const ExpertLayerSpeed speed = measure(plan, request.pairs);
-  if (!request.json) return print_table(speed, plan, where, out);
   const nlohmann::ordered_json document{{"step_seconds", median(speed.step)},
                                         {"products_seconds", median(speed.products)},
                                         {"dense_products_seconds", median(speed.dense)},
@@ -282,7 +282,7 @@ void bench_experts(const BenchRequest& request, std::ostream& out) {
                                         {"device", where},
                                         {"threads", plan.threads_per_rank},
                                         {"compute", std::string(name_of(plan.compute))}};
-  out << document.dump() << '\n';
+  tell(request, document, out, [&] { print_table(speed, plan, where, out); });
 }
 
 }  // namespace trainctl

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "bench/bench.h"
+#include "bench/bench_setup.h"
 #include "bench/figures.h"
 #include "bench/overlap.h"
 #include "config/read/read.h"
@@ -51,6 +51,11 @@ constexpr std::array layer_parts{
               "they go one way in half of the time of their products",
               "overlap_expert_parallel_comm", 0.45, "pass_overlap", pass_overlap}};
 
+struct Prediction {
+  std::int64_t stages = 0, microbatches = 0;
+  Simulation step;
+};
+
 /// Sums of gradients, and bubbles on the same wire.
 struct GradientFindings {
   OverlapInput input;
@@ -61,17 +66,13 @@ struct GradientFindings {
 
 struct LayerFindings {
   const LayerPart& part;
-  std::optional<LayerOverlapResult> result;  // none: two ranks cannot share this model so
+  std::optional<OverlapResult> result;  // none: two ranks cannot share this model so
 };
 
 struct Findings {
   std::optional<GradientFindings> gradients;
   std::vector<LayerFindings> layers;
 };
-
-double exposed_ratio(const OverlapResult& overlap) {
-  return overlap.overlapped_exposed_seconds / overlap.serial_exposed_seconds;
-}
 
 bool is_near(double ratio) { return ratio >= 1 - max_apart && ratio <= 1 + max_apart; }
 
@@ -85,7 +86,7 @@ Config with_buckets(Config config) {
   return config;
 }
 
-std::optional<LayerOverlapResult> measure_layers(LayerOverlapInput input, int rounds) {
+std::optional<OverlapResult> measure_layers(LayerOverlapInput input, int rounds) {
   input.rounds = rounds;
   try {
     return measure_layer_overlap(input);
@@ -112,7 +113,8 @@ GradientFindings measure_gradients(const Config& config, int rounds) {
   for (std::int64_t stages = 2; stages <= predicted_most; stages *= 2) {
     if (config.model.num_layers < stages) break;
     const Plan plan = plan_on_threads(on_stages(config, stages, found.bubbles.back().microbatches));
-    found.predictions.push_back(predict(plan, times, found.overlap.wire));
+    found.predictions.push_back(
+        {plan.map.stages, plan.microbatches, predict(plan, times, found.overlap.wire)});
   }
   return found;
 }
@@ -149,9 +151,9 @@ void print_layers(const LayerFindings& layers, std::ostream& out) {
     out << part.what << ": " << part.ranks << " cannot share this model\n";
     return;
   }
-  const LayerOverlapResult& found = *layers.result;
+  const OverlapResult& found = *layers.result;
   out << part.what << ", " << part.ranks << ", on a wire of " << rate_of(found.wire) << " where "
-      << part.transfer << " (" << format_seconds(found.product_seconds) << ")\n"
+      << part.transfer << " (" << format_seconds(found.work_seconds) << ")\n"
       << "             blocking          " << part.option << '\n'
       << "  step       " << format_seconds(found.blocking_step_seconds) << "           "
       << format_seconds(found.overlapped_step_seconds) << '\n'
@@ -168,15 +170,15 @@ void print_gradients(const GradientFindings& found, std::ostream& out) {
     out << "buckets of " << *size << " elements, ";
   }
   out << "on a wire of " << rate_of(overlap.wire) << " where they take "
-      << percent(found.input.share) << " of the backward ("
-      << format_seconds(overlap.backward_seconds) << ")\n"
+      << percent(found.input.share) << " of the backward (" << format_seconds(overlap.work_seconds)
+      << ")\n"
       << "             after backward    overlapped\n"
-      << "  step       " << format_seconds(overlap.serial_step_seconds) << "           "
+      << "  step       " << format_seconds(overlap.blocking_step_seconds) << "           "
       << format_seconds(overlap.overlapped_step_seconds) << '\n'
-      << "  exposed    " << format_seconds(overlap.serial_exposed_seconds) << "           "
+      << "  exposed    " << format_seconds(overlap.blocking_exposed_seconds) << "           "
       << format_seconds(overlap.overlapped_exposed_seconds) << "    ratio "
-      << printed("%.2f", exposed_ratio(overlap)) << ", limit " << printed("%.2f", max_exposed)
-      << ": " << verdict(exposed_ratio(overlap) < max_exposed) << '\n';
+      << printed("%.2f", overlap.ratio()) << ", limit " << printed("%.2f", max_exposed) << ": "
+      << verdict(overlap.ratio() < max_exposed) << '\n';
   out << "bubble, 2 stages, 1f1b, on the first wire\n";
   for (const BubbleResult& bubble : found.bubbles) {
     out << "  " << bubble.microbatches << " micro-batches: measured " << percent(bubble.measured)
@@ -187,8 +189,8 @@ void print_gradients(const GradientFindings& found, std::ostream& out) {
   out << "simulated from the measured times, a core for each stage\n";
   for (const Prediction& prediction : found.predictions) {
     out << "  " << prediction.stages << " stages, " << prediction.microbatches
-        << " micro-batches: bubble " << percent(prediction.bubble) << ", forward and backward "
-        << format_seconds(prediction.seconds) << '\n';
+        << " micro-batches: bubble " << percent(prediction.step.bubble_fraction)
+        << ", forward and backward " << format_seconds(prediction.step.seconds) << '\n';
   }
 }
 
@@ -197,9 +199,9 @@ void print_table(const Findings& found, std::ostream& out) {
   for (const LayerFindings& layers : found.layers) print_layers(layers, out);
 }
 
-nlohmann::ordered_json document(const LayerOverlapResult& found, double limit) {
+nlohmann::ordered_json document(const OverlapResult& found, double limit) {
   return {{"wire_beta_seconds_per_byte", found.wire.wire_beta_seconds_per_byte},
-          {"product_seconds", found.product_seconds},
+          {"product_seconds", found.work_seconds},
           {"blocking_exposed_seconds", found.blocking_exposed_seconds},
           {"overlapped_exposed_seconds", found.overlapped_exposed_seconds},
           {"blocking_step_seconds", found.blocking_step_seconds},
@@ -213,12 +215,12 @@ nlohmann::ordered_json document(const GradientFindings& found) {
   nlohmann::ordered_json json{
       {"wire_alpha_seconds", overlap.wire.wire_alpha_seconds},
       {"wire_beta_seconds_per_byte", overlap.wire.wire_beta_seconds_per_byte},
-      {"backward_seconds", overlap.backward_seconds},
-      {"serial_exposed_seconds", overlap.serial_exposed_seconds},
+      {"backward_seconds", overlap.work_seconds},
+      {"serial_exposed_seconds", overlap.blocking_exposed_seconds},
       {"overlapped_exposed_seconds", overlap.overlapped_exposed_seconds},
-      {"serial_step_seconds", overlap.serial_step_seconds},
+      {"serial_step_seconds", overlap.blocking_step_seconds},
       {"overlapped_step_seconds", overlap.overlapped_step_seconds},
-      {"exposed_ratio", exposed_ratio(overlap)},
+      {"exposed_ratio", overlap.ratio()},
       {"exposed_limit", max_exposed}};
   for (const BubbleResult& bubble : found.bubbles) {
     json["bubbles"].push_back({{"microbatches", bubble.microbatches},
@@ -229,8 +231,8 @@ nlohmann::ordered_json document(const GradientFindings& found) {
   for (const Prediction& prediction : found.predictions) {
     json["predictions"].push_back({{"stages", prediction.stages},
                                    {"microbatches", prediction.microbatches},
-                                   {"bubble", prediction.bubble},
-                                   {"seconds", prediction.seconds}});
+                                   {"bubble", prediction.step.bubble_fraction},
+                                   {"seconds", prediction.step.seconds}});
   }
   return json;
 }
@@ -251,11 +253,7 @@ void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& 
   read.diagnostics.sort();
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
   const Findings found = measure(read.config, part, request.pairs);
-  if (request.json) {
-    out << document(found).dump() << '\n';
-  } else {
-    print_table(found, out);
-  }
+  tell(request, document(found), out, [&] { print_table(found, out); });
 }
 
 }  // namespace trainctl

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/parallel_for.h"
 #include "base/philox.h"
 #include "base/text.h"
@@ -132,16 +133,17 @@ BenchContext::BenchContext(const Plan& plan)
           .scratch_bytes = scratch.bytes()};
 }
 
-void tell(const BenchRequest& request, const std::string& document, std::ostream& out,
+void tell(const BenchRequest& request, const nlohmann::ordered_json& document, std::ostream& out,
           const std::function<void()>& table) {
+  const std::string text = json_text(document, JsonText::Style::compact) + "\n";
   if (!request.json_file.empty()) {
     std::ofstream file(request.json_file);
-    file << document << '\n';
+    file << text;
     file.close();
     require(file.good(), ExitCode::io, "cannot write " + request.json_file.string());
   }
   if (request.json) {
-    out << document << '\n';
+    out << text;
   } else {
     table();
   }

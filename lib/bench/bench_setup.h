@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,9 @@ class BenchContext {
   OpContext ops_;
 };
 
-/// Prints what `table` prints, or the document where JSON is asked for, which also goes to the
-/// file of the request. Throws Error{io} where that cannot be written.
-void tell(const BenchRequest& request, const std::string& document, std::ostream& out,
+/// Prints what `table` prints, or the document on one line where JSON is asked for, which also goes
+/// to the file of the request. Throws Error{io} where that cannot be written.
+void tell(const BenchRequest& request, const nlohmann::ordered_json& document, std::ostream& out,
           const std::function<void()>& table);
 
 /// With initial weights, on one rank. `setup`, `world` and the trace, if given, must outlive it.

@@ -101,7 +101,7 @@ ByOperation measure_by_op(const BenchSetup& setup, int steps) {
     measured.timed.push_back(engine->train_step(batches).step_seconds);
     take(times.end(), measured.figures);
     measured.spans.push_back(times.span());
-    say_pair(step, steps, {"step", measured.steps.back()}, {"by operation", times.span()});
+    say_pair(step, steps, "step", measured.steps.back(), "by operation", times.span());
   }
   for (Figure& one : measured.figures) one.row.seconds = median(one.seconds);
   std::ranges::sort(measured.figures, std::ranges::greater{},
@@ -187,7 +187,7 @@ void bench_by_op(const BenchRequest& request, std::ostream& out) {
   const BenchSetup setup = read_bench_setup(by_rows);
   const std::string where = open_bench_device(setup.plan);
   const ByOperation measured = measure_by_op(setup, request.pairs);
-  tell(request, document(measured, setup.plan, where).dump(), out,
+  tell(request, document(measured, setup.plan, where), out,
        [&] { print_table(measured, setup.plan, where, out); });
 }
 
@@ -283,7 +283,7 @@ Measured measure(const BenchSetup& setup, int pairs) {
     const double products = replay.run();
     measured.step_seconds.push_back(step);
     measured.products_seconds.push_back(products);
-    say_pair(pair, pairs, {"step", step}, {"its products", products});
+    say_pair(pair, pairs, "step", step, "its products", products);
   }
   measured.products = replay.products();
   return measured;
@@ -365,7 +365,7 @@ void bench_step(const BenchRequest& request, std::ostream& out) {
       {"planned_bytes", setup.plan.max_memory().device()},
       {"graphs", setup.plan.cuda_graphs},
       {"product_algorithms", word_of(setup.config.parallel.product_algorithms)}};
-  tell(request, document.dump(), out, [&] { print_table(measured, setup.plan, where, out); });
+  tell(request, document, out, [&] { print_table(measured, setup.plan, where, out); });
 }
 
 namespace {
@@ -446,22 +446,20 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
   for (int pair = 0; pair < request.pairs; ++pair) {
     const double first = config.run();
     const double second = changed.run();
-    say_pair(pair, request.pairs, {"step", first}, {"changed", second});
+    say_pair(pair, request.pairs, "step", first, "changed", second);
   }
   const std::vector<double> ratios = ratios_of(changed.all_seconds(), config.all_seconds());
-  if (request.json) {
-    const nlohmann::ordered_json document{
-        {"config", json_of(config)},      {"changes", changes},
-        {"changed", json_of(changed)},    {"step_over_config", median(ratios)},
-        {"step_over_config_all", ratios}, {"device", config.where()}};
-    out << document.dump() << '\n';
-    return;
-  }
-  out << "on " << config.where()
-      << "\n           tokens/s        step   activations        memory\n";
-  print_side(config, "config   ", out);
-  print_side(changed, "changed  ", out);
-  out << "changed / config, time: " << spread_of(ratios).of_pairs("%.3f") << '\n';
+  const nlohmann::ordered_json document{
+      {"config", json_of(config)},      {"changes", changes},
+      {"changed", json_of(changed)},    {"step_over_config", median(ratios)},
+      {"step_over_config_all", ratios}, {"device", config.where()}};
+  tell(request, document, out, [&] {
+    out << "on " << config.where()
+        << "\n           tokens/s        step   activations        memory\n";
+    print_side(config, "config   ", out);
+    print_side(changed, "changed  ", out);
+    out << "changed / config, time: " << spread_of(ratios).of_pairs("%.3f") << '\n';
+  });
 }
 
 }  // namespace trainctl

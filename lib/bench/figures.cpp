@@ -35,9 +35,10 @@ std::vector<double> ratios_of(const std::vector<double>& above, const std::vecto
   return ratios;
 }
 
-void say_pair(int pair, int pairs, const Timed& one, const Timed& other) {
-  std::fprintf(stderr, "pair %d/%d: %s %.4g s, %s %.4g s\n", pair + 1, pairs, one.what, one.seconds,
-               other.what, other.seconds);
+void say_pair(int pair, int pairs, const char* one, double one_seconds, const char* other,
+              double other_seconds) {
+  std::fprintf(stderr, "pair %d/%d: %s %.4g s, %s %.4g s\n", pair + 1, pairs, one, one_seconds,
+               other, other_seconds);
 }
 
 void begin_part(const std::string& what) { std::fprintf(stderr, "%s ...\n", what.c_str()); }

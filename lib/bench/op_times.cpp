@@ -29,12 +29,6 @@ OpCost of_all(const Calls<Args>& calls, const Cost& cost) {
   return all;
 }
 
-/// Rows that tokens name, of which each is read or written where it is one.
-double named_rows(const Tensor& slot, const Tensor& rows) {
-  const double width = static_cast<double>(rows.columns() * size_of(rows.dtype));
-  return width * static_cast<double>(slot.numel());
-}
-
 }  // namespace
 
 double bytes_of(std::initializer_list<Tensor> tensors) {
@@ -63,16 +57,14 @@ OpCost cost_of(const Matmul& args) {
   const double result = args.accumulate ? twice(args.c) : bytes_of({args.c});
   return {bytes_of({args.a, args.b, args.bias}) + result, flops_of(shape_of(args))};
 }
-OpCost cost_of(const MatmulGelu& args) { return sum(cost_of(args.up), moves({args.act})); }
-OpCost cost_of(const MatmulGeluBackward& args) { return sum(cost_of(args.dx), moves({args.x})); }
-OpCost cost_of(const MatmulColumnSums& args) {
-  return sum(cost_of(args.product), {.bytes = twice(args.sums)});
+OpCost cost_of(const FusedMatmul& args) {
+  const bool sums = args.other.shape.rank() == 1;  // which are added to
+  const double other = sums ? twice(args.other) : bytes_of({args.other});
+  return sum(cost_of(args.product), {.bytes = other});
 }
 OpCost cost_of(const MatmulBatch& args) {
   OpCost all;
-  for (const MatmulBatch::One& one : args.list) {
-    all = sum(all, sum(cost_of(one.product), {.bytes = twice(one.sums)}));
-  }
+  for (const FusedMatmul& one : args) all = sum(all, cost_of(one));
   return all;
 }
 
@@ -85,9 +77,8 @@ OpCost cost_of(const NormBackward& args) {
 }
 OpCost cost_of(const NormSums& args) { return moves({args.x, args.dy, args.sums}); }
 
-OpCost cost_of(const ActivationForward& args) { return moves({args.x, args.up, args.y}); }
-OpCost cost_of(const ActivationBackward& args) {
-  return moves({args.x, args.up, args.dy, args.dx, args.dup});
+OpCost cost_of(const ActivationArgs& args) {
+  return moves({args.x, args.up, args.y, args.dy, args.dx, args.dup});
 }
 OpCost cost_of(const Add& args) { return moves({args.a, args.b, args.y}); }
 OpCost cost_of(const ScaledSum& args) { return moves({args.x, args.y, args.z}); }
@@ -100,29 +91,27 @@ OpCost cost_of(const BiasGradient& args) { return {.bytes = bytes_of({args.dy}) 
 OpCost cost_of(const Dropout& args) { return {.bytes = twice(args.x)}; }
 OpCost cost_of(const Rope& args) { return {.bytes = twice(args.x)}; }
 
-OpCost cost_of(const AttentionForward& args) {
-  return {bytes_of({args.q, args.k, args.v, args.out, args.logsumexp}),
-          2 * attention_product_flops(args.shape)};
-}
-OpCost cost_of(const AttentionBackward& args) {
+OpCost cost_of(const AttentionArgs& args) {
+  if (args.d_out.empty()) {
+    return {bytes_of({args.q, args.k, args.v, args.out, args.logsumexp}),
+            2 * attention_product_flops(args.shape)};
+  }
   return {bytes_of({args.q, args.k, args.v, args.out, args.d_out, args.dq, args.dk, args.dv}),
           5 * attention_product_flops(args.shape)};
 }
 OpCost cost_of(const AttentionMerge& args) {
   return {.bytes = twice(args.out) + bytes_of({args.other})};
 }
-OpCost cost_of(const AttentionSinkForward& args) {
-  return {.bytes = twice(args.out) + twice(args.logsumexp)};
-}
-OpCost cost_of(const AttentionSinkBackward& args) {
+OpCost cost_of(const AttentionSinkArgs& args) {
+  if (args.d_out.empty()) return {.bytes = twice(args.out) + twice(args.logsumexp)};
   return moves({args.out, args.logsumexp, args.d_out});
 }
 
-OpCost cost_of(const EmbeddingForward& args) {
-  const double written = args.accumulate ? twice(args.y) : bytes_of({args.y});
-  return {.bytes = written + bytes_of({args.y})};
-}
-OpCost cost_of(const EmbeddingBackward& args) {
+OpCost cost_of(const EmbeddingArgs& args) {
+  if (args.dy.empty()) {
+    const double written = args.accumulate ? twice(args.y) : bytes_of({args.y});
+    return {.bytes = written + bytes_of({args.y})};
+  }
   const double rows = static_cast<double>(args.dy.numel()) * size_of(args.dtable.dtype);
   return {.bytes = bytes_of({args.dy}) + 2 * rows};
 }
@@ -136,22 +125,19 @@ OpCost cost_of(const RouterBackward& args) {
 OpCost cost_of(const RouterLosses& args) {
   return {.bytes = bytes_of({args.logits, args.chosen}) + twice(args.d_logits)};
 }
-OpCost cost_of(const RouterStatistics& args) { return moves({args.logits, args.chosen}); }
 
-OpCost cost_of(const SpreadRows& args) {
-  return {.bytes = bytes_of({args.x}) + named_rows(args.slot, args.y)};
+/// The rows of all tokens, and those that they name, of which each is read or written where it is
+/// one.
+OpCost cost_of(const MoveRows& args) {
+  const double width = static_cast<double>(args.x.columns() * size_of(args.x.dtype));
+  return {.bytes = width * static_cast<double>(args.slot.rows() + args.slot.numel())};
 }
-OpCost cost_of(const CollectRows& args) {
-  return {.bytes = named_rows(args.slot, args.x) + bytes_of({args.y})};
-}
-OpCost cost_of(const ScaleRows& args) { return moves({args.x, args.y}); }
-OpCost cost_of(const ScaleRowsBackward& args) { return moves({args.x, args.dy, args.dx}); }
-OpCost cost_of(const BiasRows& args) { return {.bytes = twice(args.y)}; }
-OpCost cost_of(const BiasRowsBackward& args) { return moves({args.dy}); }
+OpCost cost_of(const ScaleRows& args) { return moves({args.x, args.y, args.dy, args.dx}); }
+OpCost cost_of(const BiasRows& args) { return {.bytes = twice(args.y) + bytes_of({args.dy})}; }
 
-OpCost cost_of(const CrossEntropyStats& args) { return moves({args.logits}); }
 OpCost cost_of(const CrossEntropyCombine& args) { return moves({args.shards, args.whole}); }
-OpCost cost_of(const CrossEntropyGradient& args) {
+OpCost cost_of(const CrossEntropyArgs& args) {
+  if (args.weight.empty()) return moves({args.logits});
   return {.bytes = args.forward_only ? bytes_of({args.target}) : twice(args.logits)};
 }
 
@@ -179,23 +165,15 @@ constexpr bool makes_products = false;
 template <>
 constexpr bool makes_products<Matmul> = true;
 template <>
-constexpr bool makes_products<MatmulGelu> = true;
-template <>
-constexpr bool makes_products<MatmulGeluBackward> = true;
-template <>
-constexpr bool makes_products<MatmulColumnSums> = true;
+constexpr bool makes_products<FusedMatmul> = true;
 template <>
 constexpr bool makes_products<MatmulBatch> = true;
 
 std::vector<MatmulShape> shapes_of(const Matmul& args) { return {shape_of(args)}; }
-std::vector<MatmulShape> shapes_of(const MatmulGelu& args) { return {shape_of(args.up)}; }
-std::vector<MatmulShape> shapes_of(const MatmulGeluBackward& args) { return {shape_of(args.dx)}; }
-std::vector<MatmulShape> shapes_of(const MatmulColumnSums& args) {
-  return {shape_of(args.product)};
-}
+std::vector<MatmulShape> shapes_of(const FusedMatmul& args) { return {shape_of(args.product)}; }
 std::vector<MatmulShape> shapes_of(const MatmulBatch& args) {
   std::vector<MatmulShape> shapes;
-  for (const MatmulBatch::One& one : args.list) shapes.push_back(shape_of(one.product));
+  for (const FusedMatmul& one : args) shapes.push_back(shape_of(one.product));
   return shapes;
 }
 
@@ -204,8 +182,8 @@ ProductCall kept(Kernel<Args> kernel, const Args& args) {
   return {shapes_of(args), [=](const OpContext& context) { kernel(context, args); }};
 }
 ProductCall kept(Kernel<MatmulBatch> kernel, const MatmulBatch& args) {
-  return {shapes_of(args), [kernel, list = std::vector(args.list.begin(), args.list.end())](
-                               const OpContext& context) { kernel(context, {.list = list}); }};
+  return {shapes_of(args), [kernel, list = std::vector(args.begin(), args.end())](
+                               const OpContext& context) { kernel(context, list); }};
 }
 
 // ---- The functions of the tables.

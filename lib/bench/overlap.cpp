@@ -1,6 +1,7 @@
 #include "bench/overlap.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -18,7 +19,6 @@
 #include "plan/model/experts.h"
 #include "plan/model/mlp.h"
 #include "plan/rules/resolve.h"
-#include "plan/schedule/simulate.h"
 #include "run/preflight/machine.h"
 #include "run/prepare.h"
 #include "verify/layouts.h"
@@ -150,20 +150,26 @@ std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const 
   return timed;
 }
 
-TimedPair time_in_turns(const TimedRun& one, const TimedRun& other, const WorldOptions& wire,
-                        int rounds, int steps) {
-  TimedPair timed;
-  const auto add = [&](const TimedRun& run, std::vector<TimedStep>& to) {
+namespace {
+
+/// Two runs in turns, `rounds` times of `steps` steps on the same wire.
+std::array<std::vector<TimedStep>, 2> time_in_turns(const BenchSetup& one, const BenchSetup& other,
+                                                    const WorldOptions& wire, int rounds,
+                                                    int steps) {
+  std::array<std::vector<TimedStep>, 2> timed;
+  const auto add = [&](const BenchSetup& run, std::vector<TimedStep>& to) {
     for (TimedStep& step : time_steps(run.config, run.plan, wire, steps)) {
       to.push_back(std::move(step));
     }
   };
   for (int round = 0; round < rounds; ++round) {
-    add(one, timed.one);
-    add(other, timed.other);
+    add(one, timed[0]);
+    add(other, timed[1]);
   }
   return timed;
 }
+
+}  // namespace
 
 OverlapResult measure_overlap(const OverlapInput& input) {
   const Config overlapped = with_microbatches(input.config, 1, 2, 1);
@@ -173,7 +179,7 @@ OverlapResult measure_overlap(const OverlapInput& input) {
   const Plan serial_plan = plan_on_threads(serial);
   OverlapResult result;
   const auto& rows = overlapped_plan.stages.front().actions;
-  result.backward_seconds =
+  result.work_seconds =
       median_of(time_steps(overlapped, overlapped_plan, {}, input.steps), [&](const TimedStep& s) {
         return time_in(s, rows, 0, {ActionKind::backward_input, ActionKind::backward_weight});
       });
@@ -184,19 +190,19 @@ OverlapResult measure_overlap(const OverlapInput& input) {
     calls += use.count;
     bytes += use.bytes;
   }
-  const double on_wire = input.share * result.backward_seconds;
+  const double on_wire = input.share * result.work_seconds;
   const double latency = 2 * input.alpha_seconds * static_cast<double>(calls);
   result.wire.wire_alpha_seconds = input.alpha_seconds;
   result.wire.wire_beta_seconds_per_byte =
       std::max(0.0, on_wire - latency) / static_cast<double>(std::max<std::int64_t>(1, bytes));
   const auto [one, other] = time_in_turns({serial, serial_plan}, {overlapped, overlapped_plan},
                                           result.wire, input.rounds, input.steps);
-  result.serial_exposed_seconds = median_of(one, [&](const TimedStep& step) {
+  result.blocking_exposed_seconds = median_of(one, [&](const TimedStep& step) {
     return exposed(step, serial_plan.stages.front().actions);
   });
   result.overlapped_exposed_seconds =
       median_of(other, [&](const TimedStep& step) { return exposed(step, rows); });
-  result.serial_step_seconds = median_of(one, seconds);
+  result.blocking_step_seconds = median_of(one, seconds);
   result.overlapped_step_seconds = median_of(other, seconds);
   return result;
 }
@@ -263,14 +269,13 @@ UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps) {
   return times;
 }
 
-Prediction predict(const Plan& plan, const UnitTimes& times, const WorldOptions& wire) {
+Simulation predict(const Plan& plan, const UnitTimes& times, const WorldOptions& wire) {
   SimulationInput input = simulation_input(plan);
   input.cost = [&](const RankRows&, const Action& action) {
     if (!is_pass(action.kind)) return cost_on_wire(plan, wire, action.kind);
     return times.of(action, plan.model.layers);
   };
-  const Simulation simulation = simulate(input);
-  return {plan.map.stages, plan.microbatches, simulation.bubble_fraction, simulation.seconds};
+  return simulate(input);
 }
 
 namespace {
@@ -305,15 +310,15 @@ double matrix_flops_of_blocks(const Plan& plan) {
   return flops;
 }
 
-LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input) {
+OverlapResult measure_layer_overlap(const LayerOverlapInput& input) {
   const Plan blocking = plan_on_threads(input.blocking);
   const Plan overlapped = plan_on_threads(input.overlapped);
-  LayerOverlapResult result;
-  result.product_seconds =
+  OverlapResult result;
+  result.work_seconds =
       input.product_seconds(blocking, time_steps(input.blocking, blocking, {}, input.steps));
   result.wire.wire_alpha_seconds = input.alpha_seconds;
   result.wire.wire_beta_seconds_per_byte =
-      std::max(0.0, input.share * result.product_seconds - input.alpha_seconds) /
+      std::max(0.0, input.share * result.work_seconds - input.alpha_seconds) /
       static_cast<double>(input.sent_bytes(blocking));
   const auto [one, other] =
       time_in_turns({input.blocking, blocking}, {input.overlapped, overlapped}, result.wire,
@@ -366,21 +371,20 @@ double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
                       .scratch = static_cast<std::byte*>(scratch.data),
                       .scratch_bytes = scratch.bytes()};
   set_thread_count(1);
-  const AttentionForward args{
-      .shape = {.sequences = sequences,
-                .query_length = length,
-                .key_length = length,
-                .heads = model.heads,
-                .kv_heads = model.kind(0).kv_heads,
-                .head_dim = model.head_dim,
-                .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))},
-      .q = slab.at("q"),
-      .k = slab.at("k"),
-      .v = slab.at("v"),
-      .first_position = {},
-      .dropout = {},
-      .out = slab.at("out"),
-      .logsumexp = slab.at("logsumexp")};
+  const AttentionArgs args{.shape = {.sequences = sequences,
+                                     .query_length = length,
+                                     .key_length = length,
+                                     .heads = model.heads,
+                                     .kv_heads = model.kind(0).kv_heads,
+                                     .head_dim = model.head_dim,
+                                     .scale = 1.0F / std::sqrt(static_cast<float>(model.head_dim))},
+                           .q = slab.at("q"),
+                           .k = slab.at("k"),
+                           .v = slab.at("v"),
+                           .first_position = {},
+                           .dropout = {},
+                           .out = slab.at("out"),
+                           .logsumexp = slab.at("logsumexp")};
   std::vector<double> seconds;
   for (int i = 0; i < tries; ++i) {
     seconds.push_back(seconds_of([&] { attention_forward(ops, args); }));

@@ -14,6 +14,7 @@
 #include "engine/trace.h"
 #include "plan/cost/step_time.h"
 #include "plan/plan.h"
+#include "plan/schedule/simulate.h"
 
 namespace trainctl {
 
@@ -27,17 +28,6 @@ struct TimedStep {
 /// Trains `steps` steps on random tokens after two that are not counted, one thread for each rank.
 std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const WorldOptions& wire,
                                   int steps);
-
-/// Two runs in turns, `rounds` times of `steps` steps on the same wire.
-struct TimedRun {
-  const Config& config;
-  const Plan& plan;
-};
-struct TimedPair {
-  std::vector<TimedStep> one, other;
-};
-TimedPair time_in_turns(const TimedRun& one, const TimedRun& other, const WorldOptions& wire,
-                        int rounds, int steps);
 
 template <class Value>
 double median_of(const std::vector<TimedStep>& steps, const Value& value) {
@@ -73,18 +63,21 @@ struct OverlapInput {
   int steps = 5;   // of a round
 };
 
+/// A step whose communication is waited for, and one where it overlaps with work; medians of all
+/// steps.
 struct OverlapResult {
   WorldOptions wire;
-  double backward_seconds = 0;  // without a wire
-  // The wire's cost with sums after the whole backward, and with sums during it: medians of all
-  // steps.
-  double serial_exposed_seconds = 0;
+  // The work that it is compared with, without a wire: the backward pass, or products of layers.
+  double work_seconds = 0;
+  double blocking_exposed_seconds = 0;  // the wire's cost
   double overlapped_exposed_seconds = 0;
-  double serial_step_seconds = 0;
+  double blocking_step_seconds = 0;
   double overlapped_step_seconds = 0;
+  double ratio() const { return overlapped_exposed_seconds / blocking_exposed_seconds; }
 };
 
-/// Two replicas, one micro-batch each.
+/// Two replicas, one micro-batch each: sums of gradients after the whole backward pass, and during
+/// it.
 OverlapResult measure_overlap(const OverlapInput& input);
 
 /// `config` with `stages` stages, 1F1B, on threads of this process.
@@ -106,12 +99,8 @@ BubbleResult measure_bubble(const Config& config, std::int64_t microbatches,
 /// from the first stage, and the head has the rest of the last one.
 UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps);
 
-struct Prediction {
-  std::int64_t stages = 0, microbatches = 0;
-  double bubble = 0;
-  double seconds = 0;  // until the optimizer
-};
-Prediction predict(const Plan& plan, const UnitTimes& times, const WorldOptions& wire);
+/// A step of the plan, played with these times.
+Simulation predict(const Plan& plan, const UnitTimes& times, const WorldOptions& wire);
 
 // The share of the collectives inside layers that overlaps with products, measured over threads on
 // an emulated wire: one run with each collective waited for, and one with overlap.
@@ -131,20 +120,8 @@ struct LayerOverlapInput {
   int steps = 5;   // of a round
 };
 
-struct LayerOverlapResult {
-  WorldOptions wire;
-  double product_seconds = 0;
-  // The wire's cost in a step whose collectives are waited for, and in one where they overlap with
-  // products; medians of all steps.
-  double blocking_exposed_seconds = 0;
-  double overlapped_exposed_seconds = 0;
-  double blocking_step_seconds = 0;
-  double overlapped_step_seconds = 0;
-  double ratio() const { return overlapped_exposed_seconds / blocking_exposed_seconds; }
-};
-
 /// Throws Error{config} where the model cannot be split so.
-LayerOverlapResult measure_layer_overlap(const LayerOverlapInput& input);
+OverlapResult measure_layer_overlap(const LayerOverlapInput& input);
 
 /// Seconds of the products in B rows of the blocks of a step, on the first rank.
 double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& steps);

@@ -119,9 +119,9 @@ const Loaded& loaded() {
 
 const CudaModule& cuda_module() { return *loaded().module; }
 
-const CudaSums& cuda_sums() {
-  static const void* const part = cuda_module_part("trainctl_cuda_sums", sizeof(CudaSums));
-  return *static_cast<const CudaSums*>(part);
+CudaSum cuda_sum() {
+  static const void* const part = cuda_module_part("trainctl_cuda_sums", sizeof(CudaSum));
+  return *static_cast<const CudaSum*>(part);
 }
 
 const StreamApi& cuda_stream_api() { return *cuda_module().streams; }

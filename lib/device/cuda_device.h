@@ -55,20 +55,18 @@ struct CudaModule {
   void (*end_range)();
 };
 
-/// The module's table of sums over ranks that share a device, for comm/.
-struct CudaSums {
-  /// The largest number of ranks that may share a device, since a kernel is given the part of each.
-  static constexpr std::size_t max_parts = 64;
-  /// Enqueues what sum_in_rank_order (comm/host/host_group.h) does, with the same bits.
-  void (*in_rank_order)(void* out, std::span<const void* const> parts, std::int64_t count,
-                        DType dtype, Stream& stream);
-};
+/// The largest number of ranks that may share a device, since a kernel is given the part of each.
+inline constexpr std::size_t max_cuda_parts = 64;
+/// The module's sum over ranks that share a device, for comm/: enqueues what sum_in_rank_order
+/// (comm/host/host_group.h) does, with the same bits.
+using CudaSum = void (*)(void* out, std::span<const void* const> parts, std::int64_t count,
+                         DType dtype, Stream& stream);
 
 /// The module with a usable device; opened and checked once for the process.
 const CudaModule& cuda_module();
 
 /// Throws as cuda_module() does.
-const CudaSums& cuda_sums();
+CudaSum cuda_sum();
 
 /// Streams on the calling thread's device. Host tasks are refused: they belong on CPU streams.
 const StreamApi& cuda_stream_api();

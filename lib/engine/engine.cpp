@@ -28,11 +28,32 @@
 
 namespace trainctl {
 
-namespace {
+/// The work of a step on a device, row by row or as one graph (parallel.cuda_graphs).
+class StepGraph {
+ public:
+  struct Parts {
+    Stream& compute;
+    Traffic& traffic;
+    Trace* trace = nullptr;         // may be null
+    Activity* activity = nullptr;   // may be null
+    std::function<void()> enqueue;  // the step, row by row; the same each time
+    std::function<void()> settle;   // waits for the compute stream
+  };
+  /// Enqueues one step. The first two are not graphs: they load, connect and allocate what steps
+  /// need, also once more after products were timed. The third is captured. That and all later ones
+  /// are launches, which count the same traffic and have the same records in the trace. Between two
+  /// steps the host waits for the compute stream.
+  void run(const Parts& parts);
 
-constexpr int plain_steps = 2;
+ private:
+  void capture(const Parts& parts);
 
-}  // namespace
+  static constexpr int plain_steps = 2;
+
+  int plain_ = 0;  // steps that were not graphs
+  WorkGraph graph_;
+  Traffic::Counts before_, after_;  // the capture
+};
 
 void StepGraph::run(const Parts& parts) {
   if (plain_ < plain_steps) {
@@ -144,8 +165,7 @@ Engine::Engine(const EngineInput& input, World& world)
       param_sync_(plan_, store_, devices_, grad_sync_.context()),
       pipeline_(plan_, buffers_, devices_, ops_, input_.deadline_seconds),
       evaluation_(plan_, world),
-      grad_norm_(store_, *everyone_,
-                 {.limit = input_.optimizer.clip_grad_norm, .scaling = input_.loss_scaling},
+      grad_norm_(store_, *everyone_, input_.optimizer.clip_grad_norm, input_.loss_scaling,
                  state_.of_kernels(), compute_),
       own_trace_(input_.hooks.timers && input_.trace == nullptr
                      ? std::make_unique<Trace>(rows_.actions, 1)
@@ -178,14 +198,16 @@ ExecutorInput Engine::executor_input() {
           .make_pass = [this](int view, int chunk) { return make_pass(view, chunk); },
           .param_sync = &param_sync_,
           .grad_sync = &grad_sync_,
-          .hooks = {.after_forward = forward_hook(),
-                    .after_backward = backward_hook(),
-                    .before_reduce = input_.hooks.grad_sync},
+          .after_forward = forward_hook(),
+          .after_backward = backward_hook(),
+          .before_reduce = input_.hooks.grad_sync,
           .optimizer_step = [this] { optimizer_step(); },
           .meet = input_.meet ? [this] { share({}); } : std::function<void()>(),
           .trace = trace_,
           .activity = world_.activity()};
 }
+
+Engine::~Engine() = default;
 
 void Engine::initialise() {
   store_.initialise(ops_, input_.train.seed, plan_.mesh, world_.rank());

@@ -267,6 +267,109 @@ std::string row_text(const Action& row) {
 
 }  // namespace
 
+// The copies of tensors that layers keep on the host: out after F and back before R or B, on a
+// queue of their own, not on the compute queue.
+
+class HostCopies {
+ public:
+  /// `stage` and `buffers` must outlive this object. Without such layers it has no queue.
+  HostCopies(const StagePlan& stage, const Buffers& buffers);
+  /// Finds what is copied of `view` again: its length has changed.
+  void place(int view);
+
+  /// Starts the copy of an offload or reload row, after all that `compute` has been given.
+  void start(const Action& row, const Stream& compute);
+  /// `compute` waits for the copy of a wait_offload or wait_reload row.
+  void wait(const Action& row, Stream& compute);
+
+ private:
+  struct Copy {
+    Tensor to, from;  // [bytes] u8
+  };
+  struct Moved {  // one unit of one view
+    std::vector<Copy> out, back;
+    Event left, came;
+  };
+  static void add_copy(std::vector<Copy>& copies, const Tensor& to, const Tensor& from,
+                       std::int64_t bytes);
+  Moved& moved(const Action& row);
+
+  const StagePlan& stage_;
+  const Buffers& buffers_;
+  std::vector<Moved> moved_;  // [view][unit of the model]
+  int units_ = 0;             // of the model, as far as the stage has them
+  std::unique_ptr<Stream> queue_;
+};
+
+namespace {
+
+const std::byte* end_of(const Tensor& x) { return static_cast<std::byte*>(x.data) + x.bytes(); }
+
+}  // namespace
+
+HostCopies::HostCopies(const StagePlan& stage, const Buffers& buffers)
+    : stage_(stage), buffers_(buffers) {
+  for (const UnitRange& range : stage.units) units_ = std::max(units_, range.end);
+  const int views = stage.activation_slots.views();
+  moved_.resize(static_cast<std::size_t>(units_ * views));
+  for (int view = 0; view < views; ++view) place(view);
+  const bool copies =
+      std::ranges::any_of(moved_, [](const Moved& moved) { return !moved.out.empty(); });
+  if (copies) {
+    queue_ = std::make_unique<Stream>(buffers.device(), "host copies", Stream::Mode::queued);
+  }
+}
+
+void HostCopies::place(int view) {
+  for (int unit = 0; unit < units_; ++unit) {
+    Moved& moved = at(moved_, view * units_ + unit);
+    moved.out.clear();
+    moved.back.clear();
+  }
+  for (const RowCopies& row : stage_.declared.host_rows) {
+    if (!stage_.activation_slots.has(static_cast<std::size_t>(row.host), view)) continue;
+    ActivationSpec spec = at(stage_.activations, row.host);
+    Moved& moved = at(moved_, view * units_ + spec.unit);
+    const Tensor host = buffers_.at(view, row.host);
+    spec.shape = host.shape;
+    add_copy(moved.out, host, buffers_.at(view, row.first), padded_bytes(spec));
+    add_copy(moved.back, buffers_.at(view, row.later), host, padded_bytes(spec));
+  }
+}
+
+/// Rows that lie side by side in both places are copied at once. `bytes`: with what pads them.
+void HostCopies::add_copy(std::vector<Copy>& copies, const Tensor& to, const Tensor& from,
+                          std::int64_t bytes) {
+  const bool joins = !copies.empty() && end_of(copies.back().to) == to.data &&
+                     end_of(copies.back().from) == from.data;
+  if (joins) {
+    copies.back().to.shape[0] += bytes;
+    copies.back().from.shape[0] += bytes;
+    return;
+  }
+  const auto whole = [bytes](const Tensor& x) {
+    return Tensor{x.data, Shape{bytes}, DType::u8, x.device};
+  };
+  copies.push_back({whole(to), whole(from)});
+}
+
+HostCopies::Moved& HostCopies::moved(const Action& row) {
+  return at(moved_, at(stage_.activation_slots.view_of, row.microbatch) * units_ + row.begin);
+}
+
+void HostCopies::start(const Action& row, const Stream& compute) {
+  Moved& unit = moved(row);
+  const bool out = row.kind == ActionKind::offload;
+  queue_->wait(compute.record());
+  for (const Copy& copy : out ? unit.out : unit.back) queue_->copy(copy.to, copy.from);
+  (out ? unit.left : unit.came) = queue_->record();
+}
+
+void HostCopies::wait(const Action& row, Stream& compute) {
+  const Moved& unit = moved(row);
+  compute.wait(row.kind == ActionKind::wait_offload ? unit.left : unit.came);
+}
+
 Executor::Executor(ExecutorInput input) : in_(std::move(input)) {}
 
 Executor::~Executor() {
@@ -394,7 +497,7 @@ void Executor::run_row(const Action& row) {
     case ActionKind::backward_weight:
       return stage_->backward_weight(pass_of(row), view_of(row), row.begin, row.end);
     case ActionKind::reduce:
-      if (in_.hooks.before_reduce) in_.hooks.before_reduce(row.bucket);
+      if (in_.before_reduce) in_.before_reduce(row.bucket);
       return in_.grad_sync->reduce(row.bucket, row.visit, compute);
     case ActionKind::reduce_embedding: return in_.grad_sync->reduce_embedding(row.bucket, compute);
     case ActionKind::wait_reduce:
@@ -424,7 +527,7 @@ void Executor::run_forward(const Action& row) {
   if (row.begin == row.end) return in_.pipeline.pass_on(row);
   const Pass& pass = pass_of(row);
   const int view = view_of(row);
-  const auto& hook = in_.hooks.after_forward;
+  const auto& hook = in_.after_forward;
   if (!hook || !training_) return stage_->forward(pass, view, {row.begin, row.end}, row.leg);
   const bool received = at(rows().units, row.chunk).begin == row.begin;
   if (received && row.begin > 0 && runs(row.leg, ExchangePhase::out))
@@ -439,7 +542,7 @@ void Executor::backward_input(const Action& row) {
   if (row.begin == row.end) return in_.pipeline.pass_on(row);
   const Pass& pass = pass_of(row);
   const int view = view_of(row);
-  const auto& hook = in_.hooks.after_backward;
+  const auto& hook = in_.after_backward;
   if (!hook) return stage_->backward_input(pass, view, {row.begin, row.end}, row.leg);
   for (int unit = row.end - 1; unit >= row.begin; --unit) {
     stage_->backward_input(pass, view, {unit, unit + 1}, row.leg);

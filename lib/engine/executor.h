@@ -92,17 +92,6 @@ class Pipeline {
 // Runs the refined rows of a plan in a loop with a switch: training steps, and forward passes for
 // evaluation and generation. The meaning of the rows is decided in plan/.
 
-/// Calls by which an embedding program follows the rows of a step; each may be empty.
-struct RowHooks {
-  // Called when the output of `unit` is complete (for a chunk's first row, also its input). Where
-  // this is empty, rows are not run unit by unit.
-  std::function<void(const Action& row, int unit, int view)> after_forward;
-  // Called when the input gradient of `unit` is complete; not called for unit 0. Where this is
-  // empty, rows are not run unit by unit.
-  std::function<void(const Action& row, int unit, int view)> after_backward;
-  std::function<void(int bucket)> before_reduce;
-};
-
 /// The objects that the rows of every plan act on.
 struct ExecutorInput {
   Buffers& buffers;
@@ -114,7 +103,12 @@ struct ExecutorInput {
   std::function<Pass(int view, int chunk)> make_pass;  // the same
   ParamSync* param_sync = nullptr;                     // null if no row gathers
   GradSync* grad_sync = nullptr;                       // null if no row sums
-  RowHooks hooks{};
+  // Calls by which an embedding program follows the rows of a step; each may be empty. The first
+  // when the output of `unit` is complete (for a chunk's first row, also its input), the second
+  // when its input gradient is, except that of unit 0; rows run unit by unit where one of these is
+  // given.
+  std::function<void(const Action&row, int unit, int view)> after_forward{}, after_backward{};
+  std::function<void(int bucket)> before_reduce{};
   std::function<void()> optimizer_step{};
   // All ranks meet: before the first row of a step, the end of passes and the optimizer; may be
   // empty.
@@ -122,6 +116,8 @@ struct ExecutorInput {
   Trace* trace = nullptr;        // records the rows of steps; may be null
   Activity* activity = nullptr;  // is told of the rows of steps; may be null
 };
+
+class HostCopies;
 
 class Executor {
  public:

@@ -1,9 +1,13 @@
 #include "nn/attention.h"
 
+#include "base/at.h"
+#include "base/text.h"
+#include "nn/stage.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
+#include "plan/model/attention.h"
 
 namespace trainctl {
 
@@ -95,6 +99,10 @@ Tensor Attention::norm_rows(const Tensor& x, std::int64_t head_dim) const {
   return whole_norm ? x : by_head(x, head_dim);
 }
 
+struct Attention::NormPair {
+  Norm::Saved q, k;
+};
+
 Attention::NormPair Attention::norm_pair(const Pass& pass, const Saved& saved, const Tensor& dq,
                                          const Tensor& dk) const {
   const auto rows = [&](const Tensor& x) { return norm_rows(x, saved.shape.head_dim); };
@@ -136,20 +144,23 @@ Tensor Attention::scores_at_work(const Pass& pass, const AttentionShape& shape) 
   return of_layer.slice(first_head, first_head + shape.heads);
 }
 
+AttentionArgs Attention::arguments(const Pass& pass, const Saved& saved) const {
+  return {.shape = saved.shape,
+          .q = saved.queries,
+          .k = saved.keys,
+          .v = saved.values,
+          .first_position = first_position(pass),
+          .dropout = dropout_of(pass),
+          .out = saved.attended,
+          .logsumexp = by_query(saved)};
+}
+
 void Attention::attend(const Pass& pass, const Saved& saved) const {
   if (pass.dropped && pass.training && dropout > 0) pass.dropped(dropout_site, dropout, {});
-  shared_keys.forward(pass,
-                      {.shape = saved.shape,
-                       .q = saved.queries,
-                       .k = saved.keys,
-                       .v = saved.values,
-                       .first_position = first_position(pass),
-                       .dropout = dropout_of(pass),
-                       .out = saved.attended,
-                       .logsumexp = by_query(saved),
-                       .largest = scores_at_work(pass, saved.shape),
-                       .real = real_queries(pass)},
-                      saved.shared);
+  AttentionArgs args = arguments(pass, saved);
+  args.largest = scores_at_work(pass, saved.shape);
+  args.real = real_queries(pass);
+  shared_keys.forward(pass, args, saved.shared);
   if (pass.training && !pass.largest_logit.empty()) {
     largest(*pass.ops, {.x = by_query(saved),
                         .key = pass.largest_logit,
@@ -191,20 +202,12 @@ void Attention::backward_attend(const Pass& pass, const Saved& saved, const Grad
                                         .d_out = g.d_attended,
                                         .d_sinks = sinks_at_work(sinks.gradient, saved.shape)});
   }
-  shared_keys.backward(pass,
-                       {.shape = saved.shape,
-                        .q = saved.queries,
-                        .k = saved.keys,
-                        .v = saved.values,
-                        .first_position = first_position(pass),
-                        .dropout = dropout_of(pass),
-                        .out = saved.attended,
-                        .logsumexp = by_query(saved),
-                        .d_out = g.d_attended,
-                        .dq = g.d_queries,
-                        .dk = g.d_keys,
-                        .dv = g.d_values},
-                       saved.shared);
+  AttentionArgs args = arguments(pass, saved);
+  args.d_out = g.d_attended;
+  args.dq = g.d_queries;
+  args.dk = g.d_keys;
+  args.dv = g.d_values;
+  shared_keys.backward(pass, args, saved.shared);
   if (!exchanges_heads()) return;
   to_heads.backward(pass, g.d_queries, g.dq);
   to_heads.backward(pass, g.d_keys, g.dk);
@@ -236,8 +239,7 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
     v.backward_input(pass, rows.of(g.dv), to, true);
     if (!gate.weight.empty()) gate.backward_input(pass, rows.of(g.d_gate), to, true);
   };
-  enter.backward_input(pass, gathered_of(saved, g), input,
-                       [&] { add_first_weights(pass, saved, g); });
+  enter.backward_input(pass, saved, g, input, [&] { add_first_weights(pass, saved, g); });
 }
 
 void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -247,74 +249,91 @@ void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gr
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
-      pass, gathered_of(saved, g),
+      pass, saved,
       [&] { out.backward_whole_weight(pass, g.dy, g.all_dy, output_input(pass, saved)); },
       [&] { add_first_weights(pass, saved, g); });
 }
 
 namespace {
 
-void set_head_exchange(Attention& layer, const LayerGroups& groups) {
-  const bool by_tokens = groups.split.attention == SplitBy::tokens;
+void set_head_exchange(Attention& layer, const StageInput& input) {
+  const bool by_tokens = layer.split == SplitBy::tokens;
   Reshard& there = layer.to_heads;
-  there.group = by_tokens ? groups.tp.group : groups.context.heads;
-  there.at_once = !by_tokens || groups.moves_at_once;
-  there.packed = groups.context.packed;
+  there.group = by_tokens ? input.tp.group : layer.context.heads;
+  there.at_once = !by_tokens || input.splits.moves_at_once;
+  there.packed = layer.context.packed;
   layer.from_heads = there;
   there.from = layer.from_heads.to = Layout::tokens;
   there.to = layer.from_heads.from = Layout::features;
 }
 
 /// `made`: heads of this rank's products.
-void set_first_head(Attention& layer, const LayerGroups& groups, std::int64_t made) {
-  const SplitBy split = groups.split.attention;
-  const std::int64_t rank = split == SplitBy::whole ? 0 : groups.tp.group->rank();
-  const std::int64_t own = split == SplitBy::tokens ? made / groups.tp.group->size() : made;
-  const ContextParallel& context = groups.context;
+void set_first_head(Attention& layer, const Group& tp, std::int64_t made) {
+  const std::int64_t rank = layer.split == SplitBy::whole ? 0 : tp.rank();
+  const std::int64_t own = layer.split == SplitBy::tokens ? made / tp.size() : made;
+  const ContextParallel& context = layer.context;
   layer.first_head = rank * own + context.rank % context.split.heads * (own / context.split.heads);
 }
 
-}  // namespace
-
-Attention make_attention(const WeightSource& weights, const ModelShape& model,
-                         const AttentionForm& form, const std::string& name,
-                         const LayerGroups& groups, const Exchanges& exchanges) {
-  const TensorParallel& tp = groups.tp;
-  const ContextParallel& context = groups.context;
-  const SplitBy split = groups.split.attention;
-  Attention layer;
-  layer.q = make_linear(weights, name + ".q", model.qkv_bias);
-  layer.k = make_linear(weights, name + ".k", model.qkv_bias);
-  layer.v = make_linear(weights, name + ".v", model.qkv_bias);
-  layer.out = make_row_linear(weights, name + ".out", model.out_bias, tp, split);
-  layer.split = split;
-  layer.enter = {tp, exchanges.front()};
-  layer.leave = tp.along(exchanges.back());
-  if (form.output_gate) layer.gate = make_linear(weights, name + ".gate", false);
-  if (form.sinks) layer.sinks = weights(name + ".sinks.weight");
-  if (form.qk_norm && !form.qk_weights) {
-    layer.q_norm = layer.k_norm = make_unweighted_norm(model);
-  } else if (form.qk_norm) {
-    layer.q_norm = make_norm(weights, name + ".q_norm", NormKind::rms_norm, model);
-    layer.k_norm = make_norm(weights, name + ".k_norm", NormKind::rms_norm, model);
-  }
+void set_norms(Attention& layer, const StageInput& input, const AttentionForm& form,
+               const std::string& name) {
+  const ModelShape& model = input.model;
+  const TensorParallel& tp = input.tp;
+  layer.whole_norm = form.whole_qk_norm;
+  layer.norm_after_rope = model.qk_norm_after_rope;
+  if (!form.qk_norm) return;
+  const auto norm = [&](const char* own) {
+    return form.qk_weights ? make_norm(input.weights, name + own, NormKind::rms_norm, model)
+                           : make_unweighted_norm(model);
+  };
+  layer.q_norm = norm(".q_norm");
+  layer.k_norm = norm(".k_norm");
   // Where several ranks hold a head of keys, it counts as often in the sums and in the features;
   // and each of them has its part of the gradient of the same sum.
-  if (form.qk_norm && form.whole_qk_norm && split == SplitBy::features && tp.group->size() > 1) {
+  if (form.whole_qk_norm && layer.split == SplitBy::features && tp.group->size() > 1) {
     layer.norm_group = tp.group;
     layer.q_norm.features = layer.q.weight.value.rows() * tp.group->size();
     layer.k_norm.features = layer.k.weight.value.rows() * tp.group->size();
   }
-  layer.adjacent = form.rope >= 0 && model.ropes[static_cast<std::size_t>(form.rope)].interleaved;
-  layer.whole_norm = form.whole_qk_norm;
-  layer.norm_after_rope = model.qk_norm_after_rope;
+}
+
+}  // namespace
+
+Attention make_attention(const StageInput& input, std::int64_t number) {
+  const ModelShape& model = input.model;
+  const WeightSource& weights = input.weights;
+  const TensorParallel& tp = input.tp;
+  const int unit = static_cast<int>(number) + 1;
+  const BlockSplit split = input.splits.of_unit(unit);
+  const LayerForm of_layer = layer_form(model, number);
+  const AttentionForm& form = of_layer.attention;
+  const Exchanges exchanges = attention_exchanges(of_layer, tp.share(split));
+  const std::string name = formatted("layers.{}.attention", number);
+  Attention layer;
+  layer.split = split.attention;
+  layer.q = make_linear(weights, name + ".q", model.qkv_bias);
+  layer.k = make_linear(weights, name + ".k", model.qkv_bias);
+  layer.v = make_linear(weights, name + ".v", model.qkv_bias);
+  layer.out = make_row_linear(weights, name + ".out", model.out_bias, tp, layer.split);
+  layer.enter = {tp, exchanges.front()};
+  layer.leave = tp.along(exchanges.back());
+  if (form.output_gate) layer.gate = make_linear(weights, name + ".gate", false);
+  if (form.sinks) layer.sinks = weights(name + ".sinks.weight");
+  set_norms(layer, input, form, name);
+  layer.adjacent = form.rope >= 0 && at(model.ropes, form.rope).interleaved;
+  if (form.rope >= 0) layer.rope_table = at(input.rope_tables, form.rope);
+  if (form.temperature >= 0) {
+    layer.temperature_table = at(input.temperature_tables, form.temperature);
+  }
   layer.dropout = static_cast<float>(model.attention_dropout);
-  set_head_exchange(layer, groups);
-  layer.context = context;
-  layer.shared_keys = SharedKeys(context, groups.sequences);
-  set_first_head(layer, groups, layer.q.weight.value.rows() / model.head_dim);
+  layer.dropout_site = 1 + 3 * number;
+  layer.context = input.context.of_unit(unit);
+  set_head_exchange(layer, input);
+  layer.shared_keys = SharedKeys(layer.context, input.micro_batch_size);
+  set_first_head(layer, *tp.group, layer.q.weight.value.rows() / model.head_dim);
   layer.heads = model.heads;
   layer.seq_length = model.seq_length;
+  layer.layer = static_cast<std::size_t>(number);
   return layer;
 }
 

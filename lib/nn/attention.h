@@ -7,18 +7,10 @@
 #include "nn/norm.h"
 #include "nn/shared_keys.h"
 #include "ops/attention.h"
-#include "plan/model/form.h"
 
 namespace trainctl {
 
-/// The groups of a layer's ranks.
-struct LayerGroups {
-  TensorParallel tp;
-  ContextParallel context{};
-  std::int64_t sequences = 1;  // of a micro-batch
-  BlockSplit split{};          // of the operators over tp
-  bool moves_at_once = false;  // OperatorSplits::moves_at_once
-};
+struct StageInput;
 
 struct Attention {
   Linear q, k, v, out;
@@ -96,6 +88,8 @@ struct Attention {
   /// Adds the keys and values of the pass's tokens to its cache; attention then sees all of those.
   Saved remember(const Pass& pass, Saved saved) const;
   AttentionDropout dropout_of(const Pass& pass) const;
+  /// Both passes take them.
+  AttentionArgs arguments(const Pass& pass, const Saved& saved) const;
   Tensor scores_at_work(const Pass& pass, const AttentionShape& shape) const;
   /// Where each query's document begins.
   Tensor first_position(const Pass& pass) const {
@@ -121,9 +115,7 @@ struct Attention {
   void norm_forward(const Pass& pass, const Saved& saved) const;
   void norm_backward(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
   /// The tensors of both norms, and the sums that ranks share of `dq` and `dk`, their gradients.
-  struct NormPair {
-    Norm::Saved q, k;
-  };
+  struct NormPair;
   NormPair norm_pair(const Pass& pass, const Saved& saved, const Tensor& dq,
                      const Tensor& dk) const;
   /// Rows that the q/k norm is over: of heads, or of tokens.
@@ -131,9 +123,7 @@ struct Attention {
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
-/// `name` is "layers.N.attention", `exchanges` those of attention_exchanges.
-Attention make_attention(const WeightSource& weights, const ModelShape& model,
-                         const AttentionForm& form, const std::string& name,
-                         const LayerGroups& groups, const Exchanges& exchanges);
+/// For layer `layer` of the model.
+Attention make_attention(const StageInput& input, std::int64_t layer);
 
 }  // namespace trainctl

@@ -3,8 +3,7 @@
 #include "base/at.h"
 #include "nn/layer.h"
 #include "ops/elementwise.h"
-#include "plan/model/attention.h"
-#include "plan/model/mlp.h"
+#include "plan/model/form.h"
 
 namespace trainctl {
 
@@ -160,29 +159,19 @@ void Block::branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& br
 
 namespace {
 
-FeedForward make_feed_forward(const BlockSource& source, const LayerForm& form,
-                              std::int64_t index) {
-  const ModelShape& model = source.model;
-  const TensorParallel& tp = source.groups.tp;
-  const std::string name = "layers." + std::to_string(index);
-  if (form.has_experts()) {
-    return make_experts(source.weights, model, name + ".moe", index, {tp, source.experts});
-  }
-  const SplitBy split = source.groups.split.feed_forward;
-  return make_mlp(source.weights, model, name + ".mlp", tp, split,
-                  mlp_exchanges(form, tp.share(source.groups.split)));
+FeedForward make_feed_forward(const StageInput& input, std::int64_t index) {
+  if (layer_form(input.model, index).has_experts()) return make_experts(input, index);
+  return make_mlp(input, index);
 }
 
 }  // namespace
 
-Block make_block(const BlockSource& source, std::int64_t index) {
-  const ModelShape& model = source.model;
-  const WeightSource& weights = source.weights;
-  const LayerForm form = layer_form(model, index);
+Block make_block(const StageInput& input, std::int64_t index) {
+  const ModelShape& model = input.model;
   const std::string name = "layers." + std::to_string(index);
   Block block;
   const auto norm = [&](bool there, const char* own) {
-    return there ? make_norm(weights, name + own, model.norm_kind, model) : Norm{};
+    return there ? make_norm(input.weights, name + own, model.norm_kind, model) : Norm{};
   };
   const bool before = norms_before(model.norm_placement);
   const bool after = norms_after(model.norm_placement);
@@ -190,21 +179,11 @@ Block make_block(const BlockSource& source, std::int64_t index) {
   block.norm2 = norm(before, ".norm2");
   block.post_norm1 = norm(after, ".post_norm1");
   block.post_norm2 = norm(after, ".post_norm2");
-  block.attention =
-      make_attention(weights, model, form.attention, name + ".attention", source.groups,
-                     attention_exchanges(form, source.groups.tp.share(source.groups.split)));
-  if (form.attention.rope >= 0) {
-    block.attention.rope_table = at(source.rope_tables, form.attention.rope);
-  }
-  if (form.attention.temperature >= 0) {
-    block.attention.temperature_table = at(source.temperature_tables, form.attention.temperature);
-  }
-  block.mlp = make_feed_forward(source, form, index);
-  block.group = source.groups.tp.group;
+  block.attention = make_attention(input, index);
+  block.mlp = make_feed_forward(input, index);
+  block.group = input.tp.group;
   block.dropout = static_cast<float>(model.hidden_dropout);
-  block.attention.layer = static_cast<std::size_t>(index);
   block.branch_factor = static_cast<float>(model.residual_multiplier);
-  block.attention.dropout_site = 1 + 3 * index;
   block.attention_site = 2 + 3 * index;
   block.mlp_site = 3 + 3 * index;
   return block;

@@ -8,6 +8,7 @@
 #include "nn/experts.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
+#include "nn/stage.h"
 #include "plan/tables/recompute_form.h"
 
 namespace trainctl {
@@ -77,16 +78,13 @@ struct Block {
                      const Tensor& d_norm, const Tensor& dy, const Tensor& dx) const;
 };
 
-/// The inputs of make_block. All but the split are the same for all blocks of a stage.
-struct BlockSource {
-  const WeightSource& weights;
-  const ModelShape& model;
-  const std::vector<Tensor>& rope_tables;  // as of StageInput, as the next
-  const std::vector<Tensor>& temperature_tables;
-  LayerGroups groups;
-  ExpertGroups experts{};  // ep is there
-};
-/// Layer `index` of the model. Dropout sites: 0 is the embedding, then three per layer.
-Block make_block(const BlockSource& source, std::int64_t index);
+/// Layer `index` of the model, with the group `experts.ep` of the stage. Dropout sites: 0 is the
+/// embedding, then three per layer.
+Block make_block(const StageInput& input, std::int64_t index);
+
+/// The tensors of a block that a micro-batch in `view` keeps, as the backward pass finds them, and
+/// those that the backward pass writes.
+BlockSaved place_block(const StageInput& input, int view, std::int64_t layer);
+BlockGradients place_block_gradients(const StageInput& input, int view, std::int64_t layer);
 
 }  // namespace trainctl

@@ -30,21 +30,20 @@ void scale(const Embedding& layer, const Pass& pass, const Tensor& x) {
 
 }  // namespace
 
-void Embedding::forward(const Pass& pass, const Saved& saved) const {
+void Embedding::forward(const Pass& pass, const Tensor& y, const Tensor& all_y) const {
   embedding_forward(*pass.ops, {.indices = pass.tokens_of(split).tokens,
                                 .table = token.value,
                                 .first_row = first_row,
-                                .y = saved.all_y});
-  leave.forward(pass, saved.all_y, saved.y);
-  scale(*this, pass, saved.y);
+                                .y = all_y});
+  leave.forward(pass, all_y, y);
+  scale(*this, pass, y);
   if (!position.empty()) {
-    embedding_forward(*pass.ops, {.indices = pass.stream.position,
-                                  .table = position.value,
-                                  .y = saved.y,
-                                  .accumulate = true});
+    embedding_forward(
+        *pass.ops,
+        {.indices = pass.stream.position, .table = position.value, .y = y, .accumulate = true});
   }
-  drop(*this, pass, saved.y);
-  if (pass.dropped && pass.training && dropout > 0) pass.dropped(embedding_site, dropout, saved.y);
+  drop(*this, pass, y);
+  if (pass.dropped && pass.training && dropout > 0) pass.dropped(embedding_site, dropout, y);
 }
 
 void Embedding::backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const {
@@ -95,35 +94,43 @@ void VocabHead::logits(const Pass& pass, const Tensor& x, const Tensor& logits) 
          {.a = x, .b = weight.value, .c = logits, .transpose_b = true, .varies = weight.rows_vary});
 }
 
+struct VocabHead::Chunk {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  Tensor x, stats, weight;
+  CrossEntropyArgs loss;  // of its first pass
+};
+
 VocabHead::Chunk VocabHead::chunk_of(const Pass& pass, const Saved& saved,
                                      std::int64_t begin) const {
   const BatchTensors& batch = pass.tokens_of(split);
   const std::int64_t end = std::min(begin + saved.logits.rows(), saved.all_x.rows());
   const std::int64_t rows = end - begin;
   const bool keeps = pass.training && !saved.kept_stats.empty();
+  const Tensor stats = keeps ? saved.kept_stats.slice(3 * begin, 3 * end).view({3, rows})
+                             : packed(saved.stats, {3, rows});
   return {.begin = begin,
           .end = end,
           .x = saved.all_x.slice(begin, end),
-          .logits = saved.logits.slice(0, rows),
-          .labels = batch.labels.slice(begin, end),
-          .stats = keeps ? saved.kept_stats.slice(3 * begin, 3 * end).view({3, rows})
-                         : packed(saved.stats, {3, rows}),
-          .weight = batch.loss_weight.slice(begin, end)};
+          .stats = stats,
+          .weight = batch.loss_weight.slice(begin, end),
+          .loss = {.logits = saved.logits.slice(0, rows),
+                   .labels = batch.labels.slice(begin, end),
+                   .first_column = first_row,
+                   .valid = vocab,
+                   .row_max = row_of(stats, 0),
+                   .row_sum = row_of(stats, 1),
+                   .target = row_of(stats, 2),
+                   .form = form}};
 }
 
 void VocabHead::gradient(const Pass& pass, const Chunk& chunk, bool counts_loss) const {
-  cross_entropy_gradient(*pass.ops, {.logits = chunk.logits,
-                                     .labels = chunk.labels,
-                                     .first_column = first_row,
-                                     .valid = vocab,
-                                     .row_max = row_of(chunk.stats, 0),
-                                     .row_sum = row_of(chunk.stats, 1),
-                                     .target = row_of(chunk.stats, 2),
-                                     .weight = chunk.weight,
-                                     .forward_only = !pass.training,
-                                     .owns_loss = counts_loss,
-                                     .state = pass.state,
-                                     .form = form});
+  CrossEntropyArgs args = chunk.loss;
+  args.weight = chunk.weight;
+  args.forward_only = !pass.training;
+  args.owns_loss = counts_loss;
+  args.state = pass.state;
+  cross_entropy_gradient(*pass.ops, args);
 }
 
 void VocabHead::forward(const Pass& pass, const Saved& saved) const {
@@ -132,24 +139,17 @@ void VocabHead::forward(const Pass& pass, const Saved& saved) const {
   for (std::int64_t begin = 0; begin < tokens; begin += saved.logits.rows()) {
     const Chunk chunk = chunk_of(pass, saved, begin);
     const Tensor all_stats = packed(saved.all_stats, {group->size(), 3, chunk.end - chunk.begin});
-    logits(pass, chunk.x, chunk.logits);
-    cross_entropy_stats(*pass.ops, {.logits = chunk.logits,
-                                    .labels = chunk.labels,
-                                    .first_column = first_row,
-                                    .valid = vocab,
-                                    .row_max = row_of(chunk.stats, 0),
-                                    .row_sum = row_of(chunk.stats, 1),
-                                    .target = row_of(chunk.stats, 2),
-                                    .form = form});
+    logits(pass, chunk.x, chunk.loss.logits);
+    cross_entropy_stats(*pass.ops, chunk.loss);
     group->all_gather(chunk.stats, all_stats, *pass.ops->stream);
     cross_entropy_combine(*pass.ops, {.shards = all_stats, .whole = chunk.stats});
     gradient(pass, chunk, owns_loss);
     if (!pass.training) continue;
-    matmul(*pass.ops, {.a = chunk.logits,
+    matmul(*pass.ops, {.a = chunk.loss.logits,
                        .b = weight.value,
                        .c = saved.partial_dx.slice(chunk.begin, chunk.end),
                        .varies = weight.rows_vary});
-    if (saved.kept_stats.empty()) add_weight_gradient(pass, weight, chunk.logits, chunk.x);
+    if (saved.kept_stats.empty()) add_weight_gradient(pass, weight, chunk.loss.logits, chunk.x);
   }
   if (pass.training) enter.backward(pass, saved.partial_dx, saved.dx);
 }
@@ -160,9 +160,9 @@ void VocabHead::backward_weight(const Pass& pass, const Saved& saved) const {
   const std::int64_t tokens = saved.all_x.rows();
   for (std::int64_t begin = 0; begin < tokens; begin += saved.logits.rows()) {
     const Chunk chunk = chunk_of(pass, saved, begin);
-    logits(pass, chunk.x, chunk.logits);
+    logits(pass, chunk.x, chunk.loss.logits);
     gradient(pass, chunk, false);
-    add_weight_gradient(pass, weight, chunk.logits, chunk.x);
+    add_weight_gradient(pass, weight, chunk.loss.logits, chunk.x);
   }
 }
 

@@ -21,15 +21,10 @@ struct Embedding {
   float dropout = 0;
   float factor = 1;  // of the token's row
 
-  /// S rows of the residual stream, T tokens.
-  struct Saved {
-    Tensor all_y;  // [T, hidden] temporary, of the tokens that the look-up is for; if they are
-                   // those of the stream y, if fewer this rank's rows of it
-    Tensor y;      // [S, hidden]
-  };
-
-  /// Overwrites y.
-  void forward(const Pass& pass, const Saved& saved) const;
+  /// Overwrites y [S, hidden], the S rows of the residual stream, and all_y [T, hidden], of the T
+  /// tokens that the look-up is for: if they are those of the stream y, if fewer this rank's rows
+  /// of it.
+  void forward(const Pass& pass, const Tensor& y, const Tensor& all_y) const;
   /// Adds to the gradients of the tables. dy [S, hidden] is masked and scaled in place; all_dy
   /// [T, hidden] is as all_y.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
@@ -74,11 +69,7 @@ struct VocabHead {
   /// Adds the weight gradient that forward has left: makes the logits again from x.
   void backward_weight(const Pass& pass, const Saved& saved) const;
   /// Tokens [begin, end) of a micro-batch: one chunk.
-  struct Chunk {
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-    Tensor x, logits, labels, stats, weight;
-  };
+  struct Chunk;
   Chunk chunk_of(const Pass& pass, const Saved& saved, std::int64_t begin) const;
   /// Replaces the logits by their gradient.
   void gradient(const Pass& pass, const Chunk& chunk, bool counts_loss) const;

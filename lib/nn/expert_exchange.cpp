@@ -104,9 +104,9 @@ void ExpertExchange::find_places() const {
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
     const std::int64_t room = counts_.room(chunk);
     for (std::int64_t from = 0; from < counts_.senders(); ++from) {
-      for_each({chunk, chunk + 1}, [&](const ExpertShare& share) {
-        const std::int64_t expert = counts_.rank * counts_.held() + share.expert;
-        std::int64_t begin = share.begin;
+      for_each({chunk, chunk + 1}, [&](std::int64_t held, const RowRange& rows) {
+        const std::int64_t expert = counts_.rank * counts_.held() + held;
+        std::int64_t begin = rows.begin;
         for (std::int64_t s = 0; s < from; ++s) begin += counts_.in(s, expert, chunk);
         const std::int64_t count = counts_.in(from, expert, chunk);
         std::iota(place, place + count, static_cast<std::int32_t>(begin));

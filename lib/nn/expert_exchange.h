@@ -88,18 +88,6 @@ struct ExpertCounts {
 // their tokens. Ranks that hold parts of the same experts gather the rows that come to each rank,
 // and sum the results of all.
 
-/// Some neighbouring chunks.
-struct ExpertChunks {
-  std::int64_t begin = 0, end = 1;
-};
-
-/// The rows of some chunks for one expert.
-struct ExpertShare {
-  std::int64_t expert = 0;  // of those held here
-  std::int64_t begin = 0, end = 0;
-  Tensor of(const Tensor& x) const { return x.empty() ? x : x.slice(begin, end); }
-};
-
 /// A tensor that is exchanged: `rows` on the ranks of the experts; `of_choices` has a row for each
 /// choice, or (k fewer) for each token. Rows of one fp32 element are weights.
 struct ExchangedTensor {
@@ -116,7 +104,8 @@ class ExpertExchange {
   ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed,
                  ExpertPass direction);
 
-  ExpertChunks all() const { return {0, counts_.chunks}; }
+  /// All chunks. Here and below a range of chunks is one of their numbers.
+  RowRange all() const { return {0, counts_.chunks}; }
   /// The range of this rank's tokens that it sends.
   RowRange sent() const;
   /// Where routed.sent_counts has this rank's own; share_counts() then gets those of the others,
@@ -124,32 +113,33 @@ class ExpertExchange {
   /// are.
   Tensor own_counts() const { return routed_.sent_counts.slice(counts_.own(), counts_.own() + 1); }
   void share_counts() const;
-  /// Calls body(ExpertShare) for each expert with rows in these chunks, in order.
+  /// Calls body(expert, rows) for each of the experts held here that has rows in these chunks, in
+  /// order.
   template <class Body>
-  void for_each(const ExpertChunks& chunks, const Body& body) const {
+  void for_each(const RowRange& chunks, const Body& body) const {
     std::int64_t first = 0;  // row of the expert
     for (std::int64_t expert = 0; expert < counts_.held(); ++expert) {
       const std::int64_t begin = first + counts_.come_before(expert, chunks.begin);
       const std::int64_t end = first + counts_.come_before(expert, chunks.end);
-      if (begin < end) body(ExpertShare{expert, begin, end});
+      if (begin < end) body(expert, RowRange{begin, end});
       first += counts_.come_before(expert, counts_.chunks);
     }
   }
   /// Calls body(RowRange) with the rows of for_each() joined into few ranges.
   template <class Body>
-  void for_ranges(const ExpertChunks& chunks, const Body& body) const {
+  void for_ranges(const RowRange& chunks, const Body& body) const {
     RowRange range;
-    for_each(chunks, [&](const ExpertShare& share) {
-      if (range.end != share.begin) {
+    for_each(chunks, [&](std::int64_t, const RowRange& rows) {
+      if (range.end != rows.begin) {
         if (range.count() > 0) body(range);
-        range.begin = share.begin;
+        range.begin = rows.begin;
       }
-      range.end = share.end;
+      range.end = rows.end;
     });
     if (range.count() > 0) body(range);
   }
 
-  /// Sends `there` to the experts, calls work(ExpertChunks) for each chunk that has come, and sends
+  /// Sends `there` to the experts, calls work(chunk) for each chunk that has come, and sends
   /// `back` what that has made: the sum of a token's choices where it has one row for all of them.
   /// meanwhile() may do what needs no rows of experts. With a leg of a pass only that part.
   template <class Meanwhile, class Work>
@@ -163,7 +153,7 @@ class ExpertExchange {
     for (std::int64_t chunk = 0; runs(leg, ExchangePhase::work) && chunk < counts_.chunks;
          ++chunk) {
       take(there, chunk);
-      work(ExpertChunks{chunk, chunk + 1});
+      work(RowRange{chunk, chunk + 1});
       give(back, chunk);
     }
     if (runs(leg, ExchangePhase::home)) finish(back);

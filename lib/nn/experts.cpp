@@ -2,7 +2,9 @@
 
 #include <array>
 
+#include "base/text.h"
 #include "nn/layer.h"
+#include "nn/stage.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
@@ -37,7 +39,7 @@ RouterOverflow overflow_of(Overflow overflow) {
 RouterRule router_rule(const ModelShape& model) {
   return {.group = model.routing_group,
           .capacity = {model.capacity_group, model.capacity_factor, overflow_of(model.overflow)},
-          .choice = {.score = model.sigmoid_scores ? RouterScore::sigmoid : RouterScore::softmax,
+          .choice = {.sigmoid = model.sigmoid_scores,
                      .weighting = weighting_of(model.weights),
                      .rounds = model.rounds,
                      .free_counts = model.free_counts,
@@ -240,12 +242,11 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   parts.share_counts();
 }
 
-void Experts::first_products(const Pass& pass, const Saved& saved,
-                             const ExpertChunks& chunks) const {
-  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    forward_together(pass, share.of(saved.routed.rows),
-                     {{layer_of(up, share.expert), share.of(saved.up)},
-                      {layer_of(gate, share.expert), share.of(saved.gate)}});
+void Experts::first_products(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+    forward_together(
+        pass, rows.of(saved.routed.rows),
+        {{layer_of(up, expert), rows.of(saved.up)}, {layer_of(gate, expert), rows.of(saved.gate)}});
   });
 }
 
@@ -260,10 +261,10 @@ void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, Exchange
           [&] {
             if (!shared.empty()) shared.widen(pass, saved);
           },
-          [&](const ExpertChunks& chunks) { first_products(pass, saved, chunks); });
+          [&](const RowRange& chunks) { first_products(pass, saved, chunks); });
 }
 
-void Experts::activate(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const {
+void Experts::activate(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
   exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
     const Tensor up_rows = range.of(saved.up);
     const Tensor act = range.of(saved.act);
@@ -281,7 +282,7 @@ void Experts::activate(const Pass& pass, const Saved& saved) const {
 }
 
 /// act -> routed.scaled
-void Experts::scale_act(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const {
+void Experts::scale_act(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
   const RoutedRows& routed = saved.routed;
   exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
     scale_rows(*pass.ops, {.x = range.of(saved.act),
@@ -291,16 +292,15 @@ void Experts::scale_act(const Pass& pass, const Saved& saved, const ExpertChunks
 }
 
 /// act -> routed.out
-void Experts::project(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const {
+void Experts::project(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
   const RoutedRows& routed = saved.routed;
   scale_act(pass, saved, chunks);
-  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    const Linear last = layer_of(down, share.expert);
-    const Tensor out = share.of(routed.out);
-    last.forward(pass, share.of(routed.scaled), out);
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+    const Linear last = layer_of(down, expert);
+    const Tensor out = rows.of(routed.out);
+    last.forward(pass, rows.of(routed.scaled), out);
     if (last.bias.empty() || !groups.adds_bias) return;
-    bias_rows(*pass.ops,
-              {.y = out, .weight = share.of(routed.row_weight), .bias = last.bias.value});
+    bias_rows(*pass.ops, {.y = out, .weight = rows.of(routed.row_weight), .bias = last.bias.value});
   });
 }
 
@@ -310,11 +310,11 @@ void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
   const Tensor sums = pass.router_sums.slice(layer, layer + 1);
   router_statistics(*pass.ops, {.logits = saved.routed.all_logits,
                                 .chosen = saved.routed.all_chosen,
-                                .choices = choices(saved),
                                 .real = pass.batch.real,
                                 .order = order_of(saved),
                                 .group = group_of(saved, rule.group),
                                 .choice = rule.choice,
+                                .choices = choices(saved),
                                 .sums = sums.view({sums.numel()})});
 }
 
@@ -333,7 +333,7 @@ void Experts::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) c
             shared.widen(pass, saved);
             shared.activate(pass, saved);
           },
-          [&](const ExpertChunks& chunks) {
+          [&](const RowRange& chunks) {
             first_products(pass, saved, chunks);
             activate(pass, saved, chunks);
             project(pass, saved, chunks);
@@ -348,12 +348,12 @@ void Experts::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) c
 
 /// g.d_rows -> the gradients of `up` and `gate`, and of the weights of the choices.
 void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
-                                  const ExpertChunks& chunks) const {
+                                  const RowRange& chunks) const {
   const RoutedRows& routed = saved.routed;
   const Tensor& d_act = gated() ? g.dgate : g.dup;  // the gradient of `scaled`, then of `act`
   const ExpertExchange parts = exchange(pass, saved);
-  parts.for_each(chunks, [&](const ExpertShare& share) {
-    layer_of(down, share.expert).backward_input(pass, share.of(g.d_rows), share.of(d_act));
+  parts.for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+    layer_of(down, expert).backward_input(pass, rows.of(g.d_rows), rows.of(d_act));
   });
   parts.for_ranges(chunks, [&](const RowRange& range) {
     const Tensor d_part = range.of(d_act);
@@ -376,28 +376,28 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
 
 /// The gradients of the biases, and what the last one adds to that of the weights of the choices.
 void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
-                         const ExpertChunks& chunks) const {
-  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    if (gated()) layer_of(gate, share.expert).backward_bias(pass, share.of(g.dgate));
-    layer_of(up, share.expert).backward_bias(pass, share.of(g.dup));
-    const Weight of_down = layer_of(down, share.expert).bias;
+                         const RowRange& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+    if (gated()) layer_of(gate, expert).backward_bias(pass, rows.of(g.dgate));
+    layer_of(up, expert).backward_bias(pass, rows.of(g.dup));
+    const Weight of_down = layer_of(down, expert).bias;
     bias_rows_backward(*pass.ops,
-                       {.dy = share.of(g.d_rows),
-                        .weight = share.of(saved.routed.row_weight),
+                       {.dy = rows.of(g.d_rows),
+                        .weight = rows.of(saved.routed.row_weight),
                         .bias = of_down.value,
                         .d_bias = of_down.gradient,
-                        .d_weight = groups.adds_bias ? share.of(g.d_row_weight) : Tensor{}});
+                        .d_weight = groups.adds_bias ? rows.of(g.d_row_weight) : Tensor{}});
   });
 }
 
 /// -> routed.out: the gradient of `rows`.
 void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
-                            const ExpertChunks& chunks) const {
-  exchange(pass, saved).for_each(chunks, [&](const ExpertShare& share) {
-    const Tensor dx = share.of(saved.routed.out);
-    layer_of(up, share.expert).backward_input(pass, share.of(g.dup), dx);
+                            const RowRange& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+    const Tensor dx = rows.of(saved.routed.out);
+    layer_of(up, expert).backward_input(pass, rows.of(g.dup), dx);
     if (!gated()) return;
-    layer_of(gate, share.expert).backward_input(pass, share.of(g.dgate), dx, true);
+    layer_of(gate, expert).backward_input(pass, rows.of(g.dgate), dx, true);
   });
 }
 
@@ -455,7 +455,7 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
   exchange(pass, saved, ExpertPass::backward)
       .run(
           leg, there, back, [] {},
-          [&](const ExpertChunks& chunks) {
+          [&](const RowRange& chunks) {
             backward_activation(pass, saved, g, chunks);
             backward_rows(pass, saved, g, chunks);
           });
@@ -475,13 +475,11 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   const RoutedRows& routed = saved.routed;
   const ExpertExchange parts = exchange(pass, saved);
   scale_act(pass, saved, parts.all());
-  parts.for_each(parts.all(), [&](const ExpertShare& share) {
-    const auto own = [&](const Linear& all) {
-      return Linear{layer_of(all, share.expert).weight, {}};
-    };
-    own(down).backward_weight(pass, share.of(g.d_rows), share.of(routed.scaled));
-    backward_parameters_together(pass, share.of(routed.rows),
-                                 {{own(up), share.of(g.dup)}, {own(gate), share.of(g.dgate)}});
+  parts.for_each(parts.all(), [&](std::int64_t expert, const RowRange& rows) {
+    const auto own = [&](const Linear& all) { return Linear{layer_of(all, expert).weight, {}}; };
+    own(down).backward_weight(pass, rows.of(g.d_rows), rows.of(routed.scaled));
+    backward_parameters_together(pass, rows.of(routed.rows),
+                                 {{own(up), rows.of(g.dup)}, {own(gate), rows.of(g.dgate)}});
   });
   const Tensor wide = wide_input(pass, saved);
   add_weight_gradient(pass, router, g.d_logits, wide);
@@ -491,8 +489,10 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   shared.backward_weight(pass, saved, g);
 }
 
-Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                     std::int64_t layer, const ExpertPlacement& place) {
+Experts make_experts(const StageInput& input, std::int64_t layer) {
+  const ModelShape& model = input.model;
+  const WeightSource& weights = input.weights;
+  const std::string name = formatted("layers.{}.moe", layer);
   const std::string experts = name + ".experts.";
   Experts made;
   made.router = weights(name + ".router.weight");
@@ -505,14 +505,14 @@ Experts make_experts(const WeightSource& weights, const ModelShape& model, const
   made.up = make_linear(weights, experts + "up", biases);
   made.down = make_linear(weights, experts + "down", biases);
   made.down.adds_bias = false;  // not in its product
-  LayerShare share = place.tp.share({});
-  share.exchange.by_stream = place.groups.by_stream;
+  LayerShare share = input.tp.share({});
+  share.exchange.by_stream = input.experts.by_stream;
   const Exchanges exchanges = expert_exchanges(layer_form(model, layer), share);
   if (!exchanges.empty()) {
-    made.enter = place.tp.along(exchanges.front());
-    made.leave = place.tp.along(exchanges.back());
+    made.enter = input.tp.along(exchanges.front());
+    made.leave = input.tp.along(exchanges.back());
   }
-  made.groups = place.groups;
+  made.groups = input.experts;
   made.rule = router_rule(model);
   made.layer = layer;
   return made;

@@ -9,6 +9,8 @@
 
 namespace trainctl {
 
+struct StageInput;
+
 /// The rule by which routers of a model decide about tokens, and their losses (ops/router.h).
 struct RouterRule {
   std::int64_t group = 0;  // tokens of a routing group; 0: all of the pass
@@ -105,27 +107,21 @@ struct Experts {
 
   void add_statistics(const Pass& pass, const Saved& saved) const;
   bool gated() const { return !gate.weight.empty(); }
-  void first_products(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
-  void activate(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
-  void scale_act(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
-  void project(const Pass& pass, const Saved& saved, const ExpertChunks& chunks) const;
+  void first_products(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
+  void activate(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
+  void scale_act(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
+  void project(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
   void backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
-                           const ExpertChunks& chunks) const;
+                           const RowRange& chunks) const;
   void add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
-                  const ExpertChunks& chunks) const;
+                  const RowRange& chunks) const;
   void backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
-                     const ExpertChunks& chunks) const;
+                     const RowRange& chunks) const;
   void backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const;
   void add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const;
 };
 
-struct ExpertPlacement {
-  TensorParallel tp;
-  ExpertGroups groups;  // ep is there
-};
-
-/// `name` is "layers.N.moe", `layer` N.
-Experts make_experts(const WeightSource& weights, const ModelShape& model, const std::string& name,
-                     std::int64_t layer, const ExpertPlacement& place);
+/// For layer `layer` of the model; its group `experts.ep` is there.
+Experts make_experts(const StageInput& input, std::int64_t layer);
 
 }  // namespace trainctl

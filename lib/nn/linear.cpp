@@ -30,7 +30,7 @@ void Linear::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
 
 void Linear::forward_gelu(const Pass& pass, const Tensor& x, const Tensor& y,
                           const Tensor& act) const {
-  matmul_gelu(*pass.ops, {.up = forward_product(x, y), .act = act});
+  matmul_gelu(*pass.ops, {.product = forward_product(x, y), .other = act});
 }
 
 void Linear::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx,
@@ -42,7 +42,7 @@ void Linear::backward_input(const Pass& pass, const Tensor& dy, const Tensor& dx
 
 void Linear::backward_input_gelu(const Pass& pass, const Tensor& dy, const Tensor& up,
                                  const Tensor& d_up) const {
-  matmul_gelu_backward(*pass.ops, {.dx = input_product(dy, d_up), .x = up});
+  matmul_gelu_backward(*pass.ops, {.product = input_product(dy, d_up), .other = up});
 }
 
 void Linear::backward_bias(const Pass& pass, const Tensor& dy) const {
@@ -95,11 +95,11 @@ class Batch {
     list_[count_++] = {product, sums};
   }
   void run(const Pass& pass) const {
-    if (count_ > 0) matmul_batch(*pass.ops, {.list = std::span(list_).first(count_)});
+    if (count_ > 0) matmul_batch(*pass.ops, std::span(list_).first(count_));
   }
 
  private:
-  std::array<MatmulBatch::One, max_together> list_;
+  std::array<FusedMatmul, max_together> list_;
   std::size_t count_ = 0;
 };
 
@@ -133,7 +133,7 @@ void add_weight_gradient(const Pass& pass, const Weight& weight, const Tensor& d
   if (bias_gradient.empty()) {
     matmul(*pass.ops, product);
   } else {
-    matmul_column_sums(*pass.ops, {.product = product, .sums = bias_gradient});
+    matmul_column_sums(*pass.ops, {.product = product, .other = bias_gradient});
   }
   if (weight.apart.empty()) return;
   add(*pass.ops, {.a = weight.gradient, .b = product.c, .y = weight.gradient});

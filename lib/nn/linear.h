@@ -79,25 +79,9 @@ Linear make_row_linear(const WeightSource& weights, const std::string& name, boo
 // `forward_whole`, `backward_whole` and `weights_in_back` is done here, for attention and MLP
 // alike.
 
-/// T tokens, S of them in this rank's part of the residual stream.
-struct GatheredInput {
-  Tensor x;              // [S, hidden]
-  Tensor all_x;          // [T, hidden] temporary, unless it is kept
-  bool keeps_x = false;  // all_x is still there
-  Tensor partial_dx;     // [T, hidden] temporary
-  Tensor dx;             // [S, hidden]
-};
-
-/// The members of a layer's saved tensors and gradients that GatheredProducts needs.
-template <class Saved, class Gradients>
-GatheredInput gathered_of(const Saved& saved, const Gradients& g) {
-  return {.x = saved.x,
-          .all_x = saved.all_x,
-          .keeps_x = saved.keeps_x,
-          .partial_dx = g.partial_dx,
-          .dx = g.dx};
-}
-
+/// `saved` and `g` are those of a layer: x and dx [S, hidden], for S of T tokens in this rank's
+/// part of the residual stream; all_x, still there with keeps_x, and partial_dx, for a moment, [T,
+/// hidden].
 class GatheredProducts {
  public:
   GatheredProducts() = default;
@@ -115,32 +99,33 @@ class GatheredProducts {
 
   /// input(RowRange, to) makes the gradient of rows of all_x in `to`; weights() adds the weight
   /// gradients, from all_x.
-  template <class Input, class Weights>
-  void backward_input(const Pass& pass, const GatheredInput& of, const Input& input,
+  template <class Saved, class Gradients, class Input, class Weights>
+  void backward_input(const Pass& pass, const Saved& saved, const Gradients& g, const Input& input,
                       const Weights& weights) const {
-    if (!weights_in_back_) return enter_.backward_after(pass, of.partial_dx, of.dx, input);
-    const Event gathered = gather_again(pass, of);
-    input(RowRange{0, of.partial_dx.rows()}, of.partial_dx);
+    if (!weights_in_back_) return enter_.backward_after(pass, g.partial_dx, g.dx, input);
+    const Event gathered = gather_again(pass, saved);
+    input(RowRange{0, g.partial_dx.rows()}, g.partial_dx);
     Reshard::await(pass, gathered);
-    const Event scattered = enter_.start_backward(pass, of.partial_dx, of.dx);
+    const Event scattered = enter_.start_backward(pass, g.partial_dx, g.dx);
     weights();
     Reshard::await(pass, scattered);
   }
 
   /// last() adds the weight gradient of the region's last product, which reads nothing of this.
-  template <class Last, class Weights>
-  void backward_weight(const Pass& pass, const GatheredInput& of, const Last& last,
+  template <class Saved, class Last, class Weights>
+  void backward_weight(const Pass& pass, const Saved& saved, const Last& last,
                        const Weights& weights) const {
     if (weights_in_back_) return last();
-    const Event gathered = gather_again(pass, of);
+    const Event gathered = gather_again(pass, saved);
     last();
     Reshard::await(pass, gathered);
     weights();
   }
 
  private:
-  Event gather_again(const Pass& pass, const GatheredInput& of) const {
-    return of.keeps_x ? Event{} : enter_.start_forward(pass, of.x, of.all_x);
+  template <class Saved>
+  Event gather_again(const Pass& pass, const Saved& saved) const {
+    return saved.keeps_x ? Event{} : enter_.start_forward(pass, saved.x, saved.all_x);
   }
 
   Reshard enter_;

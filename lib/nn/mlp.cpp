@@ -1,6 +1,9 @@
 #include "nn/mlp.h"
 
+#include "base/text.h"
 #include "nn/layer.h"
+#include "nn/stage.h"
+#include "plan/model/mlp.h"
 
 namespace trainctl {
 
@@ -83,14 +86,12 @@ void Mlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& 
     if (gated()) gate.backward_input(pass, rows.of(g.dgate), to);
     up.backward_input(pass, rows.of(g.dup), to, gated());
   };
-  enter.backward_input(pass, gathered_of(saved, g), input,
-                       [&] { add_first_weights(pass, saved, g); });
+  enter.backward_input(pass, saved, g, input, [&] { add_first_weights(pass, saved, g); });
 }
 
 void Mlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
   enter.backward_weight(
-      pass, gathered_of(saved, g),
-      [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
+      pass, saved, [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
       [&] { add_first_weights(pass, saved, g); });
 }
 
@@ -99,13 +100,18 @@ GateForm gate_form_of(const ModelShape& model) {
   return {static_cast<float>(model.gate_offset), static_cast<float>(model.gate_limit)};
 }
 
-Mlp make_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-             const TensorParallel& tp, SplitBy split, const Exchanges& exchanges) {
+Mlp make_mlp(const StageInput& input, std::int64_t layer) {
+  const ModelShape& model = input.model;
+  const WeightSource& weights = input.weights;
+  const TensorParallel& tp = input.tp;
+  const BlockSplit split = input.splits.of_unit(static_cast<int>(layer) + 1);
+  const Exchanges exchanges = mlp_exchanges(layer_form(model, layer), tp.share(split));
+  const std::string name = formatted("layers.{}.mlp", layer);
   return {model.activation,
           gate_form_of(model),
           model.gated_mlp ? make_linear(weights, name + ".gate", model.mlp_bias) : Linear{},
           make_linear(weights, name + ".up", model.mlp_bias),
-          make_row_linear(weights, name + ".down", model.mlp_bias, tp, split),
+          make_row_linear(weights, name + ".down", model.mlp_bias, tp, split.feed_forward),
           {tp, exchanges.front()},
           tp.along(exchanges.back())};
 }

@@ -9,6 +9,8 @@
 
 namespace trainctl {
 
+struct StageInput;
+
 /// The tensors that experts keep in addition; empty in a plain layer. all_logits and the like are
 /// those of this rank's tokens where no other rank routes them.
 struct RoutedRows : ExpertRows<Tensor>, ExpertTransit<Tensor>, ExpertScratch<Tensor> {};
@@ -73,8 +75,7 @@ struct Mlp {
 /// The offset and the limit of every gated feed-forward layer.
 GateForm gate_form_of(const ModelShape& model);
 
-/// `name` is "layers.N.mlp", `exchanges` those of mlp_exchanges.
-Mlp make_mlp(const WeightSource& weights, const ModelShape& model, const std::string& name,
-             const TensorParallel& tp, SplitBy split, const Exchanges& exchanges);
+/// For layer `layer` of the model.
+Mlp make_mlp(const StageInput& input, std::int64_t layer);
 
 }  // namespace trainctl

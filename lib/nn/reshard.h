@@ -19,7 +19,7 @@ namespace trainctl {
 
 struct RowRange {
   std::int64_t begin = 0, end = 0;
-  Tensor of(const Tensor& x) const { return x.slice(begin, end); }
+  Tensor of(const Tensor& x) const { return x.empty() ? x : x.slice(begin, end); }
   std::int64_t count() const { return end - begin; }
 };
 

@@ -111,7 +111,7 @@ std::size_t SharedKeys::source_in(int step) const {
   return static_cast<std::size_t>((ring_->rank() - step + ring_->size()) % ring_->size());
 }
 
-void SharedKeys::forward(const Pass& pass, AttentionForward args, const Buffers& buffers) const {
+void SharedKeys::forward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const {
   if (around_ring()) return forward_around(pass, args, buffers);
   args.shape = shape_with(args.shape, 0);
   if (gather_.group != nullptr) {
@@ -123,13 +123,13 @@ void SharedKeys::forward(const Pass& pass, AttentionForward args, const Buffers&
   attention_forward(*pass.ops, args);
 }
 
-void SharedKeys::backward(const Pass& pass, AttentionBackward args, const Buffers& buffers) const {
+void SharedKeys::backward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const {
   if (around_ring()) return backward_around(pass, args, buffers);
   args.shape = shape_with(args.shape, 0);
   if (gather_.group == nullptr) return attention_backward(*pass.ops, args);
   gather_.forward(pass, args.k, buffers.all.k);
   gather_.forward(pass, args.v, buffers.all.v);
-  AttentionBackward all = args;
+  AttentionArgs all = args;
   all.k = buffers.all.k;
   all.v = buffers.all.v;
   all.dk = buffers.d_all.k;
@@ -140,7 +140,7 @@ void SharedKeys::backward(const Pass& pass, AttentionBackward args, const Buffer
 }
 
 /// The own block first, then that of the rank before, and so on: results are merged in this order.
-void SharedKeys::forward_around(const Pass& pass, const AttentionForward& args,
+void SharedKeys::forward_around(const Pass& pass, const AttentionArgs& args,
                                 const Buffers& buffers) const {
   Pair block{args.k, args.v};
   for (int step = 0; step < ring_->size(); ++step) {
@@ -148,7 +148,7 @@ void SharedKeys::forward_around(const Pass& pass, const AttentionForward& args,
     const Pair next = half(buffers.all, (step + 1) % 2);
     Messages messages{};
     if (!last) messages = pass_on(pass, block, next, key_tag);
-    AttentionForward one = args;
+    AttentionArgs one = args;
     one.shape = shape_with(args.shape, source_in(step));
     one.k = block.k;
     one.v = block.v;
@@ -171,7 +171,7 @@ void SharedKeys::forward_around(const Pass& pass, const AttentionForward& args,
 
 /// The gradients of a block follow it one step behind: each rank but its own adds to what the rank
 /// before has sent, and the last one sends the sum home.
-void SharedKeys::backward_around(const Pass& pass, const AttentionBackward& args,
+void SharedKeys::backward_around(const Pass& pass, const AttentionArgs& args,
                                  const Buffers& buffers) const {
   Pair block{args.k, args.v};
   Messages sums{};
@@ -181,7 +181,7 @@ void SharedKeys::backward_around(const Pass& pass, const AttentionBackward& args
     const Pair sum = half(buffers.d_all, step % 2);  // of this block, for the next rank
     Messages messages{};
     if (!last) messages = pass_on(pass, block, next, key_tag);
-    AttentionBackward one = args;
+    AttentionArgs one = args;
     one.shape = shape_with(args.shape, source_in(step));
     one.k = block.k;
     one.v = block.v;

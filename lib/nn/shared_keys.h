@@ -67,10 +67,10 @@ class SharedKeys {
   AttentionShape of_queries(const AttentionShape& shape) const { return shape_with(shape, 0); }
 
   /// k and v are this rank's own. The runs of args.shape, and its key_length, are set here.
-  void forward(const Pass& pass, AttentionForward args, const Buffers& buffers) const;
+  void forward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const;
   /// dk and dv are those of the own keys and values, from all ranks' queries; none of the gradients
   /// may share memory with d_out.
-  void backward(const Pass& pass, AttentionBackward args, const Buffers& buffers) const;
+  void backward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const;
 
  private:
   using Messages = std::array<Event, 4>;
@@ -87,9 +87,8 @@ class SharedKeys {
   AttentionShape shape_with(AttentionShape shape, std::size_t source) const;
   /// The source of the block that this rank works on in a step.
   std::size_t source_in(int step) const;
-  void forward_around(const Pass& pass, const AttentionForward& args, const Buffers& buffers) const;
-  void backward_around(const Pass& pass, const AttentionBackward& args,
-                       const Buffers& buffers) const;
+  void forward_around(const Pass& pass, const AttentionArgs& args, const Buffers& buffers) const;
+  void backward_around(const Pass& pass, const AttentionArgs& args, const Buffers& buffers) const;
   /// Sends a block to the next rank and receives one from the rank before.
   Messages pass_on(const Pass& pass, const Pair& from, const Pair& to, int tag) const;
   static void await(const Pass& pass, const Messages& messages);

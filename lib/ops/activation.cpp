@@ -13,7 +13,7 @@ void check_form(std::string_view op, bool gated, const GateForm& form) {
 
 }  // namespace
 
-void activation_forward(const OpContext& context, const ActivationForward& args) {
+void activation_forward(const OpContext& context, const ActivationArgs& args) {
   const std::string_view op = title_of(names_of(args.kind).of_forward(!args.up.empty()));
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
@@ -24,7 +24,7 @@ void activation_forward(const OpContext& context, const ActivationForward& args)
   dispatch(context, &Kernels::activation_forward, args, op);
 }
 
-void activation_backward(const OpContext& context, const ActivationBackward& args) {
+void activation_backward(const OpContext& context, const ActivationArgs& args) {
   const std::string_view op = names_of(args.kind).of_backward(!args.up.empty());
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&

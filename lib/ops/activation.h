@@ -19,26 +19,20 @@ struct GateForm {
   bool operator==(const GateForm&) const = default;
 };
 
-struct ActivationForward {
+/// The forward pass takes y, the backward pass the gradients.
+struct ActivationArgs {
   Activation kind = Activation::gelu;
-  Tensor x;     // any shape, fp32, bf16 or fp16; gated: the gate
-  Tensor y;     // as x, overwritten
-  Tensor up{};  // as x; absent: not gated
-  GateForm form{};
-};
-
-struct ActivationBackward {
-  Activation kind = Activation::gelu;
-  Tensor x;
-  Tensor dy;
-  Tensor dx;     // as x, overwritten; may be the same memory as dy
+  Tensor x;      // any shape, fp32, bf16 or fp16; gated: the gate
+  Tensor y{};    // as x, overwritten
+  Tensor dy{};   // as x
+  Tensor dx{};   // as x, overwritten; may be the same memory as dy
   Tensor up{};   // as x; absent: not gated
   Tensor dup{};  // gated: as x, overwritten; it may be the memory of dy where dx is not
   GateForm form{};
 };
 
-void activation_forward(const OpContext& context, const ActivationForward& args);
-void activation_backward(const OpContext& context, const ActivationBackward& args);
+void activation_forward(const OpContext& context, const ActivationArgs& args);
+void activation_backward(const OpContext& context, const ActivationArgs& args);
 
 // The functions of activations, shared by all back ends. Math is what a back end has: its real
 // type, exp, tanh, sigmoid and fma, and whether it takes GELU by the logistic function (one

@@ -69,8 +69,7 @@ void check_shape(const AttentionShape& shape, std::string_view op) {
 }
 
 /// q-like and k-like tensors, the logsumexp, first positions and dropout: common to both passes.
-template <class Args>
-void check_common(const Args& args, std::string_view op) {
+void check_common(const AttentionArgs& args, std::string_view op) {
   const AttentionShape& shape = args.shape;
   check_shape(shape, op);
   const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
@@ -107,9 +106,20 @@ void check_common(const Args& args, std::string_view op) {
   }
 }
 
+/// The result of attention: `out` and its logsumexp.
+void check_result(std::string_view op, const AttentionShape& shape, const Tensor& out,
+                  const Tensor& logsumexp) {
+  const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
+  check(!out.empty() && is_float(out) && out.shape == queries, op,
+        "out must be of shape " + queries.to_string(), {{"out", out}});
+  const Shape rows{shape.sequences, shape.heads, shape.query_length};
+  check(logsumexp.shape == rows && logsumexp.dtype == DType::f32, op,
+        "logsumexp must be fp32 [sequences, heads, query_length]", {{"logsumexp", logsumexp}});
+}
+
 }  // namespace
 
-void attention_forward(const OpContext& context, const AttentionForward& args) {
+void attention_forward(const OpContext& context, const AttentionArgs& args) {
   check_common(args, "attention");
   check(args.largest.empty() || is_vector(args.largest, args.shape.heads, DType::i32), "attention",
         "largest must be i32, one per head", {{"q", args.q}, {"largest", args.largest}});
@@ -118,7 +128,7 @@ void attention_forward(const OpContext& context, const AttentionForward& args) {
   dispatch(context, &Kernels::attention_forward, args, "attention_forward");
 }
 
-void attention_backward(const OpContext& context, const AttentionBackward& args) {
+void attention_backward(const OpContext& context, const AttentionArgs& args) {
   constexpr std::string_view op = "attention_backward";
   check_common(args, op);
   check(!args.d_out.empty() && same_kind(args.q, args.d_out) && !args.dq.empty() &&
@@ -132,45 +142,35 @@ void attention_backward(const OpContext& context, const AttentionBackward& args)
 
 void attention_merge(const OpContext& context, const AttentionMerge& args) {
   constexpr std::string_view op = "attention_merge";
-  const AttentionShape& shape = args.shape;
-  const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
-  check(!args.out.empty() && is_float(args.out) && args.out.shape == queries &&
-            same_kind(args.out, args.other),
-        op, "out and other must be of shape " + queries.to_string(),
-        {{"out", args.out}, {"other", args.other}});
-  const Shape rows{shape.sequences, shape.heads, shape.query_length};
-  check(args.logsumexp.shape == rows && args.logsumexp.dtype == DType::f32 &&
-            same_kind(args.logsumexp, args.other_logsumexp),
-        op, "both logsumexp must be fp32 [sequences, heads, query_length]",
-        {{"logsumexp", args.logsumexp}, {"other_logsumexp", args.other_logsumexp}});
+  check_result(op, args.shape, args.out, args.logsumexp);
+  check(same_kind(args.out, args.other) && same_kind(args.logsumexp, args.other_logsumexp), op,
+        "other and other_logsumexp must be as out and logsumexp",
+        {{"out", args.out},
+         {"other", args.other},
+         {"logsumexp", args.logsumexp},
+         {"other_logsumexp", args.other_logsumexp}});
   dispatch(context, &Kernels::attention_merge, args, op);
 }
 
 namespace {
 
-void check_heads(std::string_view op, const AttentionShape& shape, const Tensor& sinks,
-                 const Tensor& out, const Tensor& logsumexp) {
-  const Shape queries{shape.sequences * shape.query_length, shape.heads * shape.head_dim};
-  check(!out.empty() && is_float(out) && out.shape == queries, op,
-        "out must be of shape " + queries.to_string(), {{"out", out}});
-  const Shape rows{shape.sequences, shape.heads, shape.query_length};
-  check(logsumexp.shape == rows && logsumexp.dtype == DType::f32, op,
-        "logsumexp must be fp32 [sequences, heads, query_length]", {{"logsumexp", logsumexp}});
-  check(is_vector(sinks, shape.heads, DType::f32), op,
-        "sinks must be an fp32 vector with one element per head", {{"sinks", sinks}});
+void check_sinks(std::string_view op, const AttentionSinkArgs& args) {
+  check_result(op, args.shape, args.out, args.logsumexp);
+  check(is_vector(args.sinks, args.shape.heads, DType::f32), op,
+        "sinks must be an fp32 vector with one element per head", {{"sinks", args.sinks}});
 }
 
 }  // namespace
 
-void attention_sink_forward(const OpContext& context, const AttentionSinkForward& args) {
+void attention_sink_forward(const OpContext& context, const AttentionSinkArgs& args) {
   constexpr std::string_view op = "attention_sink_forward";
-  check_heads(op, args.shape, args.sinks, args.out, args.logsumexp);
+  check_sinks(op, args);
   dispatch(context, &Kernels::attention_sink_forward, args, op);
 }
 
-void attention_sink_backward(const OpContext& context, const AttentionSinkBackward& args) {
+void attention_sink_backward(const OpContext& context, const AttentionSinkArgs& args) {
   constexpr std::string_view op = "attention_sink_backward";
-  check_heads(op, args.shape, args.sinks, args.out, args.logsumexp);
+  check_sinks(op, args);
   check(same_kind(args.out, args.d_out), op, "d_out must be as out",
         {{"out", args.out}, {"d_out", args.d_out}});
   check(is_vector(args.d_sinks, args.shape.heads, DType::f32), op,

@@ -72,7 +72,9 @@ struct AttentionDropout {
   std::int64_t seq_length = 0;
 };
 
-struct AttentionForward {
+/// With the keys of a part only, the backward pass takes `out` and `logsumexp` over all keys: dk
+/// and dv are then complete for these keys, and dq is what these keys add to it.
+struct AttentionArgs {
   AttentionShape shape;
   Tensor q;     // [sequences * query_length, heads * head_dim] fp32, bf16 or fp16
   Tensor k, v;  // [sequences * key_length, kv_heads * head_dim]
@@ -80,32 +82,26 @@ struct AttentionForward {
   // document), at most its own; does not fall within a run.
   Tensor first_position;
   AttentionDropout dropout;
-  Tensor out;  // as q, overwritten; 0 for a query that sees no key
-  // [sequences, heads, query_length] fp32, overwritten; the queries of a sequence in the order of
+  // These two are overwritten by the forward pass and read by the backward pass. `out` is as q, 0
+  // for a query that sees no key.
+  Tensor out;
+  // [sequences, heads, query_length] fp32; the queries of a sequence in the order of
   // their runs. -infinity for a query that sees no key.
   Tensor logsumexp;
-  // Optional [heads] i32, raised: the keys (base/integers.h) of the largest score of each head,
-  // after the scale and before the cap, among the keys that queries see; what is not a number may
-  // be passed over. Not with a cap on CUDA.
+  // For the forward pass. Optional [heads] i32, raised: the keys (base/integers.h) of the largest
+  // score of each head, after the scale and before the cap, among the keys that queries see; what
+  // is not a number may be passed over. Not with a cap on CUDA.
   Tensor largest{};
   // Optional [sequences * query_length] u8, in the order of q's rows: 0 for queries that do not
   // raise `largest`.
   Tensor real{};
+  // The backward pass takes the gradients.
+  Tensor d_out{};           // as q
+  Tensor dq{}, dk{}, dv{};  // as q, k, v; overwritten; dq may be the same memory as d_out
 };
 
-/// With the keys of a part only, `out` and `logsumexp` are those over all keys: dk and dv are then
-/// complete for these keys, and dq is what these keys add to it.
-struct AttentionBackward {
-  AttentionShape shape;
-  Tensor q, k, v, first_position;
-  AttentionDropout dropout;
-  Tensor out, logsumexp;  // from the forward pass
-  Tensor d_out;           // as q
-  Tensor dq, dk, dv;      // as q, k, v; overwritten; dq may be the same memory as d_out
-};
-
-void attention_forward(const OpContext& context, const AttentionForward& args);
-void attention_backward(const OpContext& context, const AttentionBackward& args);
+void attention_forward(const OpContext& context, const AttentionArgs& args);
+void attention_backward(const OpContext& context, const AttentionArgs& args);
 
 // Joins the results of attention over two disjoint sets of keys: with l and m their logsumexp,
 //   l' = log(exp(l) + exp(m)), out' = exp(l - l') out + exp(m - l') other.
@@ -126,23 +122,19 @@ void attention_merge(const OpContext& context, const AttentionMerge& args);
 //   backward: ds += -sum over queries of exp(s - l') (d_out . out')
 // The backward of attention itself, with out' and l' for out and l, gives dq, dk and dv.
 
-struct AttentionSinkForward {
+/// The forward pass replaces `out` and `logsumexp`, the backward pass reads them.
+struct AttentionSinkArgs {
   AttentionShape shape;  // of which the queries count
   Tensor sinks;          // [heads] fp32
-  Tensor out;            // [sequences * query_length, heads * head_dim], replaced
-  Tensor logsumexp;      // [sequences, heads, query_length] fp32, replaced
+  Tensor out;            // [sequences * query_length, heads * head_dim]
+  Tensor logsumexp;      // [sequences, heads, query_length] fp32
+  // Only the backward pass takes these.
+  Tensor d_out{};    // as out
+  Tensor d_sinks{};  // [heads] fp32, added to
 };
 
-struct AttentionSinkBackward {
-  AttentionShape shape;
-  Tensor sinks;
-  Tensor out, logsumexp;  // as the forward left them
-  Tensor d_out;           // as out
-  Tensor d_sinks;         // [heads] fp32, added to
-};
-
-void attention_sink_forward(const OpContext& context, const AttentionSinkForward& args);
-void attention_sink_backward(const OpContext& context, const AttentionSinkBackward& args);
+void attention_sink_forward(const OpContext& context, const AttentionSinkArgs& args);
+void attention_sink_backward(const OpContext& context, const AttentionSinkArgs& args);
 
 /// The largest of many numbers, over several calls: key = max(key, ordered_key(x) of each x)
 /// (base/integers.h). A key of 0 is the beginning; one number of x that is not a number is the
@@ -150,7 +142,7 @@ void attention_sink_backward(const OpContext& context, const AttentionSinkBackwa
 struct Largest {
   Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp
   Tensor key;  // [1] i32, whose bits are the key; raised
-  // Optional: of queries of 0 no number counts. AttentionForward::real of this shape, of which the
+  // Optional: of queries of 0 no number counts. AttentionArgs::real of this shape, of which the
   // queries count.
   Tensor real{};
   AttentionShape shape{};

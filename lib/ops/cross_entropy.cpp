@@ -9,8 +9,7 @@ namespace trainctl {
 
 namespace {
 
-template <class Args>
-void check_rows(std::string_view op, const Args& args) {
+void check_rows(std::string_view op, const CrossEntropyArgs& args) {
   const Tensor& logits = args.logits;
   check(!logits.empty() && is_float(logits) && logits.shape.rank() == 2, op,
         "logits must be a matrix of fp32, bf16 or fp16", {{"logits", logits}});
@@ -41,7 +40,7 @@ float formed_logit(const LogitForm& form, float logit) {
   return static_cast<float>(cap > 0 ? cap * std::tanh(z / cap) : z);
 }
 
-void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args) {
+void cross_entropy_stats(const OpContext& context, const CrossEntropyArgs& args) {
   check_rows("cross_entropy_stats", args);
   dispatch(context, &Kernels::cross_entropy_stats, args, "cross_entropy_stats");
 }
@@ -57,7 +56,7 @@ void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& 
   dispatch(context, &Kernels::cross_entropy_combine, args, op);
 }
 
-void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args) {
+void cross_entropy_gradient(const OpContext& context, const CrossEntropyArgs& args) {
   constexpr std::string_view op = "cross_entropy_gradient";
   check_rows(op, args);
   check(is_vector(args.weight, args.logits.shape[0], DType::f32), op,

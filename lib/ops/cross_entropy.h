@@ -19,12 +19,18 @@ struct LogitForm {
   bool operator==(const LogitForm&) const = default;
 };
 
-struct CrossEntropyStats {
-  Tensor logits;                    // [rows, columns] fp32, bf16 or fp16
-  Tensor labels;                    // [rows] i32; a label outside this shard leaves target = 0
-  std::int64_t first_column = 0;    // global index of column 0
-  std::int64_t valid = 0;           // columns of this shard that are real
-  Tensor row_max, row_sum, target;  // [rows] fp32, overwritten
+struct CrossEntropyArgs {
+  Tensor logits;                  // [rows, columns] fp32, bf16 or fp16; then their gradient
+  Tensor labels;                  // [rows] i32; a label outside this shard leaves target = 0
+  std::int64_t first_column = 0;  // global index of column 0
+  std::int64_t valid = 0;         // columns of this shard that are real
+  // [rows] fp32, overwritten by the first pass; the second takes them combined over the shards.
+  Tensor row_max, row_sum, target;
+  // Only the second pass takes these.
+  Tensor weight{};             // [rows] fp32: the token's weight in the loss
+  bool forward_only = false;   // leave the logits alone, only add to the loss
+  bool owns_loss = true;       // false on all but one of the ranks that share the vocabulary
+  StepState* state = nullptr;  // reads the two factors, adds to loss_sum
   LogitForm form{};
 };
 
@@ -33,25 +39,12 @@ struct CrossEntropyCombine {
   Tensor whole;   // [3, rows] fp32, overwritten; may be the first shard's memory
 };
 
-struct CrossEntropyGradient {
-  Tensor logits;  // in: logits; out: their gradient
-  Tensor labels;
-  std::int64_t first_column = 0;
-  std::int64_t valid = 0;
-  Tensor row_max, row_sum, target;  // combined over the shards
-  Tensor weight;                    // [rows] fp32: the token's weight in the loss
-  bool forward_only = false;        // leave the logits alone, only add to the loss
-  bool owns_loss = true;            // false on all but one of the ranks that share the vocabulary
-  StepState* state = nullptr;       // reads the two factors, adds to loss_sum
-  LogitForm form{};
-};
-
 /// z of a logit on the host.
 float formed_logit(const LogitForm& form, float logit);
 
-void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args);
+void cross_entropy_stats(const OpContext& context, const CrossEntropyArgs& args);
 /// In rank order, so that all ranks get the same bits.
 void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& args);
-void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args);
+void cross_entropy_gradient(const OpContext& context, const CrossEntropyArgs& args);
 
 }  // namespace trainctl

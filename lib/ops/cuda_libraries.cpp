@@ -16,10 +16,4 @@ const CudaProducts& cuda_products() {
   return part;
 }
 
-const CudaProductRates& cuda_product_rates() {
-  static const CudaProductRates& part = *static_cast<const CudaProductRates*>(
-      cuda_module_part("trainctl_cuda_product_rates", sizeof(CudaProductRates)));
-  return part;
-}
-
 }  // namespace trainctl

@@ -73,29 +73,6 @@ struct ProductAlgorithm {
   friend bool operator==(const ProductAlgorithm&, const ProductAlgorithm&) = default;
 };
 
-/// The module's table. All but `version` and `operand_bytes` are of the calling thread and its
-/// device.
-struct CudaProducts {
-  /// The version of cuBLASLt: 130002 is 13.0.2.
-  std::int64_t (*version)();
-  /// From now on products are noted, except those whose extents vary and those by their shape.
-  void (*note)();
-  /// Ends that. What was noted, in the order of the first calls.
-  std::vector<NotedProduct> (*noted)();
-  /// The bytes of all operands of a product, as far apart as their alignments ask for.
-  std::int64_t (*operand_bytes)(const ProductKey& product);
-  /// The fastest of the library's first proposals; the first of them unless another takes 2 % less.
-  /// Calls each several times on `operands`, operand_bytes of device memory that begin at a
-  /// multiple of 256, and overwrites results there and the context's scratch. Waits for the stream.
-  ProductAlgorithm (*time)(const OpContext& context, const ProductKey& product,
-                           std::byte* operands);
-  /// Later calls of these products take these algorithms instead of the first proposals.
-  void (*use)(std::span<const ProductAlgorithm> algorithms);
-};
-
-/// Opens the module; throws Error{unavailable} without one.
-const CudaProducts& cuda_products();
-
 // Products in forms that no run computes in: TF32, and FP8 with its kinds of scales. `bench ops`
 // tells how fast the device has them, by cuBLASLt (NVIDIA, cuBLAS, cublasLtMatmulMatrixScale_t).
 
@@ -150,15 +127,31 @@ constexpr RateScales scales_of(RateForm form, std::int64_t rows, std::int64_t k,
   }
 }
 
-/// The module's table.
-struct CudaProductRates {
-  /// Enqueues it on the context's stream, by the library's first proposal. False: the library has
-  /// none for it on this device, and nothing was enqueued.
-  bool (*enqueue)(const OpContext& context, const RateProduct& product,
-                  const RateOperands& operands);
+/// The module's table. All but `version`, `operand_bytes` and `enqueue_rate` are of the calling
+/// thread and its device.
+struct CudaProducts {
+  /// The version of cuBLASLt: 130002 is 13.0.2.
+  std::int64_t (*version)();
+  /// From now on products are noted, except those whose extents vary and those by their shape.
+  void (*note)();
+  /// Ends that. What was noted, in the order of the first calls.
+  std::vector<NotedProduct> (*noted)();
+  /// The bytes of all operands of a product, as far apart as their alignments ask for.
+  std::int64_t (*operand_bytes)(const ProductKey& product);
+  /// The fastest of the library's first proposals; the first of them unless another takes 2 % less.
+  /// Calls each several times on `operands`, operand_bytes of device memory that begin at a
+  /// multiple of 256, and overwrites results there and the context's scratch. Waits for the stream.
+  ProductAlgorithm (*time)(const OpContext& context, const ProductKey& product,
+                           std::byte* operands);
+  /// Later calls of these products take these algorithms instead of the first proposals.
+  void (*use)(std::span<const ProductAlgorithm> algorithms);
+  /// Enqueues a product on the context's stream, by the library's first proposal. False: the
+  /// library has none for it on this device, and nothing was enqueued.
+  bool (*enqueue_rate)(const OpContext& context, const RateProduct& product,
+                       const RateOperands& operands);
 };
 
 /// Opens the module; throws Error{unavailable} without one.
-const CudaProductRates& cuda_product_rates();
+const CudaProducts& cuda_products();
 
 }  // namespace trainctl

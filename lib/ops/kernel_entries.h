@@ -34,11 +34,10 @@ inline std::string_view name_of_call(const NormForward& args, std::string_view) 
 inline std::string_view name_of_call(const NormBackward& args, std::string_view) {
   return name_of_backward(args.kind);
 }
-inline std::string_view name_of_call(const ActivationForward& args, std::string_view) {
-  return names_of(args.kind).of_forward(!args.up.empty());
-}
-inline std::string_view name_of_call(const ActivationBackward& args, std::string_view) {
-  return names_of(args.kind).of_backward(!args.up.empty());
+inline std::string_view name_of_call(const ActivationArgs& args, std::string_view) {
+  const ActivationNames& names = names_of(args.kind);
+  const bool gated = !args.up.empty();
+  return args.dy.empty() ? names.of_forward(gated) : names.of_backward(gated);
 }
 inline std::string_view name_of_call(const Calls<Update>& calls, std::string_view entry) {
   return calls.list().empty() ? entry : name_of(calls.list().front().rule);

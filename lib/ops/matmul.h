@@ -56,42 +56,34 @@ void record_matmuls(std::vector<Matmul>* list);
 //   matmul_column_sums: c = a^T op(b), or c += it; sums += the sums of a's columns. With a = dy:
 //   the gradients of a linear layer's weight and bias.
 
-struct MatmulGelu {
-  Matmul up;   // not accumulated; up.c is of the type of a and b
-  Tensor act;  // as up.c, overwritten: GELU of up.c before or after it is rounded to its type
-};
-
-struct MatmulGeluBackward {
-  Matmul dx;  // without bias, not accumulated; dx.c is of the type of a and b
-  Tensor x;   // as dx.c: what GELU was applied to; other memory
-};
-
-struct MatmulColumnSums {
-  Matmul product;  // with transpose_a, without bias; c is fp32
-  Tensor sums;     // [m] fp32, accumulated
+/// A product and the other tensor of the operation next to it.
+struct FusedMatmul {
+  // matmul_gelu: its c is `up`, of the type of a and b, not accumulated. matmul_gelu_backward: its
+  // c is `dx`, the same, and without bias. matmul_column_sums: with transpose_a, without bias; c is
+  // fp32.
+  Matmul product;
+  // matmul_gelu: `act`, as c, overwritten: GELU of c before or after it is rounded to its type.
+  // matmul_gelu_backward: `x`, as c, in other memory. matmul_column_sums: `sums`, [m] fp32,
+  // accumulated.
+  Tensor other{};
 };
 
 /// They throw Error{internal} "[matmul_gelu] ..." as matmul does, and count as its products for
 /// record_matmuls.
-void matmul_gelu(const OpContext& context, const MatmulGelu& args);
-void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args);
-void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args);
+void matmul_gelu(const OpContext& context, const FusedMatmul& args);
+void matmul_gelu_backward(const OpContext& context, const FusedMatmul& args);
+void matmul_column_sums(const OpContext& context, const FusedMatmul& args);
 
 /// Begins an op with such a product, as begin_product does.
-void begin_column_sums(const MatmulColumnSums& args);
+void begin_column_sums(const FusedMatmul& args);
 
 // Products that do not depend on one another, such as those of q, k and v, which have the same
 // input. A device does as one launch those that follow one another with the same extents and lie
 // equally far apart; the others, and every other backend, do one after the other. The results are
 // those of matmul and matmul_column_sums.
 
-struct MatmulBatch {
-  struct One {
-    Matmul product;
-    Tensor sums{};  // empty, or as MatmulColumnSums::sums
-  };
-  std::span<const One> list;  // no result is another's operand or result
-};
+/// With `other` it is as in matmul_column_sums. No result is another's operand or result.
+using MatmulBatch = std::span<const FusedMatmul>;
 
 /// Throws as matmul and matmul_column_sums do.
 void matmul_batch(const OpContext& context, const MatmulBatch& args);

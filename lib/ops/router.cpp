@@ -39,7 +39,7 @@ void check_choice(std::string_view op, const RouterForward& args) {
   const RouterChoice& choice = args.choice;
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
-  const bool sigmoid = choice.score == RouterScore::sigmoid;
+  const bool sigmoid = choice.sigmoid;
   check(choice.groups > 0 && experts % choice.groups == 0 && choice.group_topk > 0 &&
             choice.group_topk <= choice.groups && topk % choice.group_topk == 0 &&
             topk <= choice.group_topk * (experts / choice.groups) && (args.bias.empty() || sigmoid),
@@ -127,7 +127,7 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
   dispatch(context, &Kernels::router_losses, args, "router_losses");
 }
 
-void router_statistics(const OpContext& context, const RouterStatistics& args) {
+void router_statistics(const OpContext& context, const RouterLosses& args) {
   constexpr std::string_view op = "router_statistics";
   check_logits(op, args.logits);
   check_chosen(op, args.logits, args.chosen);

@@ -33,12 +33,11 @@ struct RowOrder {
   }
 };
 
-/// Which tokens routers count, by their number in the order of the data: all but padding.
-struct RealTokens {
-  const std::uint8_t* marks = nullptr;  // all tokens if null
-
-  constexpr bool has(std::int64_t token) const { return marks == nullptr || marks[token] != 0; }
-};
+/// Whether routers count a token, by its number in the order of the data: all but padding. `marks`
+/// are null where there is none.
+constexpr bool is_counted(const std::uint8_t* marks, std::int64_t token) {
+  return marks == nullptr || marks[token] != 0;
+}
 
 /// In which order the rows of the experts lie on their way: of an expert's n rows chunk c has those
 /// from n c / chunks to n (c + 1) / chunks; chunk after chunk, in each expert after expert.
@@ -87,7 +86,6 @@ struct RowChunking {
 // places are the real ones of a group. `real` is [tokens of all groups] u8 in the order of the
 // data, 0 where a token is not; empty: all are.
 
-enum class RouterScore { softmax, sigmoid };
 /// The divisor of the score of a choice for its weight: 1, or a sum.
 enum class RouterWeighting { all, chosen, kept };
 /// Who finds a place: first choices before second ones, then earlier tokens; those with the largest
@@ -97,7 +95,7 @@ enum class RouterOverflow { position, probability, token };
 
 /// How experts are chosen and weighted, and what is counted of it.
 struct RouterChoice {
-  RouterScore score = RouterScore::softmax;
+  bool sigmoid = false;  // scores; else softmax
   RouterWeighting weighting = RouterWeighting::all;
   bool rounds = false;       // with softmax, one group of experts and RouterOverflow::position
   bool free_counts = false;  // not with rounds
@@ -151,7 +149,8 @@ struct RouterBackward {
 /// + z_factor x (z-losses). With token_factor = 1 / (tokens of the global batch) that is the mean
 /// of each over the batch.
 struct RouterLosses {
-  Tensor logits, chosen;  // [S, E] fp32, [S, k] i32: some of the rows of `choices`
+  // [S, E] fp32, [S, k] i32: some of the rows of `choices`; of router_statistics all
+  Tensor logits, chosen;
   Tensor real{};
   RowOrder order{};
   std::int64_t first = 0;  // the first of them
@@ -160,27 +159,19 @@ struct RouterLosses {
   Tensor choices;
   float balance_factor = 0;
   float z_factor = 0;
-  Tensor d_logits;  // [S, E] fp32
+  Tensor d_logits{};  // [S, E] fp32
   const StepState* state = nullptr;
+  Tensor sums{};  // of router_statistics: [router_sums + E] fp32, added to
 };
 
 /// The sums of router_statistics for a layer, before the number of choices of each expert.
 enum class RouterSum { balance, z_loss, entropy, dropped };  // G x balance loss; lse^2; that of p;
 inline constexpr std::int64_t router_sums = 4;               // choices that were dropped
 
-struct RouterStatistics {
-  Tensor logits, chosen, choices;  // of all rows
-  Tensor real{};
-  RowOrder order{};
-  std::int64_t group = 0;
-  RouterChoice choice{};
-  Tensor sums;  // [router_sums + E] fp32, added to
-};
-
 void router_forward(const OpContext& context, const RouterForward& args);
 void router_backward(const OpContext& context, const RouterBackward& args);
 void router_losses(const OpContext& context, const RouterLosses& args);
-void router_statistics(const OpContext& context, const RouterStatistics& args);
+void router_statistics(const OpContext& context, const RouterLosses& args);
 
 /// Where sums of weights and of p m begin.
 inline constexpr double min_chosen_sum = 1e-20;

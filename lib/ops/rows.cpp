@@ -27,12 +27,12 @@ void check_weight(std::string_view op, const Tensor& x, const Tensor& weight) {
 
 }  // namespace
 
-void spread_rows(const OpContext& context, const SpreadRows& args) {
+void spread_rows(const OpContext& context, const MoveRows& args) {
   check_slots("spread_rows", args.x, args.slot, args.y);
   dispatch(context, &Kernels::spread_rows, args, "spread_rows");
 }
 
-void collect_rows(const OpContext& context, const CollectRows& args) {
+void collect_rows(const OpContext& context, const MoveRows& args) {
   check_slots("collect_rows", args.y, args.slot, args.x);
   dispatch(context, &Kernels::collect_rows, args, "collect_rows");
 }
@@ -45,7 +45,7 @@ void scale_rows(const OpContext& context, const ScaleRows& args) {
   dispatch(context, &Kernels::scale_rows, args, "scale_rows");
 }
 
-void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args) {
+void scale_rows_backward(const OpContext& context, const ScaleRows& args) {
   constexpr std::string_view op = "scale_rows_backward";
   check_weight(op, args.x, args.weight);
   check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
@@ -64,7 +64,7 @@ void bias_rows(const OpContext& context, const BiasRows& args) {
   dispatch(context, &Kernels::bias_rows, args, "bias_rows");
 }
 
-void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args) {
+void bias_rows_backward(const OpContext& context, const BiasRows& args) {
   constexpr std::string_view op = "bias_rows_backward";
   check_weight(op, args.dy, args.weight);
   for (const Tensor& vector : {args.bias, args.d_bias}) {
@@ -77,7 +77,7 @@ void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args) 
   dispatch(context, &Kernels::bias_rows_backward, args, "bias_rows_backward");
 }
 
-void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
+void embedding_forward(const OpContext& context, const EmbeddingArgs& args) {
   constexpr std::string_view op = "embedding";
   check(is_vector(args.indices, args.indices.numel(), DType::i32), op,
         "indices must be an i32 vector", {{"indices", args.indices}});
@@ -90,7 +90,7 @@ void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
   dispatch(context, &Kernels::embedding_forward, args, "embedding_forward");
 }
 
-void embedding_backward(const OpContext& context, const EmbeddingBackward& args) {
+void embedding_backward(const OpContext& context, const EmbeddingArgs& args) {
   constexpr std::string_view op = "embedding_backward";
   check(is_vector(args.indices, args.indices.numel(), DType::i32), op,
         "indices must be an i32 vector", {{"indices", args.indices}});

@@ -19,76 +19,58 @@ namespace trainctl {
 // bias:    y[r] += weight[r] bias; backward: d_bias += sum over r of weight[r] dy[r],
 //          d_weight[r] += dy[r] . bias
 
-struct SpreadRows {
-  Tensor x;     // [T, F]
-  Tensor slot;  // [T, k] i32: different rows of y, or -1
-  Tensor y;     // [N, F]; rows that no slot names are not written
+struct MoveRows {
+  Tensor x;     // spread: [T, F], collect: [N, F]
+  Tensor slot;  // [T, k] i32: rows of the tensor with N, or -1; spread: each at most once
+  Tensor y;     // spread: [N, F], whose rows that no slot names are not written; collect: [T, F],
+                // overwritten
 };
 
-struct CollectRows {
-  Tensor x;     // [N, F]
-  Tensor slot;  // [T, k] i32
-  Tensor y;     // [T, F], overwritten
-};
-
+/// The forward pass takes y, the backward pass the gradients.
 struct ScaleRows {
-  Tensor x;       // [R, F]
-  Tensor weight;  // [R] fp32
-  Tensor y;       // [R, F], overwritten; may be x
+  Tensor x;           // [R, F]
+  Tensor weight;      // [R] fp32
+  Tensor y{};         // [R, F], overwritten; may be x
+  Tensor dy{};        // [R, F]
+  Tensor dx{};        // [R, F], overwritten; may be dy
+  Tensor d_weight{};  // [R] fp32, overwritten
   bool sigmoid = false;
 };
 
-struct ScaleRowsBackward {
-  Tensor x;
-  Tensor weight;
-  Tensor dy;        // [R, F]
-  Tensor dx;        // overwritten; may be dy
-  Tensor d_weight;  // [R] fp32, overwritten
-  bool sigmoid = false;
-};
-
+/// As ScaleRows.
 struct BiasRows {
-  Tensor y;       // [R, F], added to
-  Tensor weight;  // [R] fp32
-  Tensor bias;    // [F] fp32
+  Tensor y{};         // [R, F], added to
+  Tensor dy{};        // [R, F]
+  Tensor weight;      // [R] fp32
+  Tensor bias;        // [F] fp32
+  Tensor d_bias{};    // [F] fp32, added to
+  Tensor d_weight{};  // [R] fp32, added to; empty: another rank adds the bias
 };
 
-struct BiasRowsBackward {
-  Tensor dy;  // [R, F]
-  Tensor weight;
-  Tensor bias;
-  Tensor d_bias;    // [F] fp32, added to
-  Tensor d_weight;  // [R] fp32, added to; empty: another rank adds the bias
-};
-
-void spread_rows(const OpContext& context, const SpreadRows& args);
-void collect_rows(const OpContext& context, const CollectRows& args);
+void spread_rows(const OpContext& context, const MoveRows& args);
+void collect_rows(const OpContext& context, const MoveRows& args);
 void scale_rows(const OpContext& context, const ScaleRows& args);
-void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args);
+void scale_rows_backward(const OpContext& context, const ScaleRows& args);
 void bias_rows(const OpContext& context, const BiasRows& args);
-void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args);
+void bias_rows_backward(const OpContext& context, const BiasRows& args);
 
 // y[t] = table[indices[t]], or added to y: the rows of tokens and of positions alike. Indices
 // outside [first_row, first_row + rows) give zeros (they belong to another rank's shard of the
 // table).
 
-struct EmbeddingForward {
+/// The forward pass takes table and y, the backward pass their gradients.
+struct EmbeddingArgs {
   Tensor indices;  // [tokens] i32
-  Tensor table;    // [rows, hidden] fp32, bf16 or fp16
+  Tensor table{};  // [rows, hidden] fp32, bf16 or fp16
   std::int64_t first_row = 0;
-  Tensor y;  // [tokens, hidden], as table
+  Tensor y{};  // [tokens, hidden], as table
   bool accumulate = false;
+  Tensor dy{};      // [tokens, hidden] fp32, bf16 or fp16
+  Tensor dtable{};  // [rows, hidden] fp32, accumulated in token order
 };
 
-struct EmbeddingBackward {
-  Tensor indices;
-  std::int64_t first_row = 0;
-  Tensor dy;      // [tokens, hidden] fp32, bf16 or fp16
-  Tensor dtable;  // [rows, hidden] fp32, accumulated in token order
-};
-
-void embedding_forward(const OpContext& context, const EmbeddingForward& args);
-void embedding_backward(const OpContext& context, const EmbeddingBackward& args);
+void embedding_forward(const OpContext& context, const EmbeddingArgs& args);
+void embedding_backward(const OpContext& context, const EmbeddingArgs& args);
 
 // db += sum of dy over rows.
 

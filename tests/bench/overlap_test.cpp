@@ -59,12 +59,12 @@ TEST_CASE("a wire is as slow as it was asked for") {
                        .share = 1.0,
                        .rounds = 1,
                        .steps = 3});
-  CHECK(found.backward_seconds > 0);
+  CHECK(found.work_seconds > 0);
   CHECK(found.wire.wire_beta_seconds_per_byte >= 0);
-  CHECK(found.serial_exposed_seconds > 0.1 * found.backward_seconds);
+  CHECK(found.blocking_exposed_seconds > 0.1 * found.work_seconds);
   CHECK(found.overlapped_exposed_seconds >= 0);
   CHECK(found.overlapped_step_seconds > 0);
-  CHECK(found.serial_step_seconds > found.serial_exposed_seconds);
+  CHECK(found.blocking_step_seconds > found.blocking_exposed_seconds);
 }
 
 TEST_CASE("a measured bubble is near that of the simulation on a slow wire", "[threads]") {
@@ -87,10 +87,10 @@ TEST_CASE("the cost of collectives in layers, waited for and during products") {
   input.steps = 3;
   double least = 1;  // other work on the machine adds to what products hide
   for (int attempt = 0; attempt < attempts() && least > 0.9; ++attempt) {
-    const LayerOverlapResult found = measure_layer_overlap(input);
-    CHECK(found.product_seconds > 0);
+    const OverlapResult found = measure_layer_overlap(input);
+    CHECK(found.work_seconds > 0);
     // Ten transfers in each layer.
-    CHECK(found.blocking_exposed_seconds > 0.8 * 10 * 2 * 2 * found.product_seconds);
+    CHECK(found.blocking_exposed_seconds > 0.8 * 10 * 2 * 2 * found.work_seconds);
     CHECK(found.overlapped_step_seconds > 0);
     CHECK(found.blocking_step_seconds > found.blocking_exposed_seconds);
     least = std::min(least, found.ratio());
@@ -106,11 +106,11 @@ TEST_CASE("what keys and values cost, gathered and on their way around a ring") 
   CHECK(input.overlapped.parallel.cp_comm_type == CpCommTypes(CpCommType::p2p));
   input.rounds = 1;
   input.steps = 3;
-  const LayerOverlapResult found = measure_layer_overlap(input);
-  CHECK(found.product_seconds > 0);
+  const OverlapResult found = measure_layer_overlap(input);
+  CHECK(found.work_seconds > 0);
   // Once in each layer. The test engine/ring_test.cpp counts that a ring overlaps them with
   // attention.
-  CHECK(found.blocking_exposed_seconds > 0.8 * 2 * found.product_seconds);
+  CHECK(found.blocking_exposed_seconds > 0.8 * 2 * found.work_seconds);
   CHECK(found.overlapped_exposed_seconds >= 0);
   CHECK(found.overlapped_step_seconds > 0);
   CHECK(found.blocking_step_seconds > found.blocking_exposed_seconds);
@@ -127,10 +127,10 @@ TEST_CASE("the cost of rows of experts, waited for and in chunks during products
   input.steps = 3;
   double least = 1;  // half of it is left; other work on the machine adds to that
   for (int attempt = 0; attempt < attempts() && least > 0.8; ++attempt) {
-    const LayerOverlapResult found = measure_layer_overlap(input);
-    CHECK(found.product_seconds > 0);
+    const OverlapResult found = measure_layer_overlap(input);
+    CHECK(found.work_seconds > 0);
     // Four ways in each layer; the router may be far from even.
-    CHECK(found.blocking_exposed_seconds > 0.5 * 2 * 4 * found.product_seconds);
+    CHECK(found.blocking_exposed_seconds > 0.5 * 2 * 4 * found.work_seconds);
     least = std::min(least, found.ratio());
   }
   CHECK((least <= 0.8 || watched()));
@@ -147,10 +147,10 @@ TEST_CASE("the cost of rows of experts, waited for and during passes of other mi
   double least =
       1;  // a quarter of it overlaps with nothing; other work on the machine adds to that
   for (int attempt = 0; attempt < attempts() && least > 0.8; ++attempt) {
-    const LayerOverlapResult found = measure_layer_overlap(input);
-    CHECK(found.product_seconds > 0);
+    const OverlapResult found = measure_layer_overlap(input);
+    CHECK(found.work_seconds > 0);
     // Four ways in each layer for each micro-batch; the router may be far from even.
-    CHECK(found.blocking_exposed_seconds > 0.5 * 0.5 * 2 * 4 * 4 * found.product_seconds);
+    CHECK(found.blocking_exposed_seconds > 0.5 * 0.5 * 2 * 4 * 4 * found.work_seconds);
     least = std::min(least, found.ratio());
   }
   CHECK((least <= 0.8 || watched()));
@@ -175,15 +175,15 @@ TEST_CASE("a pipeline is played from the times of its units") {
   const UnitTimes even{.embedding = {}, .layer = {1, 1, 1}, .head = {}};
   for (const std::int64_t stages : {2, 4}) {
     const Plan plan = plan_on_threads(on_stages(sample_config(layers4), stages, 8));
-    const Prediction free = predict(plan, even, {});
-    CHECK(free.stages == stages);
-    CHECK(free.microbatches == 8);
-    CHECK(free.bubble == Approx(plan.bubble_fraction));
+    const Simulation free = predict(plan, even, {});
+    CHECK(plan.map.stages == stages);
+    CHECK(plan.microbatches == 8);
+    CHECK(free.bubble_fraction == Approx(plan.bubble_fraction));
     const double layers = 4.0 / static_cast<double>(stages);
     CHECK(free.seconds == Approx(3 * layers * static_cast<double>(8 + stages - 1)));
     // A message through every stage and back, at least, makes it longer.
-    const Prediction slow = predict(plan, even, {.wire_alpha_seconds = 0.125});
+    const Simulation slow = predict(plan, even, {.wire_alpha_seconds = 0.125});
     CHECK(slow.seconds >= free.seconds + 2 * 0.125 * static_cast<double>(stages - 1));
-    CHECK(slow.bubble > free.bubble);
+    CHECK(slow.bubble_fraction > free.bubble_fraction);
   }
 }

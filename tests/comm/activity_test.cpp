@@ -87,7 +87,7 @@ TEST_CASE("the watch tells other processes once, and ends its own if that does n
   int told = 0;
   int ended = 0;
   WatchOptions options{.deadline_seconds = 600, .world_size = 2, .host = "here"};
-  options.ranks = {{0, &activity}};
+  options.activities = {&activity};
   options.describe_rank = name_of_rank;
   options.tell_others = [&](int) { ++told; };
   options.end = [&] {
@@ -119,7 +119,7 @@ TEST_CASE("the watch reports when another process does, or a wait is silent past
     std::atomic<int> ended = 0;
     std::atomic<int> told = 0;
     WatchOptions options{.deadline_seconds = silent ? 0.2 : 600, .world_size = 2, .host = "here"};
-    options.ranks = {{0, &activity}};
+    options.activities = {&activity};
     options.describe_rank = name_of_rank;
     options.tell_others = [&](int) { ++told; };
     options.is_told = [&] { return silent ? std::nullopt : std::optional(Watch::none); };
@@ -146,7 +146,7 @@ TEST_CASE("a rank that computes or makes progress is not a hang, however long it
   WaitNote note(activity, "dp", {0, 1});
   std::atomic<int> told = 0;
   WatchOptions options{.deadline_seconds = 0.3, .world_size = 2, .host = "here"};
-  options.ranks = {{0, &activity}};
+  options.activities = {&activity};
   options.describe_rank = name_of_rank;
   options.tell_others = [&](int) { ++told; };
   const Watch watch(std::move(options));

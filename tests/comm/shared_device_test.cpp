@@ -1,7 +1,8 @@
 // Settings of NCCL where ranks that are processes share a device.
 #include "comm/nccl/device_world.h"
 
-#include <algorithm>
+#include <map>
+#include <string>
 
 #include "catch.h"
 
@@ -9,9 +10,9 @@ using namespace trainctl;
 
 namespace {
 
-std::string value_of(const std::vector<EnvironmentEntry>& entries, const std::string& name) {
-  const auto found = std::ranges::find(entries, name, &EnvironmentEntry::name);
-  return found == entries.end() ? "(none)" : found->value;
+std::string value_of(const std::map<std::string, std::string>& entries, const std::string& name) {
+  const auto found = entries.find(name);
+  return found == entries.end() ? "(none)" : found->second;
 }
 
 }  // namespace

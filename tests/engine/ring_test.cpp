@@ -17,12 +17,12 @@ namespace {
 
 thread_local int attentions = 0;  // calls of either kernel by this rank
 
-void count_forward(const OpContext& ops, const AttentionForward& args) {
+void count_forward(const OpContext& ops, const AttentionArgs& args) {
   ++attentions;
   kernels_for(DeviceKind::cpu).attention_forward(ops, args);
 }
 
-void count_backward(const OpContext& ops, const AttentionBackward& args) {
+void count_backward(const OpContext& ops, const AttentionArgs& args) {
   ++attentions;
   kernels_for(DeviceKind::cpu).attention_backward(ops, args);
 }

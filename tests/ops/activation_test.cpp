@@ -233,7 +233,7 @@ TEST_CASE("activations refuse what does not fit, by their names") {
   Values half({2, 3}, DType::bf16);
   Values other({3, 2}, DType::f32);
   Values number({2, 3}, DType::i32);
-  const auto refused = [&](const ActivationForward& args) {
+  const auto refused = [&](const ActivationArgs& args) {
     return failure_of([&] { activation_forward(host.context(), args); });
   };
   CHECK(refused({.kind = Activation::gelu, .x = x.tensor(), .y = other.tensor()}) ==

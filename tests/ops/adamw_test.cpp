@@ -36,16 +36,6 @@ struct Operands {
   }
 };
 
-StepState step_state() {
-  StepState state;
-  state.learning_rate = 0.01F;
-  state.weight_decay = 0.1F;
-  state.bias_correction1 = 0.271F;
-  state.bias_correction2 = 0.0297F;
-  state.clip_coefficient = 0.5F;
-  return state;
-}
-
 }  // namespace
 
 TEST_CASE("adamw makes the plain update") {
@@ -53,7 +43,7 @@ TEST_CASE("adamw makes the plain update") {
   const bool with_compute = GENERATE(false, true);
   const DType copy = GENERATE(DType::bf16, DType::f16);
   const DType gradients = GENERATE(DType::f32, DType::bf16);
-  const StepState state = step_state();
+  const StepState state = adamw_step_state();
   Operands fast(count, copy, gradients);
   Operands plain(count, copy, gradients);
   update(Host(tested_kernels()).context(), one(fast.args(state, with_compute)));
@@ -91,7 +81,7 @@ TEST_CASE("adamw's first step moves each parameter by the learning rate") {
 }
 
 TEST_CASE("adamw names what does not fit") {
-  const StepState state = step_state();
+  const StepState state = adamw_step_state();
   const Host host(tested_kernels());
   Operands operands(4);
   Values shorter(Shape{3}, DType::f32);
@@ -128,7 +118,7 @@ struct Narrow {
 
 TEST_CASE("adamw rounds moments in bf16 as the plain update does") {
   const auto count = GENERATE(1, 15, 4097, 10000);
-  StepState state = step_state();
+  StepState state = adamw_step_state();
   state.seed = 5;
   state.step = 3;
   for (const bool first : {false, true}) {
@@ -163,7 +153,7 @@ TEST_CASE("adamw rounds moments in bf16 as the plain update does") {
 TEST_CASE("adamw rounds a parameter in bf16 as the plain update does") {
   const auto count = GENERATE(1, 15, 4097, 10000);
   const bool narrow_moments = GENERATE(false, true);
-  StepState state = step_state();
+  StepState state = adamw_step_state();
   state.seed = 5;
   state.step = 3;
   const auto updated = [&](const Kernels& kernels, Values& weight, Values& m) {
@@ -197,7 +187,7 @@ TEST_CASE("a parameter in bf16 moves in the mean by what nearest rounding would 
   // Adam's first steps of a constant gradient move by the learning rate: a 64th of half a step of
   // bf16 below 1.
   constexpr float rate = 0x1p-9F / 64;
-  StepState state = step_state();
+  StepState state = adamw_step_state();
   state.seed = 11;
   state.learning_rate = rate;
   state.clip_coefficient = 1;
@@ -231,7 +221,7 @@ TEST_CASE("a parameter in bf16 moves in the mean by what nearest rounding would 
 TEST_CASE("rounding at random is right on average, and moves what is too small to see") {
   constexpr std::int64_t count = 64;
   constexpr int steps = 4000;
-  StepState state = step_state();
+  StepState state = adamw_step_state();
   state.seed = 11;
   state.clip_coefficient = 1;
   Values parameter(Shape{count}, DType::f32);

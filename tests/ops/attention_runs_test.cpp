@@ -89,8 +89,8 @@ struct Case {
   bool documents;
   float dropout;
 
-  AttentionForward forward_args() {
-    AttentionForward args;
+  AttentionArgs forward_args() {
+    AttentionArgs args;
     args.shape = shape;
     args.q = q.tensor();
     args.k = k.tensor();
@@ -103,20 +103,13 @@ struct Case {
     args.logsumexp = logsumexp.tensor();
     return args;
   }
-  AttentionBackward backward_args() {
-    const AttentionForward forward = forward_args();
-    return {.shape = shape,
-            .q = forward.q,
-            .k = forward.k,
-            .v = forward.v,
-            .first_position = forward.first_position,
-            .dropout = forward.dropout,
-            .out = forward.out,
-            .logsumexp = forward.logsumexp,
-            .d_out = d_out.tensor(),
-            .dq = dq.tensor(),
-            .dk = dk.tensor(),
-            .dv = dv.tensor()};
+  AttentionArgs backward_args() {
+    AttentionArgs args = forward_args();
+    args.d_out = d_out.tensor();
+    args.dq = dq.tensor();
+    args.dk = dk.tensor();
+    args.dv = dv.tensor();
+    return args;
   }
 };
 

@@ -48,39 +48,35 @@ struct Case {
                           problem.dtype, stream);
   }
 
+  AttentionArgs attention_args() {
+    return {.shape = shape,
+            .q = q.tensor(),
+            .k = k.tensor(),
+            .v = v.tensor(),
+            .first_position = {},
+            .dropout = {},
+            .out = out.tensor(),
+            .logsumexp = logsumexp.tensor(),
+            .d_out = d_out.tensor(),
+            .dq = dq.tensor(),
+            .dk = dk.tensor(),
+            .dv = dv.tensor()};
+  }
+  AttentionSinkArgs sink_args() {
+    return {.shape = shape,
+            .sinks = sinks.tensor(),
+            .out = out.tensor(),
+            .logsumexp = logsumexp.tensor(),
+            .d_out = d_out.tensor(),
+            .d_sinks = d_sinks.tensor()};
+  }
   void forward(const OpContext& context) {
-    attention_forward(context, {.shape = shape,
-                                .q = q.tensor(),
-                                .k = k.tensor(),
-                                .v = v.tensor(),
-                                .first_position = {},
-                                .dropout = {},
-                                .out = out.tensor(),
-                                .logsumexp = logsumexp.tensor()});
-    attention_sink_forward(context, {.shape = shape,
-                                     .sinks = sinks.tensor(),
-                                     .out = out.tensor(),
-                                     .logsumexp = logsumexp.tensor()});
+    attention_forward(context, attention_args());
+    attention_sink_forward(context, sink_args());
   }
   void backward(const OpContext& context) {
-    attention_sink_backward(context, {.shape = shape,
-                                      .sinks = sinks.tensor(),
-                                      .out = out.tensor(),
-                                      .logsumexp = logsumexp.tensor(),
-                                      .d_out = d_out.tensor(),
-                                      .d_sinks = d_sinks.tensor()});
-    attention_backward(context, {.shape = shape,
-                                 .q = q.tensor(),
-                                 .k = k.tensor(),
-                                 .v = v.tensor(),
-                                 .first_position = {},
-                                 .dropout = {},
-                                 .out = out.tensor(),
-                                 .logsumexp = logsumexp.tensor(),
-                                 .d_out = d_out.tensor(),
-                                 .dq = dq.tensor(),
-                                 .dk = dk.tensor(),
-                                 .dv = dv.tensor()});
+    attention_sink_backward(context, sink_args());
+    attention_backward(context, attention_args());
   }
 };
 

@@ -42,9 +42,8 @@ struct Inputs {
 
 const StepState state{.seed = 99, .step = 3};
 
-AttentionForward forward_args(const Problem& problem, Inputs& inputs, Values& tokens,
-                              Result& result) {
-  AttentionForward args;
+AttentionArgs forward_args(const Problem& problem, Inputs& inputs, Values& tokens, Result& result) {
+  AttentionArgs args;
   args.shape = problem.shape;
   args.q = inputs.q.tensor();
   args.k = inputs.k.tensor();
@@ -80,7 +79,7 @@ Result empty_result(const Problem& problem) {
 void run_forward(const Host& host, const Problem& problem, Inputs& inputs, Result& result) {
   host.poison_scratch();
   Values tokens = token_numbers(problem);
-  AttentionForward args = forward_args(problem, inputs, tokens, result);
+  AttentionArgs args = forward_args(problem, inputs, tokens, result);
   std::optional<Values> first = problem.first_position;
   if (first) args.first_position = first->tensor();
   attention_forward(host.context(), args);
@@ -90,18 +89,10 @@ void run_forward(const Host& host, const Problem& problem, Inputs& inputs, Resul
 void run_backward(const Host& host, const Problem& problem, Inputs& inputs, Result& result) {
   host.poison_scratch();
   Values tokens = token_numbers(problem);
-  const AttentionForward forward = forward_args(problem, inputs, tokens, result);
+  AttentionArgs args = forward_args(problem, inputs, tokens, result);
   std::optional<Values> first = problem.first_position;
   Values d_out = inputs.d_out;
-  AttentionBackward args;
-  args.shape = problem.shape;
-  args.q = forward.q;
-  args.k = forward.k;
-  args.v = forward.v;
   if (first) args.first_position = first->tensor();
-  args.dropout = forward.dropout;
-  args.out = forward.out;
-  args.logsumexp = forward.logsumexp;
   if (problem.dq_in_d_out) result.dq = d_out;
   args.d_out = problem.dq_in_d_out ? result.dq.tensor() : d_out.tensor();
   args.dq = result.dq.tensor();
@@ -361,7 +352,7 @@ TEST_CASE(
                        Values::of<std::int32_t>({0, 0, 0, 0}));
         Values real = real_queries(2, 150, 101);
         Result result = empty_result(problem);
-        AttentionForward args = forward_args(problem, inputs, tokens, result);
+        AttentionArgs args = forward_args(problem, inputs, tokens, result);
         args.first_position = problem.first_position->tensor();
         args.largest = keys.first.tensor();
         attention_forward(host.context(), args);
@@ -400,30 +391,30 @@ TEST_CASE("attention refuses what does not fit") {
     Inputs inputs(problem);
     Values tokens = token_numbers(problem);
     Result result = empty_result(problem);
-    AttentionForward args = forward_args(problem, inputs, tokens, result);
+    AttentionArgs args = forward_args(problem, inputs, tokens, result);
     change(args);
     return failure_of([&] { attention_forward(host.context(), args); });
   };
-  CHECK(failure([](AttentionForward&) {}).empty());
-  CHECK(failure([](AttentionForward& args) { args.shape.head_dim = 7; }) ==
+  CHECK(failure([](AttentionArgs&) {}).empty());
+  CHECK(failure([](AttentionArgs& args) { args.shape.head_dim = 7; }) ==
         "[attention] head_dim must be even and at most 256 (sequences 1, query_length 4, "
         "key_length 4, heads 2, kv_heads 1, head_dim 7, query_offset 0)");
-  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.kv_heads = 3; }),
+  CHECK(starts_with(failure([](AttentionArgs& args) { args.shape.kv_heads = 3; }),
                     "[attention] kv_heads must divide heads"));
-  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.query_offset = 1; }),
+  CHECK(starts_with(failure([](AttentionArgs& args) { args.shape.query_offset = 1; }),
                     "[attention] the queries' positions must lie within the keys"));
-  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.key_length = 0; }),
+  CHECK(starts_with(failure([](AttentionArgs& args) { args.shape.key_length = 0; }),
                     "[attention] lengths must be positive"));
-  CHECK(starts_with(failure([](AttentionForward& args) { args.shape.scale = 0; }),
+  CHECK(starts_with(failure([](AttentionArgs& args) { args.shape.scale = 0; }),
                     "[attention] scale must be positive"));
-  CHECK(failure([](AttentionForward& args) { args.v = args.q; }) ==
+  CHECK(failure([](AttentionArgs& args) { args.v = args.q; }) ==
         "[attention] k and v must have q's dtype and shape [4, 6]: q [4, 12] fp32, k [4, 6] fp32, "
         "v [4, 12] fp32");
-  CHECK(failure([](AttentionForward& args) { args.out = Tensor{}; }) ==
+  CHECK(failure([](AttentionArgs& args) { args.out = Tensor{}; }) ==
         "[attention] out must be as q: q [4, 12] fp32, out (none)");
-  CHECK(starts_with(failure([](AttentionForward& args) { args.first_position = args.q; }),
+  CHECK(starts_with(failure([](AttentionArgs& args) { args.first_position = args.q; }),
                     "[attention] first_position must be i32"));
-  CHECK(starts_with(failure([](AttentionForward& args) { args.dropout.key.probability = 0.5F; }),
+  CHECK(starts_with(failure([](AttentionArgs& args) { args.dropout.key.probability = 0.5F; }),
                     "[attention] dropout needs"));
 }
 

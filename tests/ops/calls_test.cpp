@@ -14,12 +14,7 @@ namespace {
 constexpr std::int64_t lengths[] = {5, 4096, 0, 1, 9001, 0, 4097, 12};
 
 StepState step_state() {
-  StepState state;
-  state.learning_rate = 0.01F;
-  state.weight_decay = 0.1F;
-  state.bias_correction1 = 0.271F;
-  state.bias_correction2 = 0.0297F;
-  state.clip_coefficient = 0.5F;
+  StepState state = adamw_step_state();
   state.seed = 7;
   state.step = 2;
   return state;

@@ -35,15 +35,9 @@ struct Loss {
   }
 
   void stats(const Kernels& kernels, int threads = 2) {
-    cross_entropy_stats(Host(kernels, threads).context(), {.logits = logits.tensor(),
-                                                           .labels = labels.tensor(),
-                                                           .valid = valid,
-                                                           .row_max = row_max.tensor(),
-                                                           .row_sum = row_sum.tensor(),
-                                                           .target = target.tensor(),
-                                                           .form = form});
+    cross_entropy_stats(Host(kernels, threads).context(), gradient_args());
   }
-  CrossEntropyGradient gradient_args() {
+  CrossEntropyArgs gradient_args() {
     return {.logits = logits.tensor(),
             .labels = labels.tensor(),
             .valid = valid,
@@ -60,7 +54,7 @@ struct Loss {
   double loss(const Kernels& kernels) {
     state.loss_sum = 0;
     stats(kernels);
-    CrossEntropyGradient args = gradient_args();
+    CrossEntropyArgs args = gradient_args();
     args.forward_only = true;
     cross_entropy_gradient(Host(kernels).context(), args);
     return state.loss_sum;
@@ -214,7 +208,7 @@ TEST_CASE("cross_entropy of two shards, combined, is that of the whole") {
       low.target.set(row, static_cast<float>(low.target.at(row) + high.target.at(row)));
     }
     CHECK(difference(low.target, expected.target) == 0);
-    CrossEntropyGradient args = low.gradient_args();
+    CrossEntropyArgs args = low.gradient_args();
     args.labels = whole.labels.tensor();
     args.logits = high.logits.tensor();
     args.first_column = left;
@@ -255,7 +249,7 @@ TEST_CASE("cross_entropy names what does not fit") {
   CHECK(failure_of([&] { loss.stats(tested_kernels()); }) ==
         "[cross_entropy_stats] valid = 6 must be between 0 and the columns: logits [3, 5] fp32");
   loss.valid = 5;
-  CrossEntropyGradient args = loss.gradient_args();
+  CrossEntropyArgs args = loss.gradient_args();
   Values shorter(Shape{2}, DType::f32);
   args.weight = shorter.tensor();
   CHECK(failure_of([&] { cross_entropy_gradient(host.context(), args); }) ==

@@ -60,28 +60,20 @@ struct Computed {
 template <class Place, class Get>
 Computed attend(const OpContext& context, const Attended& host, const Place& place,
                 const Get& get) {
-  AttentionForward forward;
-  forward.shape = host.shape();
-  forward.q = place(host.q);
-  forward.k = place(host.k);
-  forward.v = place(host.v);
-  forward.out = place(host.out);
-  forward.logsumexp = place(host.logsumexp);
-  attention_forward(context, forward);
-  AttentionBackward backward;
-  backward.shape = forward.shape;
-  backward.q = forward.q;
-  backward.k = forward.k;
-  backward.v = forward.v;
-  backward.out = forward.out;
-  backward.logsumexp = forward.logsumexp;
-  backward.d_out = place(host.d_out);
-  backward.dq = place(host.dq);
-  backward.dk = place(host.dk);
-  backward.dv = place(host.dv);
-  attention_backward(context, backward);
-  return {get(forward.out), get(forward.logsumexp), get(backward.dq), get(backward.dk),
-          get(backward.dv)};
+  AttentionArgs args;
+  args.shape = host.shape();
+  args.q = place(host.q);
+  args.k = place(host.k);
+  args.v = place(host.v);
+  args.out = place(host.out);
+  args.logsumexp = place(host.logsumexp);
+  args.d_out = place(host.d_out);
+  args.dq = place(host.dq);
+  args.dk = place(host.dk);
+  args.dv = place(host.dv);
+  attention_forward(context, args);
+  attention_backward(context, args);
+  return {get(args.out), get(args.logsumexp), get(args.dq), get(args.dk), get(args.dv)};
 }
 
 Computed attend_there(const Attended& host, const AttentionParts& parts) {

@@ -155,7 +155,7 @@ std::vector<HostTensor> products_of(bool by_shape, std::int64_t offset, int mult
   const Tensor a = device.put(HostTensor::random({m, k}, DType::f32, 1), offset);
   const Tensor all_b = device.put(HostTensor::random({count * n * k}, DType::f32, 2), offset);
   const Tensor all_c = device.put(HostTensor({count * m * n}, DType::f32), offset);
-  std::vector<MatmulBatch::One> list;
+  std::vector<FusedMatmul> list;
   for (std::int64_t i = 0; i < count; ++i) {
     list.push_back({.product = {.a = a,
                                 .b = all_b.slice(i * n * k, (i + 1) * n * k).view({n, k}),
@@ -165,9 +165,9 @@ std::vector<HostTensor> products_of(bool by_shape, std::int64_t offset, int mult
   }
   OpContext context = device.context();
   context.product_sms = multiprocessors;
-  matmul_batch(context, {.list = list});
+  matmul_batch(context, list);
   std::vector<HostTensor> results;
-  for (const MatmulBatch::One& one : list) results.push_back(device.get(one.product.c));
+  for (const FusedMatmul& one : list) results.push_back(device.get(one.product.c));
   return results;
 }
 
@@ -187,7 +187,7 @@ TEST_CASE("GELU in a product's epilogue reads what is not rounded yet") {
                    .bias = device.put(HostTensor::random({columns}, DType::f32, 3)),
                    .transpose_b = true};
     const Tensor act = device.put(HostTensor({64, columns}, DType::bf16));
-    matmul_gelu(device.context(), {.up = product, .act = act});
+    matmul_gelu(device.context(), {.product = product, .other = act});
     const Tensor rounded = device.put(HostTensor({64, columns}, DType::bf16));
     activation_forward(device.context(), {.kind = Activation::gelu, .x = product.c, .y = rounded});
     // 60 is not divisible by 8: there the product and GELU are two.
@@ -195,7 +195,7 @@ TEST_CASE("GELU in a product's epilogue reads what is not rounded yet") {
 
     const Tensor x = device.put(device.get(product.c));
     product.bias = {};
-    matmul_gelu_backward(device.context(), {.dx = product, .x = x});
+    matmul_gelu_backward(device.context(), {.product = product, .other = x});
     const HostTensor fused = device.get(product.c);
     matmul(device.context(), product);
     activation_backward(device.context(),
@@ -216,7 +216,7 @@ TEST_CASE("sums in a product's epilogue are those of the product's operand") {
                                   .c = device.put(HostTensor({24, 40}, DType::f32)),
                                   .transpose_a = true,
                                   .accumulate = true},
-                      .sums = sums});
+                      .other = sums});
   const HostTensor got = device.get(sums);
   for (std::int64_t column = 0; column < 24; ++column) {
     float sum = 0;  // one row after the other, as the emulated library adds

@@ -98,7 +98,7 @@ TEST_CASE("products in FP8 have each kind of scales where cuBLASLt says") {
         return device.put_bytes(list.data(),
                                 static_cast<std::int64_t>(list.size() * sizeof list[0]));
       };
-      const bool known = cuda_product_rates().enqueue(
+      const bool known = cuda_products().enqueue_rate(
           device.context(), {.m = m, .n = n, .k = k, .form = form, .fast = fast},
           {.a = bytes(a.codes),
            .b = bytes(b.codes),
@@ -121,7 +121,7 @@ TEST_CASE("products in TF32 read 10 bits of fraction") {
   const HostTensor b = HostTensor::random({n, k}, DType::f32, 2);
   DeviceCopy device;
   const Tensor y = device.put(HostTensor({m, n}, DType::f32));
-  REQUIRE(cuda_product_rates().enqueue(
+  REQUIRE(cuda_products().enqueue_rate(
       device.context(), {.m = m, .n = n, .k = k, .form = RateForm::tf32},
       {.a = device.put(a).data, .b = device.put(b).data, .y = y.data}));
   const auto expected =

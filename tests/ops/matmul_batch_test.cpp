@@ -56,7 +56,7 @@ TEST_CASE("a batch of products is one product after the other") {
   for (const Sizes& sizes : all_sizes) {
     CAPTURE(sizes.features, with_bias, gap, name_of(type));
     const auto run = [&](const Kernels& kernels, Operands& own) {
-      std::vector<MatmulBatch::One> list;
+      std::vector<FusedMatmul> list;
       for (std::size_t i = 0; i < sizes.features.size(); ++i) {
         const std::int64_t features = sizes.features[i];
         const std::int64_t begin = own.begins[i];
@@ -69,7 +69,7 @@ TEST_CASE("a batch of products is one product after the other") {
                  .transpose_b = true}});
       }
       const Host host(kernels);
-      matmul_batch(host.context(), {.list = list});
+      matmul_batch(host.context(), list);
     };
     Operands fast(sizes, type, type, gap);
     Operands plain(sizes, type, type, gap);
@@ -92,7 +92,7 @@ TEST_CASE("a batch of gradients adds to each weight and to each bias") {
     Values dy = Values::random(Shape{all * sizes.rows}, type, 5);
     const auto run = [&](const Kernels& kernels, Values& gradients, Values& sums, bool together) {
       const Host host(kernels);
-      std::vector<MatmulBatch::One> list;
+      std::vector<FusedMatmul> list;
       for (std::size_t i = 0; i < sizes.features.size(); ++i) {
         const std::int64_t features = sizes.features[i];
         const std::int64_t begin = own.begins[i];
@@ -106,12 +106,12 @@ TEST_CASE("a batch of gradients adds to each weight and to each bias") {
         list.push_back({product, with_sums ? sum : Tensor{}});
         if (together) continue;
         if (with_sums) {
-          matmul_column_sums(host.context(), {.product = product, .sums = sum});
+          matmul_column_sums(host.context(), {.product = product, .other = sum});
         } else {
           matmul(host.context(), product);
         }
       }
-      if (together) matmul_batch(host.context(), {.list = list});
+      if (together) matmul_batch(host.context(), list);
     };
     Values gradients = Values::random(Shape{all * sizes.inner}, DType::f32, 6);
     Values sums = Values::random(Shape{all}, DType::f32, 7);
@@ -133,9 +133,9 @@ TEST_CASE("a batch names the product that does not fit") {
   const Matmul right{.a = a.tensor(), .b = b.tensor(), .c = c.tensor()};
   Matmul wrong = right;
   wrong.transpose_b = true;
-  const auto failure = [&](const MatmulBatch::One& second) {
-    const std::vector<MatmulBatch::One> list{{right}, second};
-    return failure_of([&] { matmul_batch(host.context(), {.list = list}); });
+  const auto failure = [&](const FusedMatmul& second) {
+    const std::vector<FusedMatmul> list{{right}, second};
+    return failure_of([&] { matmul_batch(host.context(), list); });
   };
   CHECK(starts_with(failure({wrong}), "[matmul] a b^T must fit c"));
   CHECK(starts_with(failure({right, vector.tensor()}), "[matmul_column_sums] the product must be"));

@@ -40,12 +40,12 @@ TEST_CASE("matmul_gelu is the product and then GELU") {
     Operands plain(extent, type, type);
     const auto run = [&](const Kernels& kernels, Operands& x) {
       const Host host(kernels);
-      matmul_gelu(host.context(), {.up = {.a = x.a.tensor(),
-                                          .b = x.b.tensor(),
-                                          .c = x.c.tensor(),
-                                          .bias = with_bias ? x.bias.tensor() : Tensor{},
-                                          .transpose_b = true},
-                                   .act = x.beside.tensor()});
+      matmul_gelu(host.context(), {.product = {.a = x.a.tensor(),
+                                               .b = x.b.tensor(),
+                                               .c = x.c.tensor(),
+                                               .bias = with_bias ? x.bias.tensor() : Tensor{},
+                                               .transpose_b = true},
+                                   .other = x.beside.tensor()});
     };
     run(tested_kernels(), fast);
     run(plain_kernels, plain);
@@ -67,10 +67,11 @@ TEST_CASE("matmul_gelu_backward is the product and then GELU's gradient") {
     Operands plain(extent, type, type);
     const auto run = [&](const Kernels& kernels, Operands& x) {
       const Host host(kernels);
-      matmul_gelu_backward(
-          host.context(),
-          {.dx = {.a = x.a.tensor(), .b = x.b.tensor(), .c = x.c.tensor(), .transpose_b = true},
-           .x = x.beside.tensor()});
+      matmul_gelu_backward(host.context(), {.product = {.a = x.a.tensor(),
+                                                        .b = x.b.tensor(),
+                                                        .c = x.c.tensor(),
+                                                        .transpose_b = true},
+                                            .other = x.beside.tensor()});
     };
     run(tested_kernels(), fast);
     run(plain_kernels, plain);
@@ -100,7 +101,7 @@ TEST_CASE("matmul_column_sums is the product, and adds the sums of a's columns")
                                                       .c = c.tensor(),
                                                       .transpose_a = true,
                                                       .accumulate = accumulate},
-                                          .sums = sums.tensor()});
+                                          .other = sums.tensor()});
     };
     Values fast_c = Values::random(Shape{extent[0], extent[1]}, DType::f32, 3);
     Values fast_sums = Values::random(Shape{extent[0]}, DType::f32, 4);
@@ -129,16 +130,18 @@ TEST_CASE("products with an epilogue name what does not fit") {
   const Matmul product{.a = a.tensor(), .b = b.tensor(), .c = c.tensor()};
   Matmul added = product;
   added.accumulate = true;
-  CHECK(failure_of([&] { matmul_gelu(host.context(), {.up = added, .act = c.tensor()}); }) ==
+  CHECK(failure_of([&] { matmul_gelu(host.context(), {.product = added, .other = c.tensor()}); }) ==
         "[matmul_gelu] up must be overwritten and of the type of its operands: up [3, 5] bf16");
-  CHECK(failure_of([&] { matmul_gelu(host.context(), {.up = product, .act = wide.tensor()}); }) ==
-        "[matmul_gelu] act must be as up: act [3, 5] fp32, up [3, 5] bf16");
-  CHECK(
-      failure_of([&] { matmul_gelu_backward(host.context(), {.dx = product, .x = c.tensor()}); }) ==
-      "[matmul_gelu_backward] x must be as dx, in other memory: x [3, 5] bf16, dx [3, 5] bf16");
+  CHECK(failure_of([&] {
+          matmul_gelu(host.context(), {.product = product, .other = wide.tensor()});
+        }) == "[matmul_gelu] act must be as up: act [3, 5] fp32, up [3, 5] bf16");
+  CHECK(failure_of([&] {
+          matmul_gelu_backward(host.context(), {.product = product, .other = c.tensor()});
+        }) ==
+        "[matmul_gelu_backward] x must be as dx, in other memory: x [3, 5] bf16, dx [3, 5] bf16");
   CHECK(starts_with(failure_of([&] {
                       matmul_column_sums(host.context(),
-                                         {.product = product, .sums = vector.tensor()});
+                                         {.product = product, .other = vector.tensor()});
                     }),
                     "[matmul_column_sums] the product must be a^T op(b) in fp32"));
   CHECK(
@@ -146,7 +149,7 @@ TEST_CASE("products with an epilogue name what does not fit") {
         matmul_column_sums(
             host.context(),
             {.product = {.a = b.tensor(), .b = b.tensor(), .c = wide.tensor(), .transpose_a = true},
-             .sums = vector.tensor()});
+             .other = vector.tensor()});
       }).rfind("[matmul]", 0) == 0);
 }
 

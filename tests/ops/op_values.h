@@ -185,6 +185,17 @@ std::string failure_of(const Call& call) {
   return "";
 }
 
+/// A step state that AdamW reads.
+inline StepState adamw_step_state() {
+  StepState state;
+  state.learning_rate = 0.01F;
+  state.weight_decay = 0.1F;
+  state.bias_correction1 = 0.271F;
+  state.bias_correction2 = 0.0297F;
+  state.clip_coefficient = 0.5F;
+  return state;
+}
+
 /// A rate and a decay that are powers of two, so that their products are exact.
 inline StepState binary_step_state() {
   StepState state;

@@ -103,7 +103,7 @@ std::vector<RouterChoice> all_choices() {
   std::vector<RouterChoice> list;
   for (const RouterWeighting weighting : {all, chosen, kept}) {
     list.push_back({.weighting = weighting, .scaling = 1.5F});
-    list.push_back({.score = RouterScore::sigmoid, .weighting = weighting, .scaling = 2.5F});
+    list.push_back({.sigmoid = true, .weighting = weighting, .scaling = 2.5F});
     list.push_back({.weighting = weighting, .rounds = true});
   }
   return list;
@@ -324,7 +324,7 @@ TEST_CASE("a router's gradient agrees with finite differences") {
 
 TEST_CASE("sigmoid scores: weights of the chosen add up to the scaling, one alone is its score") {
   Values logits = matrix({0, 2, -1, 1}, 4);
-  RouterChoice choice{.score = RouterScore::sigmoid, .weighting = chosen, .scaling = 3};
+  RouterChoice choice{.sigmoid = true, .weighting = chosen, .scaling = 3};
   const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
   Routed two = route(logits, {.tokens = 1, .experts = 4, .topk = 2, .group = 1, .choice = choice});
   CHECK(list_of<std::int32_t>(two.chosen) == std::vector<std::int32_t>{1, 3});
@@ -343,7 +343,7 @@ TEST_CASE("a bias changes who is chosen, but not the weights") {
                     .experts = 4,
                     .topk = 2,
                     .group = 1,
-                    .choice = {.score = RouterScore::sigmoid, .weighting = chosen}};
+                    .choice = {.sigmoid = true, .weighting = chosen}};
   Routed routed = route(logits, sizes, bias.tensor());
   CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{2, 1});
   const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
@@ -354,7 +354,7 @@ TEST_CASE("a token chooses in the groups of experts with the best sums") {
   // Groups of two: sums of both scores for four experts in two groups, of the best for two.
   Values logits = matrix({3, -9, 1, 1, -1, -1, 2, -9}, 8);
   const auto chosen = [&](std::int64_t topk, std::int64_t groups,
-                          RouterChoice choice = {.score = RouterScore::sigmoid}) {
+                          RouterChoice choice = {.sigmoid = true}) {
     choice.groups = 4;
     choice.group_topk = groups;
     Routed routed =
@@ -373,10 +373,9 @@ TEST_CASE("a token chooses in the groups of experts with the best sums") {
 }
 
 TEST_CASE("the gradient of the router's losses agrees with their sums") {
-  const RouterChoice choice = GENERATE(
-      RouterChoice{}, RouterChoice{.score = RouterScore::sigmoid}, RouterChoice{.rounds = true},
-      RouterChoice{
-          .score = RouterScore::sigmoid, .free_counts = true, .groups = 2, .group_topk = 1});
+  const RouterChoice choice =
+      GENERATE(RouterChoice{}, RouterChoice{.sigmoid = true}, RouterChoice{.rounds = true},
+               RouterChoice{.sigmoid = true, .free_counts = true, .groups = 2, .group_topk = 1});
   const RowOrder order = GENERATE(RowOrder{}, RowOrder{{12, 2, true}, 1});
   Sizes sizes{.tokens = 12, .experts = 4, .topk = 2, .group = 6, .capacity = 4, .choice = choice};
   sizes.order = order;
@@ -405,10 +404,10 @@ TEST_CASE("the gradient of the router's losses agrees with their sums") {
     Values sums({router_sums + 4}, DType::f32);
     router_statistics(host.context(), {.logits = logits.tensor(),
                                        .chosen = routed.chosen.tensor(),
-                                       .choices = routed.choices.tensor(),
                                        .order = order,
                                        .group = 6,
                                        .choice = choice,
+                                       .choices = routed.choices.tensor(),
                                        .sums = sums.tensor()});
     return 2 * (0.3 * sums.at(0) + 0.1 * sums.at(1));
   };
@@ -422,8 +421,8 @@ TEST_CASE("what a router adds up") {
   const Host host(tested_kernels());
   router_statistics(host.context(), {.logits = even.tensor(),
                                      .chosen = routed.chosen.tensor(),
-                                     .choices = routed.choices.tensor(),
                                      .group = 2,
+                                     .choices = routed.choices.tensor(),
                                      .sums = sums.tensor()});
   const auto sum = [&](RouterSum one) { return sums.at(static_cast<int>(one)); };
   CHECK(sum(RouterSum::balance) == Approx(2));  // of two tokens; even probabilities cost 1
@@ -479,7 +478,7 @@ TEST_CASE("experts that would be chosen without a bias and groups are counted as
                     .experts = 4,
                     .topk = 2,
                     .group = 1,
-                    .choice = {.score = RouterScore::sigmoid, .free_counts = true}};
+                    .choice = {.sigmoid = true, .free_counts = true}};
   Routed routed = route(logits, sizes, bias.tensor());
   CHECK(list_of<std::int32_t>(routed.choices) == std::vector<std::int32_t>{0, 1, 1, 0,  //
                                                                            0, 1, 0, 1});
@@ -542,25 +541,20 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
                                          .choice = choice,
                                          .d_weight = d_weight.tensor(),
                                          .d_logits = d_logits[i].tensor()});
-        router_losses(host.context(), {.logits = logits.tensor(),
-                                       .chosen = routed[i].chosen.tensor(),
-                                       .real = sizes.marks(),
-                                       .order = sizes.order,
-                                       .group = 12,
-                                       .choice = choice,
-                                       .choices = routed[i].choices.tensor(),
-                                       .balance_factor = 0.5F,
-                                       .z_factor = 0.1F,
-                                       .d_logits = d_logits[i].tensor(),
-                                       .state = &state});
-        router_statistics(host.context(), {.logits = logits.tensor(),
-                                           .chosen = routed[i].chosen.tensor(),
-                                           .choices = routed[i].choices.tensor(),
-                                           .real = sizes.marks(),
-                                           .order = sizes.order,
-                                           .group = 12,
-                                           .choice = choice,
-                                           .sums = sums[i].tensor()});
+        const RouterLosses losses{.logits = logits.tensor(),
+                                  .chosen = routed[i].chosen.tensor(),
+                                  .real = sizes.marks(),
+                                  .order = sizes.order,
+                                  .group = 12,
+                                  .choice = choice,
+                                  .choices = routed[i].choices.tensor(),
+                                  .balance_factor = 0.5F,
+                                  .z_factor = 0.1F,
+                                  .d_logits = d_logits[i].tensor(),
+                                  .state = &state,
+                                  .sums = sums[i].tensor()};
+        router_losses(host.context(), losses);
+        router_statistics(host.context(), losses);
       }
       CHECK(routed[0].chosen == routed[1].chosen);
       CHECK(routed[0].slot == routed[1].slot);
@@ -590,25 +584,20 @@ struct Whole {
                                      .choice = s.choice,
                                      .d_weight = d_weight.tensor(),
                                      .d_logits = d_logits.tensor()});
-    router_losses(host.context(), {.logits = logits.tensor(),
-                                   .chosen = routed.chosen.tensor(),
-                                   .real = s.marks(),
-                                   .order = s.order,
-                                   .group = s.group,
-                                   .choice = s.choice,
-                                   .choices = routed.choices.tensor(),
-                                   .balance_factor = 0.5F,
-                                   .z_factor = 0.1F,
-                                   .d_logits = d_logits.tensor(),
-                                   .state = &state});
-    router_statistics(host.context(), {.logits = logits.tensor(),
-                                       .chosen = routed.chosen.tensor(),
-                                       .choices = routed.choices.tensor(),
-                                       .real = s.marks(),
-                                       .order = s.order,
-                                       .group = s.group,
-                                       .choice = s.choice,
-                                       .sums = sums.tensor()});
+    const RouterLosses losses{.logits = logits.tensor(),
+                              .chosen = routed.chosen.tensor(),
+                              .real = s.marks(),
+                              .order = s.order,
+                              .group = s.group,
+                              .choice = s.choice,
+                              .choices = routed.choices.tensor(),
+                              .balance_factor = 0.5F,
+                              .z_factor = 0.1F,
+                              .d_logits = d_logits.tensor(),
+                              .state = &state,
+                              .sums = sums.tensor()};
+    router_losses(host.context(), losses);
+    router_statistics(host.context(), losses);
   }
 };
 

@@ -27,9 +27,15 @@ Scaled scale(const Kernels& kernels, const Shape& shape, DType dtype, bool sigmo
   Values weight = Values::random({shape[0]}, DType::f32, 2);
   Values dy = Values::random(shape, dtype, 3);
   Scaled made{Values(shape, dtype), Values(shape, dtype), Values({shape[0]}, DType::f32)};
-  scale_rows(host.context(), {x.tensor(), weight.tensor(), made.y.tensor(), sigmoid});
-  scale_rows_backward(host.context(), {x.tensor(), weight.tensor(), dy.tensor(), made.dx.tensor(),
-                                       made.d_weight.tensor(), sigmoid});
+  scale_rows(
+      host.context(),
+      {.x = x.tensor(), .weight = weight.tensor(), .y = made.y.tensor(), .sigmoid = sigmoid});
+  scale_rows_backward(host.context(), {.x = x.tensor(),
+                                       .weight = weight.tensor(),
+                                       .dy = dy.tensor(),
+                                       .dx = made.dx.tensor(),
+                                       .d_weight = made.d_weight.tensor(),
+                                       .sigmoid = sigmoid});
   return made;
 }
 
@@ -44,9 +50,13 @@ Biased bias(const Kernels& kernels, const Shape& shape, DType dtype) {
   Values dy = Values::random(shape, dtype, 3);
   Biased made{Values::random(shape, dtype, 4), Values::random({shape[1]}, DType::f32, 5),
               Values::random({shape[0]}, DType::f32, 6)};
-  bias_rows(host.context(), {made.y.tensor(), weight.tensor(), bias.tensor()});
-  bias_rows_backward(host.context(), {dy.tensor(), weight.tensor(), bias.tensor(),
-                                      made.d_bias.tensor(), made.d_weight.tensor()});
+  bias_rows(host.context(),
+            {.y = made.y.tensor(), .weight = weight.tensor(), .bias = bias.tensor()});
+  bias_rows_backward(host.context(), {.dy = dy.tensor(),
+                                      .weight = weight.tensor(),
+                                      .bias = bias.tensor(),
+                                      .d_bias = made.d_bias.tensor(),
+                                      .d_weight = made.d_weight.tensor()});
   return made;
 }
 
@@ -84,9 +94,10 @@ TEST_CASE("rows are scaled by a weight or by its sigmoid") {
   Values weight({1}, DType::f32);
   weight.set(0, -2.0F);
   Values y({1, 2}, DType::f32);
-  scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor()});
+  scale_rows(host.context(), {.x = x.tensor(), .weight = weight.tensor(), .y = y.tensor()});
   CHECK(y.at(1) == Approx(-6));
-  scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor(), true});
+  scale_rows(host.context(),
+             {.x = x.tensor(), .weight = weight.tensor(), .y = y.tensor(), .sigmoid = true});
   CHECK(y.at(1) == Approx(3 / (1 + std::exp(2.0))));
 }
 
@@ -126,7 +137,8 @@ TEST_CASE("the gradients of scaled rows agree with finite differences") {
     Values dy = Values::random(shape, DType::f32, 3);
     Values y(shape, DType::f32);
     const auto loss = [&] {
-      scale_rows(host.context(), {x.tensor(), weight.tensor(), y.tensor(), sigmoid});
+      scale_rows(host.context(),
+                 {.x = x.tensor(), .weight = weight.tensor(), .y = y.tensor(), .sigmoid = sigmoid});
       return weighted_sum(y, dy);
     };
     CHECK(slope_error(x, made.dx, 1e-2F, loss) < 1e-3);
@@ -141,22 +153,30 @@ TEST_CASE("a bias is added to rows in proportion to their weights") {
     Values weight({2}, DType::f32);
     Values bias({1}, DType::f32);
     y.set(0, 1.0F), y.set(1, 2.0F), weight.set(0, 0.5F), weight.set(1, 3.0F), bias.set(0, 4.0F);
-    bias_rows(host.context(), {y.tensor(), weight.tensor(), bias.tensor()});
+    bias_rows(host.context(), {.y = y.tensor(), .weight = weight.tensor(), .bias = bias.tensor()});
     CHECK(y.at(0) == 3);
     CHECK(y.at(1) == 14);
     Values d_bias({1}, DType::f32);
     Values d_weight({2}, DType::f32);
     d_bias.set(0, 1.0F), d_weight.set(0, 1.0F), d_weight.set(1, 1.0F);
-    bias_rows_backward(host.context(), {y.tensor(), weight.tensor(), bias.tensor(), d_bias.tensor(),
-                                        d_weight.tensor()});
+    bias_rows_backward(host.context(), {.dy = y.tensor(),
+                                        .weight = weight.tensor(),
+                                        .bias = bias.tensor(),
+                                        .d_bias = d_bias.tensor(),
+                                        .d_weight = d_weight.tensor()});
     CHECK(d_bias.at(0) == 1 + 1.5 + 42);
     CHECK(d_weight.at(0) == 1 + 12);
     CHECK(d_weight.at(1) == 1 + 56);
-    bias_rows_backward(
-        host.context(),
-        {y.tensor().slice(0, 0), weight.tensor().slice(0, 0), bias.tensor(), d_bias.tensor(), {}});
-    bias_rows_backward(host.context(),
-                       {y.tensor(), weight.tensor(), bias.tensor(), d_bias.tensor(), {}});
+    bias_rows_backward(host.context(), {.dy = y.tensor().slice(0, 0),
+                                        .weight = weight.tensor().slice(0, 0),
+                                        .bias = bias.tensor(),
+                                        .d_bias = d_bias.tensor(),
+                                        .d_weight = {}});
+    bias_rows_backward(host.context(), {.dy = y.tensor(),
+                                        .weight = weight.tensor(),
+                                        .bias = bias.tensor(),
+                                        .d_bias = d_bias.tensor(),
+                                        .d_weight = {}});
     CHECK(d_bias.at(0) == 1 + 2 * 43.5);
   }
 }
@@ -182,11 +202,15 @@ TEST_CASE("the gradients of biases of rows agree with finite differences") {
     Values dy = Values::random(shape, DType::f32, 3);
     Values d_bias({6}, DType::f32);
     Values d_weight({4}, DType::f32);
-    bias_rows_backward(host.context(), {dy.tensor(), weight.tensor(), bias.tensor(),
-                                        d_bias.tensor(), d_weight.tensor()});
+    bias_rows_backward(host.context(), {.dy = dy.tensor(),
+                                        .weight = weight.tensor(),
+                                        .bias = bias.tensor(),
+                                        .d_bias = d_bias.tensor(),
+                                        .d_weight = d_weight.tensor()});
     const auto loss = [&] {
       Values y(shape, DType::f32);
-      bias_rows(host.context(), {y.tensor(), weight.tensor(), bias.tensor()});
+      bias_rows(host.context(),
+                {.y = y.tensor(), .weight = weight.tensor(), .bias = bias.tensor()});
       return weighted_sum(y, dy);
     };
     CHECK(slope_error(bias, d_bias, 1e-2F, loss) < 1e-3);
@@ -204,19 +228,24 @@ TEST_CASE("rows that do not fit are refused") {
                     }),
                     "[spread_rows] x and y"));
   CHECK(starts_with(failure_of([&] {
-                      scale_rows(host.context(), {x.tensor(), y.tensor(), x.tensor()});
+                      scale_rows(host.context(),
+                                 {.x = x.tensor(), .weight = y.tensor(), .y = x.tensor()});
                     }),
                     "[scale_rows] weight"));
   Values weight({3}, DType::f32);
   Values bias({3}, DType::f32);
   CHECK(starts_with(failure_of([&] {
-                      bias_rows(host.context(), {x.tensor(), weight.tensor(), bias.tensor()});
+                      bias_rows(
+                          host.context(),
+                          {.y = x.tensor(), .weight = weight.tensor(), .bias = bias.tensor()});
                     }),
                     "[bias_rows] bias"));
   CHECK(starts_with(failure_of([&] {
-                      bias_rows_backward(host.context(), {x.tensor(), weight.tensor(),
-                                                          x.tensor().view({12}).slice(0, 4),
-                                                          bias.tensor(), weight.tensor()});
+                      bias_rows_backward(host.context(), {.dy = x.tensor(),
+                                                          .weight = weight.tensor(),
+                                                          .bias = x.tensor().view({12}).slice(0, 4),
+                                                          .d_bias = bias.tensor(),
+                                                          .d_weight = weight.tensor()});
                     }),
                     "[bias_rows_backward] bias and d_bias"));
 }

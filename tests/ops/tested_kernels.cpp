@@ -23,20 +23,8 @@ void visit(Matmul& a, const Place& place) {
   place(a.a), place(a.b), place(a.c), place(a.bias);
 }
 template <class Place>
-void visit(MatmulGelu& a, const Place& place) {
-  visit(a.up, place), place(a.act);
-}
-template <class Place>
-void visit(MatmulGeluBackward& a, const Place& place) {
-  visit(a.dx, place), place(a.x);
-}
-template <class Place>
-void visit(MatmulColumnSums& a, const Place& place) {
-  visit(a.product, place), place(a.sums);
-}
-template <class Place>
-void visit(MatmulBatch::One& a, const Place& place) {
-  visit(a.product, place), place(a.sums);
+void visit(FusedMatmul& a, const Place& place) {
+  visit(a.product, place), place(a.other);
 }
 template <class Place>
 void visit(NormForward& a, const Place& place) {
@@ -53,12 +41,8 @@ void visit(NormSums& a, const Place& place) {
   place(a.x), place(a.dy), place(a.weight), place(a.sums);
 }
 template <class Place>
-void visit(ActivationForward& a, const Place& place) {
-  place(a.x), place(a.y), place(a.up);
-}
-template <class Place>
-void visit(ActivationBackward& a, const Place& place) {
-  place(a.x), place(a.dy), place(a.dx), place(a.up), place(a.dup);
+void visit(ActivationArgs& a, const Place& place) {
+  place(a.x), place(a.y), place(a.dy), place(a.dx), place(a.up), place(a.dup);
 }
 template <class Place>
 void visit(Add& a, const Place& place) {
@@ -81,35 +65,22 @@ void visit(Rope& a, const Place& place) {
   place(a.x), place(a.position), place(a.table);
 }
 template <class Place>
-void visit(AttentionForward& a, const Place& place) {
-  place(a.q), place(a.k), place(a.v), place(a.first_position), place(a.out), place(a.logsumexp);
-  place(a.dropout.global_token), place(a.dropout.key.state), place(a.largest), place(a.real);
-}
-template <class Place>
-void visit(AttentionBackward& a, const Place& place) {
+void visit(AttentionArgs& a, const Place& place) {
   place(a.q), place(a.k), place(a.v), place(a.first_position), place(a.out), place(a.logsumexp);
   place(a.dropout.global_token), place(a.dropout.key.state);
-  place(a.d_out), place(a.dq), place(a.dk), place(a.dv);
+  place(a.largest), place(a.real), place(a.d_out), place(a.dq), place(a.dk), place(a.dv);
 }
 template <class Place>
 void visit(AttentionMerge& a, const Place& place) {
   place(a.out), place(a.logsumexp), place(a.other), place(a.other_logsumexp);
 }
 template <class Place>
-void visit(AttentionSinkForward& a, const Place& place) {
-  place(a.sinks), place(a.out), place(a.logsumexp);
-}
-template <class Place>
-void visit(AttentionSinkBackward& a, const Place& place) {
+void visit(AttentionSinkArgs& a, const Place& place) {
   place(a.sinks), place(a.out), place(a.logsumexp), place(a.d_out), place(a.d_sinks);
 }
 template <class Place>
-void visit(EmbeddingForward& a, const Place& place) {
-  place(a.indices), place(a.table), place(a.y);
-}
-template <class Place>
-void visit(EmbeddingBackward& a, const Place& place) {
-  place(a.indices), place(a.dy), place(a.dtable);
+void visit(EmbeddingArgs& a, const Place& place) {
+  place(a.indices), place(a.table), place(a.y), place(a.dy), place(a.dtable);
 }
 template <class Place>
 void visit(RouterForward& a, const Place& place) {
@@ -123,46 +94,26 @@ void visit(RouterBackward& a, const Place& place) {
 template <class Place>
 void visit(RouterLosses& a, const Place& place) {
   place(a.logits), place(a.chosen), place(a.real), place(a.choices), place(a.d_logits);
-  place(a.state);
+  place(a.state), place(a.sums);
 }
 template <class Place>
-void visit(RouterStatistics& a, const Place& place) {
-  place(a.logits), place(a.chosen), place(a.choices), place(a.real), place(a.sums);
-}
-template <class Place>
-void visit(SpreadRows& a, const Place& place) {
-  place(a.x), place(a.slot), place(a.y);
-}
-template <class Place>
-void visit(CollectRows& a, const Place& place) {
+void visit(MoveRows& a, const Place& place) {
   place(a.x), place(a.slot), place(a.y);
 }
 template <class Place>
 void visit(ScaleRows& a, const Place& place) {
-  place(a.x), place(a.weight), place(a.y);
-}
-template <class Place>
-void visit(ScaleRowsBackward& a, const Place& place) {
-  place(a.x), place(a.weight), place(a.dy), place(a.dx), place(a.d_weight);
+  place(a.x), place(a.weight), place(a.y), place(a.dy), place(a.dx), place(a.d_weight);
 }
 template <class Place>
 void visit(BiasRows& a, const Place& place) {
-  place(a.y), place(a.weight), place(a.bias);
-}
-template <class Place>
-void visit(BiasRowsBackward& a, const Place& place) {
-  place(a.dy), place(a.weight), place(a.bias), place(a.d_bias), place(a.d_weight);
-}
-template <class Place>
-void visit(CrossEntropyStats& a, const Place& place) {
-  place(a.logits), place(a.labels), place(a.row_max), place(a.row_sum), place(a.target);
+  place(a.y), place(a.dy), place(a.weight), place(a.bias), place(a.d_bias), place(a.d_weight);
 }
 template <class Place>
 void visit(CrossEntropyCombine& a, const Place& place) {
   place(a.shards), place(a.whole);
 }
 template <class Place>
-void visit(CrossEntropyGradient& a, const Place& place) {
+void visit(CrossEntropyArgs& a, const Place& place) {
   place(a.logits), place(a.labels), place(a.row_max), place(a.row_sum), place(a.target);
   place(a.weight), place(a.state);
 }
@@ -348,9 +299,9 @@ struct Staged<MatmulBatch> {
   template <Kernel<MatmulBatch> Kernels::*entry>
   static void run(const OpContext&, const MatmulBatch& args) {
     const OpContext context = device_context();
-    std::vector<MatmulBatch::One> moved(args.list.begin(), args.list.end());
+    std::vector<FusedMatmul> moved(args.begin(), args.end());
     Staging staging(moved);
-    (context.kernels->*entry)(context, {.list = moved});
+    (context.kernels->*entry)(context, moved);
     staging.bring_back();
   }
 };

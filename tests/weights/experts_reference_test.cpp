@@ -8,7 +8,8 @@
 #include "base/at.h"
 #include "comm/world.h"
 #include "device/slab.h"
-#include "nn/saved.h"
+#include "nn/block.h"
+#include "nn/stage.h"
 #include "ops/kernels.h"
 #include "ops/router.h"
 #include "plan/model/activations.h"
@@ -128,15 +129,15 @@ struct LayerRun {
     input.model = model;
     input.units = {all_units(1)};
     input.tp = {alone.get()};
+    input.experts.ep = alone.get();
+    input.weights = [this](const std::string& name) {
+      return Weight{parameters.at(name), parameters.at("grad." + name)};
+    };
     input.rows = &table.places;
     input.activations = [this](int, int row) { return activations.at(at(table.rows, row).name); };
     saved = place_block(input, 0, 0).mlp;
-    gradients = place_gradients(input, 0).blocks.front().mlp;
-    layer = make_experts(
-        [this](const std::string& name) {
-          return Weight{parameters.at(name), parameters.at("grad." + name)};
-        },
-        model, "layers.0.moe", 0, {.tp = input.tp, .groups = {.ep = alone.get()}});
+    gradients = place_block_gradients(input, 0, 0).mlp;
+    layer = make_experts(input, 0);
     state.token_factor = 1.0F / static_cast<float>(model.seq_length);
   }
 

@@ -77,20 +77,17 @@ struct RoutedCase {
                          .slot = at("slot"),
                          .choices = at("choices"),
                          .counts = at("counts")});
-    router_losses(ops, {.logits = at("logits"),
-                        .chosen = at("chosen"),
-                        .group = rule.group,
-                        .choice = rule.choice,
-                        .choices = at("choices"),
-                        .balance_factor = has_balance() ? 1.0F : 0.0F,
-                        .d_logits = at("d_logits"),
-                        .state = &state});
-    router_statistics(ops, {.logits = at("logits"),
-                            .chosen = at("chosen"),
-                            .choices = at("choices"),
-                            .group = rule.group,
-                            .choice = rule.choice,
-                            .sums = at("sums")});
+    const RouterLosses losses{.logits = at("logits"),
+                              .chosen = at("chosen"),
+                              .group = rule.group,
+                              .choice = rule.choice,
+                              .choices = at("choices"),
+                              .balance_factor = has_balance() ? 1.0F : 0.0F,
+                              .d_logits = at("d_logits"),
+                              .state = &state,
+                              .sums = at("sums")};
+    router_losses(ops, losses);
+    router_statistics(ops, losses);
   }
 
   bool has_balance() const { return rule.balance_factor > 0; }

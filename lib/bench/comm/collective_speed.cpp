@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
@@ -244,7 +245,7 @@ void bench_comm(const CommBench& options, std::ostream& out) {
     for (const CollectiveSpeed& speed : speeds) wrong += speed.wrong;
     const std::string wire = wire_of(options, world);
     if (options.json) {
-      out << document(speeds, world.size(), wire).dump() << '\n';
+      out << json_text(document(speeds, world.size(), wire), JsonText::Style::compact) << '\n';
     } else {
       print_table(speeds, options, world.size(), wire, out);
     }

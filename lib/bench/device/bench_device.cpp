@@ -81,6 +81,7 @@ std::vector<ProductCase> product_cases(const OpBench& bench, double rate, double
 
 /// Forward and backward of our kernels, of sequences of several lengths with heads of 64 and 128.
 std::vector<AttentionCase> attention_cases(const OpBench& bench, double rate, double longest) {
+  const OpContext* ops = &bench.ops();
   std::vector<AttentionCase> cases;
   for (const std::int64_t length : {256, 512, 1024, 2048, 4096, 8192}) {
     for (const std::int64_t dim : {64, 128}) {
@@ -88,10 +89,10 @@ std::vector<AttentionCase> attention_cases(const OpBench& bench, double rate, do
       const double met = static_cast<double>(length + 1) / 2;
       const PricedAttention priced{length, heads, dim, length, length, met};
       if (5 * priced.flops() / rate > longest) continue;
-      const AttentionCalls calls = attention_calls(
-          bench, causal_shape(1, length, heads, heads, dim), " " + sides(length, heads * dim));
-      cases.push_back({priced, false, calls.forward});
-      cases.push_back({priced, true, calls.backward});
+      const AttentionArgs args = attention_args(bench, causal_shape(1, length, heads, heads, dim),
+                                                " " + sides(length, heads * dim));
+      cases.push_back({priced, false, [ops, args] { attention_forward(*ops, args); }});
+      cases.push_back({priced, true, [ops, args] { attention_backward(*ops, args); }});
     }
   }
   return cases;

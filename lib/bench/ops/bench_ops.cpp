@@ -191,7 +191,7 @@ void bench_ops(const BenchRequest& request, std::ostream& out) {
   WorkClock clock(context.stream());
   const std::vector<OpCase> cases = chosen(bench.cases(), request.only);
   const std::vector<Timing> timings = time_all(cases, clock, limits);
-  tell(request, document(timings).dump(), out,
+  tell(request, document(timings), out,
        [&] { print_table(timings, context.where(), limits, out); });
 }
 

@@ -103,14 +103,9 @@ void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, what ends 
 AttentionShape causal_shape(std::int64_t sequences, std::int64_t length, std::int64_t heads,
                             std::int64_t kv_heads, std::int64_t head_dim);
 
-struct AttentionCalls {
-  std::function<void()> forward, backward;
-  Tensor out;        // [tokens, heads * head_dim], of both
-  double bytes = 0;  // of q, k, v and out
-  Shape by_query;    // [sequences, heads, length], of values by query and head
-};
-/// On operands of the bench whose names end with `name`. The bench must outlive the calls.
-AttentionCalls attention_calls(const OpBench& bench, const AttentionShape& shape,
-                               const std::string& name);
+/// The arguments of both passes on operands of the bench whose names end with `name`. The bench
+/// must outlive them.
+AttentionArgs attention_args(const OpBench& bench, const AttentionShape& shape,
+                             const std::string& name);
 
 }  // namespace trainctl

@@ -26,8 +26,8 @@ AttentionShape causal_shape(std::int64_t sequences, std::int64_t length, std::in
           .scale = 1.0F / std::sqrt(static_cast<float>(head_dim))};
 }
 
-AttentionCalls attention_calls(const OpBench& bench, const AttentionShape& shape,
-                               const std::string& name) {
+AttentionArgs attention_args(const OpBench& bench, const AttentionShape& shape,
+                             const std::string& name) {
   const std::int64_t tokens = shape.sequences * shape.query_length;
   const auto queries = [&](const char* what) {
     return bench.values(what + name, {tokens, shape.heads * shape.head_dim});
@@ -35,35 +35,19 @@ AttentionCalls attention_calls(const OpBench& bench, const AttentionShape& shape
   const auto keys = [&](const char* what) {
     return bench.values(what + name, {tokens, shape.kv_heads * shape.head_dim});
   };
-  const Shape by_query{shape.sequences, shape.heads, shape.query_length};
-  const AttentionBackward args{.shape = shape,
-                               .q = queries("q"),
-                               .k = keys("k"),
-                               .v = keys("v"),
-                               .first_position = {},
-                               .dropout = {},
-                               .out = queries("attention out"),
-                               .logsumexp = bench.zeros("logsumexp" + name, by_query, DType::f32),
-                               .d_out = queries("d out"),
-                               .dq = queries("dq"),
-                               .dk = keys("dk"),
-                               .dv = keys("dv")};
-  const OpContext* ops = &bench.ops();
-  return {.forward =
-              [=] {
-                attention_forward(*ops, {.shape = args.shape,
-                                         .q = args.q,
-                                         .k = args.k,
-                                         .v = args.v,
-                                         .first_position = {},
-                                         .dropout = {},
-                                         .out = args.out,
-                                         .logsumexp = args.logsumexp});
-              },
-          .backward = [=] { attention_backward(*ops, args); },
-          .out = args.out,
-          .bytes = bytes_of({args.q, args.k, args.v, args.out}),
-          .by_query = by_query};
+  return {.shape = shape,
+          .q = queries("q"),
+          .k = keys("k"),
+          .v = keys("v"),
+          .first_position = {},
+          .dropout = {},
+          .out = queries("attention out"),
+          .logsumexp = bench.zeros("logsumexp" + name,
+                                   {shape.sequences, shape.heads, shape.query_length}, DType::f32),
+          .d_out = queries("d out"),
+          .dq = queries("dq"),
+          .dk = keys("dk"),
+          .dv = keys("dv")};
 }
 
 void add_attention_cases(OpBench& bench) {
@@ -77,14 +61,16 @@ void add_attention_cases(OpBench& bench) {
                        static_cast<double>(model.seq_length) *
                        static_cast<double>(model.seq_length + 1) / 2;
   const double product = 2 * pairs * static_cast<double>(shape.head_dim);
-  const AttentionCalls calls = attention_calls(bench, shape, "");
-  bench.add("attention_forward", "", calls.bytes, 2 * product, calls.forward);
-  bench.add("attention_backward", "", 2 * calls.bytes, 5 * product, calls.backward);
-  const auto like_out = [&](const char* name) { return bench.values(name, calls.out.shape); };
+  const AttentionArgs args = attention_args(bench, shape, "");
+  const double bytes = bytes_of({args.q, args.k, args.v, args.out});
+  bench.add("attention_forward", "", bytes, 2 * product, [=] { attention_forward(*ops, args); });
+  bench.add("attention_backward", "", 2 * bytes, 5 * product,
+            [=] { attention_backward(*ops, args); });
+  const auto like_out = [&](const char* name) { return bench.values(name, args.out.shape); };
   const Tensor other = like_out("attention.other");
-  const Tensor other_lse = bench.zeros("other_logsumexp", calls.by_query, DType::f32);
+  const Tensor other_lse = bench.zeros("other_logsumexp", args.logsumexp.shape, DType::f32);
   const Tensor merged = like_out("attention.merged");
-  const Tensor merged_lse = bench.zeros("merged_logsumexp", calls.by_query, DType::f32);
+  const Tensor merged_lse = bench.zeros("merged_logsumexp", args.logsumexp.shape, DType::f32);
   bench.add("attention_merge", "", bytes_of({merged, merged, other}), 0, [=] {
     attention_merge(*ops, {.shape = shape,
                            .out = merged,
@@ -158,13 +144,13 @@ void add_fused(OpBench& bench) {
   const Tensor db = bench.zeros("fused bias gradient", {ffn}, DType::f32);
   const Matmul forward{.a = x, .b = w, .c = up, .bias = bias, .transpose_b = true};
   bench.add("matmul_gelu", "mlp.up", bytes_of({x, w, up, act}), flops,
-            [=] { matmul_gelu(*ops, {.up = forward, .act = act}); });
+            [=] { matmul_gelu(*ops, {.product = forward, .other = act}); });
   const Matmul backward{.a = x, .b = down, .c = act};
   bench.add("matmul_gelu_backward", "mlp.down", bytes_of({x, down, act, up}), flops,
-            [=] { matmul_gelu_backward(*ops, {.dx = backward, .x = up}); });
+            [=] { matmul_gelu_backward(*ops, {.product = backward, .other = up}); });
   const Matmul weight{.a = act, .b = x, .c = dw, .transpose_a = true, .accumulate = true};
   bench.add("matmul_column_sums", "mlp.up", bytes_of({act, x, dw}), flops,
-            [=] { matmul_column_sums(*ops, {.product = weight, .sums = db}); });
+            [=] { matmul_column_sums(*ops, {.product = weight, .other = db}); });
 }
 
 /// The products of queries, keys and values as one batch.
@@ -174,7 +160,7 @@ void add_batch(OpBench& bench) {
   const std::int64_t rows = bench.sizes().tokens;
   const AttentionForm& attention = bench.sizes().attention;
   const Tensor x = bench.values("batch x", {rows, model.hidden});
-  std::vector<MatmulBatch::One> list;
+  std::vector<FusedMatmul> list;
   double bytes = bytes_of({x});
   double flops = 0;
   for (const std::int64_t features : {attention.q(), attention.kv(), attention.kv()}) {
@@ -186,7 +172,7 @@ void add_batch(OpBench& bench) {
     flops += static_cast<double>(2 * rows * model.hidden * features);
   }
   bench.add("matmul_batch", "attention.qkv", bytes, flops,
-            [ops, list] { matmul_batch(*ops, {.list = list}); });
+            [ops, list] { matmul_batch(*ops, list); });
 }
 
 void add_squares(OpBench& bench, double rate) {
@@ -316,12 +302,12 @@ class ExpertCases {
                               .state = bench_.state("router.state")};
     bench_.add("router_losses", "", bytes_of({logits_, d_logits_, d_logits_}), 0,
                [ops = ops_, losses] { router_losses(*ops, losses); });
-    const RouterStatistics statistics{
+    const RouterLosses statistics{
         .logits = logits_,
         .chosen = chosen_,
-        .choices = choices_,
         .group = rule_.group,
         .choice = rule_.choice,
+        .choices = choices_,
         .sums = bench_.zeros("router.sums", {router_sums + sizes_.experts}, DType::f32)};
     bench_.add("router_statistics", "", bytes_of({logits_, chosen_}), 0,
                [ops = ops_, statistics] { router_statistics(*ops, statistics); });

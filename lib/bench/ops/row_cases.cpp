@@ -280,10 +280,10 @@ void add_rates(OpBench& bench, const std::string& name, RateProduct product) {
       operands.scales_a = ones(bench, scales_of(row.form, m, k, false).count);
       operands.scales_b = ones(bench, scales_of(row.form, n, k, true).count);
     }
-    if (!cuda_product_rates().enqueue(*ops, product, operands)) continue;
+    if (!cuda_products().enqueue_rate(*ops, product, operands)) continue;
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
     bench.add("matmul", row.name + (" " + name), bytes_of({of_form.a, of_form.b, of_form.y}), flops,
-              [=] { cuda_product_rates().enqueue(*ops, product, operands); });
+              [=] { cuda_products().enqueue_rate(*ops, product, operands); });
   }
 }
 
@@ -316,26 +316,21 @@ void add_cross_entropy(OpBench& bench) {
       bench.filled<float>("loss_weight", {rows}, [](std::int64_t) { return 1.0F; });
   const Tensor stats = bench.values("head.stats", {3, rows}, DType::f32);
   const auto stat = [&](std::int64_t index) { return stats.slice(index, index + 1).view({rows}); };
-  const CrossEntropyStats first{.logits = logits,
-                                .labels = labels,
-                                .valid = model.vocab,
-                                .row_max = stat(0),
-                                .row_sum = stat(1),
-                                .target = stat(2)};
+  const CrossEntropyArgs first{.logits = logits,
+                               .labels = labels,
+                               .valid = model.vocab,
+                               .row_max = stat(0),
+                               .row_sum = stat(1),
+                               .target = stat(2)};
   bench.add("cross_entropy_stats", "", bytes_of({logits}), 0,
             [=] { cross_entropy_stats(*ops, first); });
   const Tensor shards = bench.values("head.shards", {2, 3, rows}, DType::f32);
   const Tensor whole = bench.zeros("head.whole", {3, rows}, DType::f32);
   bench.add("cross_entropy_combine", "", bytes_of({shards, whole}), 0,
             [=] { cross_entropy_combine(*ops, {.shards = shards, .whole = whole}); });
-  const CrossEntropyGradient second{.logits = logits,
-                                    .labels = labels,
-                                    .valid = model.vocab,
-                                    .row_max = first.row_max,
-                                    .row_sum = first.row_sum,
-                                    .target = first.target,
-                                    .weight = weight,
-                                    .state = bench.state("head.state")};
+  CrossEntropyArgs second = first;
+  second.weight = weight;
+  second.state = bench.state("head.state");
   bench.add("cross_entropy_gradient", "", 2 * bytes_of({logits}), 0,
             [=] { cross_entropy_gradient(*ops, second); });
 }

@@ -45,11 +45,25 @@ class PeerNote {
 };
 }  // namespace
 
-Posted::Posted(MessageWaits waits, double deadline)
-    : OwnEvents("messages of '" + waits.group + "'"),
-      waits_(std::move(waits)),
-      deadline_(deadline),
+struct Posted::Message {
+  std::uint64_t ticket = 0;
+  Event posting, on_device;
+  Clock::time_point ready;
+  int peer = 0;
+  int parts_left = 0;
+  bool sends = false;
+  bool begun = false;
+};
+
+Posted::Posted(HostGroup& group, WaitNote& note)
+    : OwnEvents("messages of '" + group.name() + "'"),
+      group_(group),
+      note_(note),
       messages_(capacity) {}
+
+Posted::~Posted() = default;
+
+Posted::Message& Posted::slot(std::uint64_t ticket) { return messages_[ticket % capacity]; }
 
 std::uint64_t Posted::open(bool sends, int peer) {
   std::unique_lock lock(mutex_);
@@ -118,15 +132,18 @@ bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, doub
   lock.unlock();
   if (!Stream::wait_host(message.posting, seconds)) return false;
   lock.lock();
-  const PeerNote note(waits_.note, message.sends ? "send" : "receive", message.peer);
-  WaitLimit patience(std::min(seconds, deadline_));
+  const char* operation = message.sends ? "send" : "receive";
+  const PeerNote note(note_, operation, message.peer);
+  const double deadline = group_.deadline_seconds();
+  WaitLimit patience(std::min(seconds, deadline));
   while (!transferred(ticket)) {
     if (failure_) std::rethrow_exception(failure_);
-    waits_.check_world();
+    group_.check_world();
     if (patience.over()) {
-      if (seconds < deadline_) return false;
-      const char* operation = message.sends ? "send" : "receive";
-      throw Error(ExitCode::peer, waits_.late(operation, patience.waited(), message.peer));
+      if (seconds < deadline) return false;
+      group_.tell_hang();
+      const int missing[] = {message.peer};
+      throw Error(ExitCode::peer, group_.late_text(operation, patience.waited(), missing));
     }
     changed_.wait_for(lock, patience.until_next_look());
   }
@@ -193,26 +210,18 @@ class HostGroup::InUse {
   HostGroup& group_;
 };
 
-HostGroup::HostGroup(std::string name, Members members, double deadline, const Records& records)
+HostGroup::HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline,
+                     Activity& activity, Traffic& traffic)
     : name_(std::move(name)),
-      ranks_(std::move(members.ranks)),
-      rank_(members.rank),
+      ranks_(std::move(ranks)),
+      rank_(rank),
       deadline_(deadline),
-      activity_(records.activity),
-      traffic_(records.traffic),
-      counted_(records.traffic.row(name_)),
+      activity_(activity),
+      traffic_(traffic),
+      counted_(traffic.row(name_)),
       note_(activity_, name_, ranks_),
       message_note_(activity_, name_, ranks_),
-      posted_({.group = name_,
-               .note = message_note_,
-               .check_world = [this] { check_world(); },
-               .late =
-                   [this](const char* operation, double waited, int peer) {
-                     tell_hang();
-                     const int missing[] = {peer};
-                     return late_text(operation, waited, missing);
-                   }},
-              deadline) {}
+      posted_(*this, message_note_) {}
 
 std::string HostGroup::late_text(const char* operation, double waited,
                                  std::span<const int> missing) const {

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -43,22 +42,16 @@ std::string to_string(const CollectiveCall& call);
 // The sends and receives in flight in one group. Each has its own event and they complete in any
 // order, so that a message for which no one waits does not block another. Thread safe.
 
-/// Functions of the group that a wait for one of its messages needs.
-struct MessageWaits {
-  std::string group;
-  WaitNote& note;  // of the one message that is being awaited
-  /// Throws Error{peer} if the world has already failed.
-  std::function<void()> check_world;
-  /// Reports the hang and describes what is missing: operation, seconds waited, the peer.
-  std::function<std::string(const char*, double, int)> late;
-};
+class HostGroup;
 
 class Posted final : public OwnEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Waits last at most `deadline` seconds: then waiting for a message throws Error{peer}.
-  Posted(MessageWaits waits, double deadline);
+  /// Messages of `group`. `note` is of the one that is being awaited. Waits last at most the
+  /// group's deadline: then waiting for a message throws Error{peer}.
+  Posted(HostGroup& group, WaitNote& note);
+  ~Posted();
 
   /// Opens a new message; waits while 256 are in flight.
   std::uint64_t open(bool sends, int peer);
@@ -73,26 +66,18 @@ class Posted final : public OwnEvents {
   void fail(const std::exception_ptr& failure);
 
  private:
-  struct Message {
-    std::uint64_t ticket = 0;
-    Event posting, on_device;
-    Clock::time_point ready;
-    int peer = 0;
-    int parts_left = 0;
-    bool sends = false;
-    bool begun = false;
-  };
+  struct Message;
 
   bool wait(std::uint64_t ticket, double seconds) override;
   bool reached(std::uint64_t ticket) override;
   Event behind(std::uint64_t ticket) override;
   bool meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double& seconds);
-  Message& slot(std::uint64_t ticket) { return messages_[ticket % messages_.size()]; }
+  Message& slot(std::uint64_t ticket);
   bool transferred(std::uint64_t ticket);
   bool done(std::uint64_t ticket);
 
-  const MessageWaits waits_;
-  const double deadline_;
+  HostGroup& group_;
+  WaitNote& note_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Message> messages_;  // a ring; a slot is reused once its message is done
@@ -106,16 +91,10 @@ class Posted final : public OwnEvents {
 
 class HostGroup : public Group {
  public:
-  struct Members {
-    std::vector<int> ranks;  // of the world
-    int rank;                // this member's place among them
-  };
-  /// Members of the world that record its groups' waits and count their traffic.
-  struct Records {
-    Activity& activity;
-    Traffic& traffic;
-  };
-  HostGroup(std::string name, Members members, double deadline, const Records& records);
+  /// `ranks`: the members as ranks of the world, of which this one is at the place `rank`.
+  /// `activity` and `traffic` are those of the world.
+  HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline, Activity& activity,
+            Traffic& traffic);
 
   int rank() const final { return rank_; }
   int size() const final { return static_cast<int>(ranks_.size()); }

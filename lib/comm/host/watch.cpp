@@ -160,16 +160,16 @@ struct Watch::Reason {
 };
 
 Watch::Watch(WatchOptions options) : options_(std::move(options)) {
-  for (const WatchedRank& watched : options_.ranks) {
+  for (Activity* activity : options_.activities) {
     stalls_.push_back({0, WaitLimit(options_.deadline_seconds), options_.deadline_seconds});
-    watched.activity->on_hang([this] { report(); });
+    activity->on_hang([this] { report(); });
   }
   thread_ = std::thread([this] { work(); });
   pthread_setname_np(thread_.native_handle(), "watch");
 }
 
 Watch::~Watch() {
-  for (const WatchedRank& watched : options_.ranks) watched.activity->on_hang({});
+  for (Activity* activity : options_.activities) activity->on_hang({});
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -230,28 +230,28 @@ std::optional<Watch::Reason> Watch::reason(bool asked) {
 bool Watch::hangs() {
   bool any = false;
   for (std::size_t i = 0; i < stalls_.size(); ++i) {
-    const WatchedRank& watched = options_.ranks[i];
+    const Activity& activity = *options_.activities[i];
     Stall& stall = stalls_[i];
-    const std::uint64_t progress = watched.activity->progress();
+    const std::uint64_t progress = activity.progress();
     if (progress != stall.progress) {
       stall = {progress, WaitLimit(options_.deadline_seconds), options_.deadline_seconds};
     }
     static_cast<void>(stall.patience.over());
     const double stalled = stall.patience.waited();
-    if (watched.activity->waits()) {
+    if (activity.waits()) {
       any = any || stalled >= options_.deadline_seconds + longer_seconds;
     } else if (stalled >= stall.next_told) {
       stall.next_told += options_.deadline_seconds;
-      set_log_rank(watched.rank, options_.world_size);
-      log_warning("nothing finished for long: " + line(watched, stalled));
+      set_log_rank(rank_at(i), options_.world_size);
+      log_warning("nothing finished for long: " + line(i, stalled));
     }
   }
   return any;
 }
 
-std::string Watch::line(const WatchedRank& watched, double stalled) const {
-  return formatted("rank {} (host {}), {}", watched.rank, options_.host,
-                   watched.activity->text(stalled, options_.describe_rank));
+std::string Watch::line(std::size_t place, double stalled) const {
+  return formatted("rank {} (host {}), {}", rank_at(place), options_.host,
+                   options_.activities[place]->text(stalled, options_.describe_rank));
 }
 
 void Watch::write_report(int ended) {
@@ -260,9 +260,8 @@ void Watch::write_report(int ended) {
                                          : options_.describe_rank(ended) +
                                                " has ended before its work: killed or failed; ";
   for (std::size_t i = 0; i < stalls_.size(); ++i) {
-    const WatchedRank& watched = options_.ranks[i];
-    set_log_rank(watched.rank, options_.world_size);
-    log_error(what + line(watched, stalls_[i].patience.waited()) + remarks);
+    set_log_rank(rank_at(i), options_.world_size);
+    log_error(what + line(i, stalls_[i].patience.waited()) + remarks);
   }
 }
 

@@ -104,16 +104,12 @@ class Activity {
 // another process has ended: one line per rank, from a separate thread, so also when a rank is
 // stuck in a kernel or in MPI.
 
-struct WatchedRank {
-  int rank = 0;
-  Activity* activity = nullptr;
-};
-
 struct WatchOptions {
   double deadline_seconds = 300;
   int world_size = 1;
   std::string host;
-  std::vector<WatchedRank> ranks{};  // of this process
+  int first_rank = 0;                   // of this process, whose ranks follow each other
+  std::vector<Activity*> activities{};  // of these ranks
   Activity::DescribeRank describe_rank{};
   std::function<std::string()> remarks{};  // added to each line; may be empty
   /// Asked several times per second: a rank whose process has ended, or `none`. May be empty.
@@ -155,10 +151,11 @@ class Watch {
   /// Why to report now, if there is a reason. `asked`: a wait of this process asks for it.
   std::optional<Reason> reason(bool asked);
   void write_report(int ended);
-  std::string line(const WatchedRank& rank, double stalled) const;
+  int rank_at(std::size_t place) const { return options_.first_rank + static_cast<int>(place); }
+  std::string line(std::size_t place, double stalled) const;
 
   const WatchOptions options_;
-  std::vector<Stall> stalls_;  // by place in options_.ranks; of the watch's thread
+  std::vector<Stall> stalls_;  // by place in options_.activities; of the watch's thread
   std::mutex mutex_;
   std::condition_variable changed_;
   bool asked_ = false;

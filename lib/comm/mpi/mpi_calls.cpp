@@ -47,6 +47,14 @@ constexpr std::chrono::microseconds shortest_sleep{20};
 constexpr std::chrono::microseconds longest_sleep{100};
 }  // namespace
 
+struct MpiProgress::Owner {
+  Posted* posted;
+  std::uint64_t ticket;
+  std::int64_t expected;
+};
+
+MpiProgress::MpiProgress() = default;
+
 MpiProgress::~MpiProgress() {
   {
     const std::lock_guard lock(mutex_);
@@ -187,6 +195,16 @@ void in_pieces(std::int64_t bytes, Post post) {
 }
 
 }  // namespace
+
+struct MpiRequests::Half {
+  int peer;
+  std::int64_t expected;  // bytes to receive; -1 for a send
+};
+
+MpiRequests::MpiRequests(MpiShared& shared, MPI_Comm comm, WaitNote& note)
+    : shared_(shared), comm_(comm), note_(note) {}
+
+MpiRequests::~MpiRequests() = default;
 
 void MpiRequests::send(const void* data, std::int64_t bytes, int to, int tag) {
   in_pieces(bytes, [&](std::int64_t begin, std::int64_t length) {
@@ -420,15 +438,16 @@ double longest_joining(double deadline_seconds) {
   return std::clamp(deadline_seconds, 10.0, 120.0);
 }
 
-Joining::Joining(double seconds, const LaunchedAs& launched, const std::string& host)
-    : end_(seconds, [seconds, launched, host] {
-        set_log_rank(launched.rank, launched.size);
-        log_error(joining_text(seconds, launched, host));
-        // The launcher ends all ranks with the first: let the others speak, too.
-        std::this_thread::sleep_for(std::chrono::duration<double>(Watch::speak_seconds));
-        tell_launch(RankWord::failed, code_of_peer);
-        _exit(code_of_peer);
-      }) {}
+EndInTime end_joining_in_time(double seconds, const LaunchedAs& launched, const std::string& host) {
+  return {seconds, [seconds, launched, host] {
+            set_log_rank(launched.rank, launched.size);
+            log_error(joining_text(seconds, launched, host));
+            // The launcher ends all ranks with the first: let the others speak, too.
+            std::this_thread::sleep_for(std::chrono::duration<double>(Watch::speak_seconds));
+            tell_launch(RankWord::failed, code_of_peer);
+            _exit(code_of_peer);
+          }};
+}
 
 int start_mpi(const LaunchedAs& launched, const std::string& host) {
   check_slurm(launched);

@@ -36,7 +36,7 @@ namespace trainctl {
 
 class MpiProgress {
  public:
-  MpiProgress() = default;
+  MpiProgress();
   ~MpiProgress();
   MpiProgress(const MpiProgress&) = delete;
   MpiProgress& operator=(const MpiProgress&) = delete;
@@ -48,11 +48,7 @@ class MpiProgress {
   bool forget(const Posted& owner);
 
  private:
-  struct Owner {
-    Posted* posted;
-    std::uint64_t ticket;
-    std::int64_t expected;
-  };
+  struct Owner;
 
   void work();
   bool poll();
@@ -103,8 +99,8 @@ inline constexpr std::int64_t longest_mpi_message = std::int64_t{1} << 30;
 class MpiRequests {
  public:
   /// While it waits, `note` records the missing ranks.
-  MpiRequests(MpiShared& shared, MPI_Comm comm, WaitNote& note)
-      : shared_(shared), comm_(comm), note_(note) {}
+  MpiRequests(MpiShared& shared, MPI_Comm comm, WaitNote& note);
+  ~MpiRequests();
 
   /// Empty messages are not sent, since both sides know the length.
   void send(const void* data, std::int64_t bytes, int to, int tag);
@@ -121,10 +117,7 @@ class MpiRequests {
   std::vector<int> missing() const { return missing_; }
 
  private:
-  struct Half {
-    int peer;
-    std::int64_t expected;  // bytes to receive; -1 for a send
-  };
+  struct Half;
 
   void post_send(const void* data, std::int64_t bytes, int to, int tag);
   void post_receive(void* data, std::int64_t bytes, int from, int tag);
@@ -168,15 +161,9 @@ class EndInTime {
 /// rank is to blame for a machine that starts slowly, and at most 120 s.
 double longest_joining(double deadline_seconds);
 
-/// Runs during MPI_Init and the first exchange. After `seconds` it says which ranks this rank sees
-/// and ends the process with ExitCode::peer.
-class Joining {
- public:
-  Joining(double seconds, const LaunchedAs& launched, const std::string& host);
-
- private:
-  EndInTime end_;
-};
+/// For MPI_Init and the first exchange: after `seconds` it says which ranks this rank sees and ends
+/// the process with ExitCode::peer.
+EndInTime end_joining_in_time(double seconds, const LaunchedAs& launched, const std::string& host);
 
 /// MPI_Init_thread, with settings that suit this host where the user has none, and errors as
 /// results. Returns the number of ranks. Throws Error{unavailable} where MPI and the launcher do

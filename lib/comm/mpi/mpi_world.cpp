@@ -33,7 +33,8 @@ namespace trainctl {
 class MpiGroup : public HostGroup {
  public:
   /// Takes over `comm`, whose rank i is world rank ranks[i].
-  MpiGroup(std::string name, Members members, Traffic& traffic, MpiShared& shared, MPI_Comm comm);
+  MpiGroup(std::string name, std::vector<int> ranks, int rank, Traffic& traffic, MpiShared& shared,
+           MPI_Comm comm);
   ~MpiGroup() override;
 
  private:
@@ -90,9 +91,9 @@ constexpr std::int64_t at_once_bytes = 16 << 10;  // a sum so small that one exc
 
 }  // namespace
 
-MpiGroup::MpiGroup(std::string name, Members members, Traffic& traffic, MpiShared& shared,
-                   MPI_Comm comm)
-    : HostGroup(std::move(name), std::move(members), shared.deadline, {shared.activity, traffic}),
+MpiGroup::MpiGroup(std::string name, std::vector<int> ranks, int rank, Traffic& traffic,
+                   MpiShared& shared, MPI_Comm comm)
+    : HostGroup(std::move(name), std::move(ranks), rank, shared.deadline, shared.activity, traffic),
       shared_(shared),
       comm_(comm),
       piece_bytes_(staging_piece_bytes(size())),
@@ -437,7 +438,7 @@ MpiWorld::MpiWorld(const WorldOptions& options) {
   shared_.deadline = options.deadline_seconds;
   shared_.check_collectives = options.check_collectives;
   const LaunchedAs launched = launched_as();
-  const Joining joining(longest_joining(shared_.deadline), launched, host_);
+  const EndInTime joining = end_joining_in_time(longest_joining(shared_.deadline), launched, host_);
   shared_.peers.resize(static_cast<std::size_t>(start_mpi(launched, host_)));
   find_peers();
   if (options.report_hangs && size() > 1) start_watch();
@@ -449,7 +450,8 @@ void MpiWorld::start_watch() {
       WatchOptions{.deadline_seconds = shared_.deadline,
                    .world_size = size(),
                    .host = host_,
-                   .ranks = {{rank(), &shared_.activity}},
+                   .first_rank = rank(),
+                   .activities = {&shared_.activity},
                    .describe_rank = [this](int other) { return shared_.describe(other); },
                    .remarks = [this] { return shared_.remarks(); },
                    .ended_rank = [this] { return ended_rank(); },
@@ -533,7 +535,7 @@ std::unique_ptr<Group> MpiWorld::group(const std::string& name, std::span<const 
   MPI_CHECK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Group_free(&members));
   MPI_CHECK(MPI_Group_free(&everybody));
-  return std::make_unique<MpiGroup>(name, HostGroup::Members{{ranks.begin(), ranks.end()}, place},
+  return std::make_unique<MpiGroup>(name, std::vector<int>(ranks.begin(), ranks.end()), place,
                                     traffic_, shared_, comm);
 }
 

@@ -130,19 +130,21 @@ const NcclModule& nccl_module() {
       cuda_module_part("trainctl_cuda_nccl", sizeof(NcclModule)));
 }
 
-class NcclWires::Place final : public Wire {
+/// The path of a group's calls between the ranks of one communicator.
+class NcclWires::Wire {
  public:
-  Place(NcclWires& wires, WireSpec wanted) : spec(std::move(wanted)), wires_(wires) {}
+  Wire(NcclWires& owner, WireSpec wanted) : spec(std::move(wanted)), owner_(owner) {}
 
-  void run(const WireCall& call, Stream& stream) override {
+  /// Enqueues the call. Throws Error{peer} if another rank is missing or has failed.
+  void run(const WireCall& call, Stream& stream) {
     if (communicator == nullptr) refuse(call, "no communicator was opened");
-    if (wires_.abandoned_) throw Error(ExitCode::peer, wires_.failure_);
+    if (owner_.abandoned_) throw Error(ExitCode::peer, owner_.failure_);
     const bool on_devices =
         stream.device() == DeviceKind::cuda && is_on_device(call.from) && is_on_device(call.to);
     if (!on_devices) refuse(call, "supports only CUDA tensors and streams");
-    wires_.nccl_.call(communicator, call, stream.native());
-    wires_.settle(communicator, name_of(call.operation));
-    wires_.nccl_.note(communicator, call, stream.native());
+    owner_.nccl_.call(communicator, call, stream.native());
+    owner_.settle(communicator, name_of(call.operation));
+    owner_.nccl_.note(communicator, call, stream.native());
   }
 
   WireSpec spec;
@@ -155,7 +157,7 @@ class NcclWires::Place final : public Wire {
   }
   static bool is_on_device(const Tensor& x) { return x.empty() || x.device == DeviceKind::cuda; }
 
-  NcclWires& wires_;
+  NcclWires& owner_;
 };
 
 NcclWires::NcclWires(World& world, double deadline_seconds)
@@ -181,23 +183,23 @@ void NcclWires::leave() {
   }
 }
 
-Wire& NcclWires::want(const WireSpec& spec) {
-  Place* found = place_of(spec);
-  if (found == nullptr) found = &places_.emplace_back(*this, spec);
+NcclWires::Wire& NcclWires::want(const WireSpec& spec) {
+  Wire* found = wire_of(spec);
+  if (found == nullptr) found = &wires_.emplace_back(*this, spec);
   found->spec.exchanges = found->spec.exchanges || spec.exchanges;
   return *found;
 }
 
-NcclWires::Place* NcclWires::place_of(const WireSpec& spec) {
+NcclWires::Wire* NcclWires::wire_of(const WireSpec& spec) {
   const auto found =
-      std::ranges::find_if(places_, [&](const Place& place) { return place.spec.same_as(spec); });
-  return found == places_.end() ? nullptr : &*found;
+      std::ranges::find_if(wires_, [&](const Wire& wire) { return wire.spec.same_as(spec); });
+  return found == wires_.end() ? nullptr : &*found;
 }
 
 void NcclWires::open() {
   std::vector<WireSpec> wanted;
-  for (const Place& place : places_) {
-    if (place.communicator == nullptr) wanted.push_back(place.spec);
+  for (const Wire& wire : wires_) {
+    if (wire.communicator == nullptr) wanted.push_back(wire.spec);
   }
   const auto told = gather_bytes(*everyone_, wires_to_tell(wanted, world_.rank()), 0);
   std::string joined;
@@ -234,7 +236,7 @@ void NcclWires::split(const std::vector<WireSpec>& all) {
   for (const WireSpec& spec : all) {
     if (taken == all.end() || !spec.same_as(*taken)) rest.push_back(spec);
   }
-  if (taken != all.end()) place_of(*taken)->communicator = of_world_;
+  if (taken != all.end()) wire_of(*taken)->communicator = of_world_;
   const std::vector<int> rounds = split_rounds(rest, world_.size());
   const int last = rounds.empty() ? -1 : *std::ranges::max_element(rounds);
   for (int round = 0; round <= last; ++round) {
@@ -255,7 +257,7 @@ void NcclWires::split(const std::vector<WireSpec>& all) {
     settle(of_world_, "splitting");
     if (mine == nullptr) continue;
     settle(made, "forming " + mine->text());
-    place_of(*mine)->communicator = made;
+    wire_of(*mine)->communicator = made;
   }
 }
 
@@ -267,7 +269,7 @@ void NcclWires::connect(const std::vector<WireSpec>& all) {
   for (const WireSpec& spec : all) {
     const int rank = place_in(spec, world_.rank());
     if (rank < 0) continue;
-    Wire& wire = *place_of(spec);
+    Wire& wire = *wire_of(spec);
     const std::int64_t ranks = std::ssize(spec.ranks);
     const Tensor data = slab.at("all").slice(0, ranks);
     const Tensor own = data.slice(rank, rank + 1);
@@ -355,10 +357,10 @@ std::string NcclWires::open_work() {
 }
 
 struct DeviceGroup::Line {
-  explicit Line(const std::string& name, Wire& on)
+  explicit Line(const std::string& name, NcclWires::Wire& on)
       : stream(DeviceKind::cuda, name, Stream::Mode::queued), wire(on) {}
   Stream stream;
-  Wire& wire;
+  NcclWires::Wire& wire;
 };
 
 DeviceGroup::DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec,
@@ -421,7 +423,7 @@ void DeviceGroup::open_lines(std::span<const MessageLine> lines) {
     const int from = line.sends ? rank() : line.peer;
     const int to = line.sends ? line.peer : rank();
     const std::string lane = formatted("{} {}", name(), line.tag);
-    Wire& wire =
+    NcclWires::Wire& wire =
         wires_.want({.lane = lane, .ranks = {at(ranks_, from), at(ranks_, to)}, .line = true});
     held = std::make_unique<Line>(lane, wire);
   }

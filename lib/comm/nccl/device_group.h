@@ -51,6 +51,7 @@ const NcclModule& nccl_module();
 
 class NcclWires final : public DeviceHealth {
  public:
+  class Wire;
   /// `world` must outlive it. Deadline: of each call until it is under way.
   NcclWires(World& world, double deadline_seconds);
   /// Leaves the others together with them; alone while an exception propagates or when they do not
@@ -68,12 +69,10 @@ class NcclWires final : public DeviceHealth {
   std::string open_work() override;
 
  private:
-  class Place;
-
   void join_world();
   void split(const std::vector<WireSpec>& all);
   void connect(const std::vector<WireSpec>& all);
-  Place* place_of(const WireSpec& spec);
+  Wire* wire_of(const WireSpec& spec);
   /// Waits until what a communicator was asked for is under way: only then may events be recorded.
   void settle(void* communicator, std::string_view what);
   [[noreturn]] void fail(std::string_view what, const std::string& why);
@@ -83,7 +82,7 @@ class NcclWires final : public DeviceHealth {
   const double deadline_;
   std::unique_ptr<Group> everyone_;  // of host memory
   const NcclModule& nccl_;
-  std::deque<Place> places_;
+  std::deque<Wire> wires_;
   std::vector<void*> communicators_;  // in the order in which they were made
   void* of_world_ = nullptr;
   std::string failure_;  // once abandoned
@@ -144,7 +143,7 @@ class DeviceGroup final : public GroupOverHost {
 
   NcclWires& wires_;
   const std::vector<int> ranks_;
-  Wire* const wire_;  // null without collectives
+  NcclWires::Wire* const wire_;  // null without collectives
   Traffic& traffic_;
   Traffic::Row& row_;
   Lines sends_, receives_;

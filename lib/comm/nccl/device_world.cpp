@@ -20,13 +20,17 @@
 
 namespace trainctl {
 
-std::vector<EnvironmentEntry> environment_to_share(int version, const std::string& host, int rank) {
+std::map<std::string, std::string> environment_to_share(int version, const std::string& host,
+                                                        int rank) {
   constexpr int first_that_shares = 23003;
-  const EnvironmentEntry permission =
-      version >= first_that_shares
-          ? EnvironmentEntry{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}
-          : EnvironmentEntry{"NCCL_HOSTID", formatted("{}-{}", host, rank)};
-  return {permission, {"NCCL_MAX_NCHANNELS", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}};
+  std::map<std::string, std::string> entries{{"NCCL_MAX_NCHANNELS", "1"},
+                                             {"NCCL_SOCKET_IFNAME", "lo"}};
+  if (version >= first_that_shares) {
+    entries["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";
+  } else {
+    entries["NCCL_HOSTID"] = formatted("{}-{}", host, rank);
+  }
+  return entries;
 }
 
 // Messages between tensors of a device and a group of host memory: their places in page-locked
@@ -266,9 +270,9 @@ void share_over_nccl(const World& world, const std::string& why_no_nccl) {
   require(why.empty(), ExitCode::unavailable,
           "ranks cannot share a device over NCCL (parallel.share_devices: nccl): " + why +
               "; set share_devices to true");
-  for (const EnvironmentEntry& one :
+  for (const auto& [name, value] :
        environment_to_share(nccl_module().version(), world.host(), world.rank())) {
-    setenv(one.name.c_str(), one.value.c_str(), 0);
+    setenv(name.c_str(), value.c_str(), 0);
   }
 }
 

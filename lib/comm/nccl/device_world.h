@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,19 +14,15 @@
 
 namespace trainctl {
 
-/// A setting with which NCCL lets several ranks of one machine use one device, which it refuses
-/// otherwise. It is for trying NCCL where there is one device; it is slow.
-struct EnvironmentEntry {
-  std::string name, value;
-  bool operator==(const EnvironmentEntry&) const = default;
-};
-
-/// Entries that NCCL reads at its first communicator, for a rank that is a process of its own;
-/// `version` as ncclGetVersion gives it (23003 is 2.30.3). From 2.30.3 on NCCL has an entry for it.
-/// Before, each rank takes the name of a host of its own (NCCL, src/misc/utils.cc, getHostHash), so
-/// that they meet over sockets. One channel, because kernels of NCCL that wait for each other must
-/// be on the device together.
-std::vector<EnvironmentEntry> environment_to_share(int version, const std::string& host, int rank);
+/// Variables of the environment, by name, with which NCCL lets several ranks of one machine use one
+/// device, which it refuses otherwise. They are for trying NCCL where there is one device; it is
+/// slow. NCCL reads them at its first communicator; the rank is a process of its own, and `version`
+/// as ncclGetVersion gives it (23003 is 2.30.3). From 2.30.3 on NCCL has an entry for it. Before,
+/// each rank takes the name of a host of its own (NCCL, src/misc/utils.cc, getHostHash), so that
+/// they meet over sockets. One channel, because kernels of NCCL that wait for each other must be on
+/// the device together.
+std::map<std::string, std::string> environment_to_share(int version, const std::string& host,
+                                                        int rank);
 
 // The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
 // groups of NCCL, formed over them. Threads that share one device have those of the world, too.

@@ -1,5 +1,5 @@
-// The path of a group's calls whose tensors lie on devices: a communicator of NCCL, or another way
-// between the same ranks.
+// The CUDA module's part for comm/, used by device_group.cpp: communicators of NCCL, which do not
+// block. A call is under way once settled() says so, and only then may the next be made.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,6 @@ struct WireCall {
   int peer = 0;         // root of a broadcast, other end of a message
   std::span<const std::int64_t> send_counts{}, receive_counts{};  // elements
 };
-
-class Wire {
- public:
-  virtual ~Wire() = default;
-  /// Enqueues the call. Throws Error{peer} if another rank is missing or has failed.
-  virtual void run(const WireCall& call, Stream& stream) = 0;
-};
-
-// The CUDA module's part for comm/, used by device_group.cpp: communicators of NCCL, which do not
-// block. A call is under way once settled() says so, and only then may the next be made.
 
 /// This rank's place in a communicator that is being formed.
 struct NcclMember {

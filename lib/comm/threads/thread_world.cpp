@@ -103,8 +103,8 @@ class ThreadShared {
 /// oldest, also on a device.
 class ThreadGroup : public HostGroup {
  public:
-  ThreadGroup(std::string name, Members members, const Records& records, ThreadShared& shared,
-              ThreadMeeting& meeting);
+  ThreadGroup(std::string name, std::vector<int> ranks, int rank, Activity& activity,
+              Traffic& traffic, ThreadShared& shared, ThreadMeeting& meeting);
   ~ThreadGroup() override;
 
   void check_world() const override { shared_.check(); }
@@ -157,9 +157,10 @@ ThreadMeeting::ThreadMeeting(int size)
   letters.reserve(256);
 }
 
-ThreadGroup::ThreadGroup(std::string name, Members members, const Records& records,
-                         ThreadShared& shared, ThreadMeeting& meeting)
-    : HostGroup(std::move(name), std::move(members), shared.options.deadline_seconds, records),
+ThreadGroup::ThreadGroup(std::string name, std::vector<int> ranks, int rank, Activity& activity,
+                         Traffic& traffic, ThreadShared& shared, ThreadMeeting& meeting)
+    : HostGroup(std::move(name), std::move(ranks), rank, shared.options.deadline_seconds, activity,
+                traffic),
       shared_(shared),
       meeting_(meeting),
       sources_(static_cast<std::size_t>(size())) {
@@ -314,10 +315,10 @@ void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, D
   }
   if (on_device() == nullptr) return sum_in_rank_order(out, sources_, count, dtype);
   enqueue([&](Stream& stream) {
-    require(sources_.size() <= CudaSums::max_parts, ExitCode::unavailable,
+    require(sources_.size() <= max_cuda_parts, ExitCode::unavailable,
             formatted("group '{}' sums over {} ranks that share a device; at most {} can", name(),
-                      size(), CudaSums::max_parts));
-    cuda_sums().in_rank_order(out, sources_, count, dtype, stream);
+                      size(), max_cuda_parts));
+    cuda_sum()(out, sources_, count, dtype, stream);
   });
 }
 
@@ -544,9 +545,8 @@ class ThreadWorld : public World {
     std::vector<int> members(ranks.begin(), ranks.end());
     const int occurrence = made_[{name, members}]++;
     ThreadMeeting& meeting = shared_.meeting(name, ranks, occurrence);
-    return std::make_unique<ThreadGroup>(name, HostGroup::Members{std::move(members), place},
-                                         HostGroup::Records{*activity(), traffic_}, shared_,
-                                         meeting);
+    return std::make_unique<ThreadGroup>(name, std::move(members), place, *activity(), traffic_,
+                                         shared_, meeting);
   }
   Activity* activity() override { return &shared_.activities[static_cast<std::size_t>(rank_)]; }
 
@@ -569,7 +569,6 @@ WatchOptions watch_options(ThreadShared& shared) {
   WatchOptions options{.deadline_seconds = shared.options.deadline_seconds,
                        .world_size = shared.size,
                        .host = shared.host,
-                       .ranks = {},
                        .describe_rank = [](int rank) { return formatted("rank {}", rank); },
                        .end =
                            [] {
@@ -577,7 +576,7 @@ WatchOptions watch_options(ThreadShared& shared) {
                              _exit(static_cast<int>(ExitCode::peer));
                            }};
   for (int rank = 0; rank < shared.size; ++rank) {
-    options.ranks.push_back({rank, &shared.activities[static_cast<std::size_t>(rank)]});
+    options.activities.push_back(&shared.activities[static_cast<std::size_t>(rank)]);
   }
   return options;
 }

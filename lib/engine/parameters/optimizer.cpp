@@ -455,6 +455,10 @@ void QkClip::share_scores(Stream& host) {
   }
 }
 
+struct QkClip::Factors {
+  float query = 1, key = 1;
+};
+
 /// Scores that are not finite are those of a step that updates nothing.
 QkClip::Factors QkClip::factors_of(std::int64_t layer, std::int64_t kv_head) const {
   const ModelShape& model = plan_->model;
@@ -524,15 +528,14 @@ void move_expert_biases(const ModelShape& model, const Tensor& sums, const Param
   }
 }
 
-GradNorm::GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state,
-                   Stream& stream)
+GradNorm::GradNorm(const ParamStore& store, Group& everyone, double limit,
+                   const LossScaling& scaling, StepState* state, Stream& stream)
     : everyone_(everyone),
       sums_(store.made_gradients().device, {{"sums", {everyone.size(), 2}, DType::f64}}),
       own_{state->square_sums, {2}, DType::f64, store.made_gradients().device},
       parts_(parts(store), &stream) {
-  const LossScaling& scaling = rule.scaling;
   verdict_ = {.square_sums = sums_.at("sums"),
-              .limit = rule.limit,
+              .limit = limit,
               .growth = scaling.growth,
               .backoff = scaling.backoff,
               .least = scaling.least,

@@ -121,9 +121,7 @@ class QkClip {
 
  private:
   /// The factors of one head of keys: of its queries and of itself.
-  struct Factors {
-    float query = 1, key = 1;
-  };
+  struct Factors;
   std::vector<Update> updates(const Input& input) const;
   void share_scores(Stream& host);
   Factors factors_of(std::int64_t layer, std::int64_t kv_head) const;
@@ -156,15 +154,10 @@ void move_expert_biases(const ModelShape& model, const Tensor& sums, const Param
 
 class GradNorm {
  public:
-  struct Rule {
-    double limit = 0;  // of the norm; 0: none
-    LossScaling scaling{};
-  };
   /// `everyone`, the memory of `store` and `state`, which is on its device, must outlive this
-  /// object.
-  /// What a device needs is enqueued on `stream`.
-  GradNorm(const ParamStore& store, Group& everyone, const Rule& rule, StepState* state,
-           Stream& stream);
+  /// object. `limit`: of the norm; 0: none. What a device needs is enqueued on `stream`.
+  GradNorm(const ParamStore& store, Group& everyone, double limit, const LossScaling& scaling,
+           StepState* state, Stream& stream);
   GradNorm(const GradNorm&) = delete;
   GradNorm& operator=(const GradNorm&) = delete;
 

@@ -403,6 +403,13 @@ class WholeParams::Signs {
   std::thread thread_;
 };
 
+/// The part of a parameter that a rank owns.
+struct WholeParams::Part {
+  int rank = 0;
+  int index = 0;  // in the tables of its stage
+  Slice owned;
+};
+
 WholeParams::WholeParams(const Plan& plan, const ParamStore& store, Group& everyone,
                          double deadline_seconds, std::span<std::byte> work)
     : plan_(plan), store_(store), everyone_(everyone), deadline_(deadline_seconds), rest_(work) {
@@ -422,10 +429,7 @@ void WholeParams::find_parts() {
     for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
       const Ownership& own = at(table.parameters, i);
       if (!own.counts || own.owned.length() == 0) continue;
-      const ParamSpec& row = at(stage.parameters, i);
-      Whole& whole = parameters_[row.name];
-      whole.shape = row.global_shape;
-      whole.parts.push_back({rank, i, own.owned});
+      parameters_[at(stage.parameters, i).name].push_back({rank, i, own.owned});
     }
   }
 }
@@ -433,9 +437,9 @@ void WholeParams::find_parts() {
 void WholeParams::take_memory(std::span<std::byte> work) {
   std::int64_t largest = 0;
   std::int64_t largest_part = 0;
-  for (const auto& [name, whole] : parameters_) {
-    largest = std::max(largest, whole.shape.numel());
-    for (const Part& part : whole.parts) {
+  for (const auto& [name, parts] : parameters_) {
+    largest = std::max(largest, spec_of(parts.front()).global_shape.numel());
+    for (const Part& part : parts) {
       if (part.rank != 0) largest_part = std::max(largest_part, part.owned.length());
     }
   }
@@ -456,10 +460,13 @@ void WholeParams::finish(const Event& event, const char* what, const std::string
   await(event, deadline_, [&] { return "the message with " + std::string(what) + name; });
 }
 
+const ParamSpec& WholeParams::spec_of(const Part& part) const {
+  return at(plan_.stage_of(part.rank).parameters, part.index);
+}
+
 /// `values`: what the part's rank owns of its share, as it is kept.
 void WholeParams::place(const Part& part, const Tensor& values, const Tensor& whole) const {
-  const ParamSpec& row = at(plan_.stage_of(part.rank).parameters, part.index);
-  for (const ShardPiece& piece : pieces_in(row, plan_.mesh, part.rank, part.owned)) {
+  for (const ShardPiece& piece : pieces_in(spec_of(part), plan_.mesh, part.rank, part.owned)) {
     const Tensor kept = values.view({values.numel()});
     load_floats(kept.slice(piece.local, piece.local + piece.length),
                 whole.as<float>() + piece.global);
@@ -467,20 +474,21 @@ void WholeParams::place(const Part& part, const Tensor& values, const Tensor& wh
 }
 
 Tensor WholeParams::get(const std::string& name) {
-  const Whole& found = parameters_.at(name);
-  const Part& first = found.parts.front();
-  const bool is_here = first.rank == 0 && first.owned.length() == found.shape.numel();
-  const ParamSpec& row = at(plan_.stage_of(first.rank).parameters, first.index);
+  const std::vector<Part>& parts = parameters_.at(name);
+  const Part& first = parts.front();
+  const ParamSpec& row = spec_of(first);
+  const Shape& shape = row.global_shape;
+  const bool is_here = first.rank == 0 && first.owned.length() == shape.numel();
   const bool on_host = store_.made_gradients().device == DeviceKind::cpu;
   if (is_here && on_host && row.master == DType::f32) return store_.master(first.index);
-  for (const Part& part : found.parts) {
+  for (const Part& part : parts) {
     if (part.rank == 0) continue;
     std::int64_t index = part.index;
     finish(everyone_.send(host_tensor(&index, 1), part.rank, request_tag, stream_),
            "the request for ", name);
   }
-  const Tensor whole = whole_.slice(0, found.shape.numel()).view(found.shape);
-  for (const Part& part : found.parts) {
+  const Tensor whole = whole_.slice(0, shape.numel()).view(shape);
+  for (const Part& part : parts) {
     if (part.rank == 0) {
       place(part, HostValues(store_.master(part.index)).values(), whole);
       continue;

@@ -196,18 +196,11 @@ class WholeParams {
   std::span<std::byte> rest() const { return rest_; }
 
  private:
-  struct Part {  // of a parameter
-    int rank = 0;
-    int index = 0;  // in the tables of its stage
-    Slice owned;
-  };
-  struct Whole {
-    Shape shape;
-    std::vector<Part> parts;
-  };
+  struct Part;
   class Signs;
   void find_parts();
   void take_memory(std::span<std::byte> work);
+  const ParamSpec& spec_of(const Part& part) const;
   void place(const Part& part, const Tensor& values, const Tensor& whole) const;
   void finish(const Event& event, const char* what, const std::string& name) const;
 
@@ -215,7 +208,7 @@ class WholeParams {
   const ParamStore& store_;
   Group& everyone_;
   double deadline_;
-  std::map<std::string, Whole> parameters_;  // rank 0
+  std::map<std::string, std::vector<Part>> parameters_;  // rank 0
   Stream stream_{DeviceKind::cpu, "gather", Stream::Mode::run_inline};
   Slab own_;         // where `work` is too small
   Tensor whole_;     // [elements of the largest parameter]

@@ -1,7 +1,9 @@
 #include "engine/parameters/sync.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "base/at.h"
 #include "base/text.h"
@@ -12,6 +14,35 @@
 #include "plan/ownership/ownership.h"
 
 namespace trainctl {
+
+// Groups for one purpose, indexed by their ranks; each is formed when it is first requested.
+
+class GroupMap {
+ public:
+  /// They are used on the stream of gradients.
+  GroupMap(const DeviceWorld& world, TrafficPurpose purpose) : world_(world), purpose_(purpose) {}
+
+  /// The ranks that hold the same share of the parameters as `rank` and see other data; the
+  /// parameters are those of experts, or all others.
+  Group* of_replicas(const Mesh& mesh, std::int64_t rank, bool experts) {
+    return over(replicas_kind(mesh, experts), replica_ranks(mesh, rank, experts));
+  }
+
+  /// The group of these world ranks, named by group_name; null for a single rank. Forming it is
+  /// collective over these ranks.
+  Group* over(GroupKind kind, const std::vector<int>& ranks) {
+    if (ranks.size() == 1) return nullptr;
+    // These ranks under another name are another group: traffic is counted by name.
+    std::unique_ptr<Group>& group = groups_[{kind, ranks}];
+    if (!group) group = world_.group(group_name(purpose_, kind), ranks, {.lane = Lane::gradients});
+    return group.get();
+  }
+
+ private:
+  const DeviceWorld& world_;
+  TrafficPurpose purpose_;
+  std::map<std::pair<GroupKind, std::vector<int>>, std::unique_ptr<Group>> groups_;
+};
 
 namespace {
 
@@ -128,7 +159,7 @@ struct GradSync::Pending {
 };
 
 GradSync::GradSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world)
-    : groups_(world, TrafficPurpose::gradients),
+    : groups_(std::make_unique<GroupMap>(world, TrafficPurpose::gradients)),
       tp_(world.group(group_name(TrafficPurpose::gradients, tensor_group),
                       plan.mesh.group(world.rank(), Axis::tp), lane)),
       copies_(world.group(group_name(TrafficPurpose::gradients, shared_keys_group),
@@ -142,7 +173,7 @@ GradSync::GradSync(const Plan& plan, const ParamStore& store, const DeviceWorld&
   const StagePlan& stage = plan.stage_of(world.rank());
   for (std::size_t i = 0; i < stage.flat.buckets.size(); ++i) {
     const Bucket& bucket = stage.flat.buckets[i];
-    Group* replicas = groups_.of_replicas(plan.mesh, world.rank(), bucket.expert);
+    Group* replicas = groups_->of_replicas(plan.mesh, world.rank(), bucket.expert);
     const Tensor all = store.made_bucket(static_cast<int>(i));
     Pending& pending = buckets_.emplace_back();
     add_partial(pending, stage, store, bucket);
@@ -207,8 +238,8 @@ void GradSync::add_rows(Pending& pending, const ParamStore& store, const Bucket&
       gradients.push_back({all.slice(own.scattered.begin, own.scattered.end),
                            all.slice(own.summed.begin, own.summed.end)});
     }
-    add(pending.sums, groups_.over(route.scatter_kind, route.scatter),
-        groups_.over(route.mirror_kind, route.mirror), gradients);
+    add(pending.sums, groups_->over(route.scatter_kind, route.scatter),
+        groups_->over(route.mirror_kind, route.mirror), gradients);
   }
 }
 
@@ -305,11 +336,11 @@ struct ParamSync::Block {
 ParamSync::ParamSync(const Plan& plan, const ParamStore& store, const DeviceWorld& world,
                      const OpContext& queue)
     : stage_(plan.stage_of(world.rank())),
-      groups_(world, TrafficPurpose::parameters),
+      groups_(std::make_unique<GroupMap>(world, TrafficPurpose::parameters)),
       queue_(queue),
       packed_(world.device(), packed_parameter_rows(plan, stage_, store.ownership())) {
   const auto replicas = [&](int index) {
-    return groups_.of_replicas(plan.mesh, world.rank(), at(stage_.parameters, index).expert);
+    return groups_->of_replicas(plan.mesh, world.rank(), at(stage_.parameters, index).expert);
   };
   for (int number = 0; number < std::ssize(stage_.gathers); ++number) {
     const GatherBlock& planned = at(stage_.gathers, number);
@@ -385,7 +416,7 @@ void ParamSync::add_rows(Block& block, const Plan& plan, const ParamStore& store
   for (const RowExchange& exchange : row_gathers(plan, stage_, table, planned)) {
     const ShardRoute& route = at(table.routes, exchange.route);
     Gather& gather = block.gathers.emplace_back();
-    gather.group = groups_.over(route.gather_kind, route.gather);
+    gather.group = groups_->over(route.gather_kind, route.gather);
     std::vector<Divided> weights;
     std::int64_t elements = 0;
     for (const int index : exchange.parameters) {

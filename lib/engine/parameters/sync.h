@@ -1,10 +1,8 @@
 // Exchanges of parameters: sums of gradients over the ranks that hold them, and gathers of weights.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "comm/nccl/device_world.h"
@@ -45,34 +43,7 @@ Packed pack_scatter(std::span<const Divided> tensors, const Tensor& buffer, int 
 /// For an all-gather: the rank's own parts are copied in, everything is copied out.
 Packed pack_gather(std::span<const Divided> tensors, const Tensor& buffer, int ranks, int rank);
 
-// Groups for one purpose, indexed by their ranks; each is formed when it is first requested.
-
-class GroupMap {
- public:
-  /// They are used on the stream of gradients.
-  GroupMap(const DeviceWorld& world, TrafficPurpose purpose) : world_(world), purpose_(purpose) {}
-
-  /// The ranks that hold the same share of the parameters as `rank` and see other data; the
-  /// parameters are those of experts, or all others.
-  Group* of_replicas(const Mesh& mesh, std::int64_t rank, bool experts) {
-    return over(replicas_kind(mesh, experts), replica_ranks(mesh, rank, experts));
-  }
-
-  /// The group of these world ranks, named by group_name; null for a single rank. Forming it is
-  /// collective over these ranks.
-  Group* over(GroupKind kind, const std::vector<int>& ranks) {
-    if (ranks.size() == 1) return nullptr;
-    // These ranks under another name are another group: traffic is counted by name.
-    std::unique_ptr<Group>& group = groups_[{kind, ranks}];
-    if (!group) group = world_.group(group_name(purpose_, kind), ranks, {.lane = Lane::gradients});
-    return group.get();
-  }
-
- private:
-  const DeviceWorld& world_;
-  TrafficPurpose purpose_;
-  std::map<std::pair<GroupKind, std::vector<int>>, std::unique_ptr<Group>> groups_;
-};
+class GroupMap;
 
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
 // during the backward pass: partial ones over tensor-parallel ranks first (plan/tables/params.h,
@@ -115,7 +86,7 @@ class GradSync {
   void add_kept(Pending& pending, const ParamStore& store, const Bucket& bucket) const;
   void start(const std::vector<Sum>& sums, Stream& compute);
 
-  GroupMap groups_;  // of replicas
+  std::unique_ptr<GroupMap> groups_;  // of replicas
   std::unique_ptr<Group> tp_;
   std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
   std::unique_ptr<Group> embedding_;  // the first and the last stage; null on stages between them
@@ -167,7 +138,7 @@ class ParamSync {
   Tensor packed(std::int64_t elements, DType type) const;
 
   const StagePlan& stage_;
-  GroupMap groups_;
+  std::unique_ptr<GroupMap> groups_;
   const OpContext& queue_;
   Slab packed_;
   std::unique_ptr<Stream> host_copies_;  // null if no block is on the host

@@ -18,7 +18,7 @@ struct VectorMath {
 };
 
 template <class Function, class T>
-void forward(const ActivationForward& args) {
+void forward(const ActivationArgs& args) {
   const T* x = args.x.as<T>();
   T* y = args.y.as<T>();
   const auto block = [=](std::int64_t begin, std::int64_t end) {
@@ -31,7 +31,7 @@ void forward(const ActivationForward& args) {
 }
 
 template <class Function, class T>
-void gated_forward(const ActivationForward& args) {
+void gated_forward(const ActivationArgs& args) {
   const T* x = args.x.as<T>();
   const T* up = args.up.as<T>();
   T* y = args.y.as<T>();
@@ -50,7 +50,7 @@ LimitedGate<Function> limited(const GateForm& form) {
 }
 
 template <class Function, class T>
-void limited_forward(const ActivationForward& args) {
+void limited_forward(const ActivationArgs& args) {
   const LimitedGate<Function> gated = limited<Function>(args.form);
   const T* x = args.x.as<T>();
   const T* up = args.up.as<T>();
@@ -65,7 +65,7 @@ void limited_forward(const ActivationForward& args) {
 }
 
 template <class Function, class T>
-void backward(const ActivationBackward& args) {
+void backward(const ActivationArgs& args) {
   const T* x = args.x.as<T>();
   const T* dy = args.dy.as<T>();
   T* dx = args.dx.as<T>();
@@ -79,7 +79,7 @@ void backward(const ActivationBackward& args) {
 }
 
 template <class Function, class T>
-void gated_backward(const ActivationBackward& args) {
+void gated_backward(const ActivationArgs& args) {
   const T* x = args.x.as<T>();
   const T* up = args.up.as<T>();
   const T* dy = args.dy.as<T>();
@@ -98,7 +98,7 @@ void gated_backward(const ActivationBackward& args) {
 }
 
 template <class Function, class T>
-void limited_backward(const ActivationBackward& args) {
+void limited_backward(const ActivationArgs& args) {
   const LimitedGate<Function> gated = limited<Function>(args.form);
   const T* x = args.x.as<T>();
   const T* up = args.up.as<T>();
@@ -120,7 +120,7 @@ void limited_backward(const ActivationBackward& args) {
 
 }  // namespace
 
-void activation_forward_cpu(const OpContext&, const ActivationForward& args) {
+void activation_forward_cpu(const OpContext&, const ActivationArgs& args) {
   with_activation<VectorMath>(args.kind, [&]<class Function>() {
     with_element_type(args.x.dtype, [&](auto element) {
       using T = decltype(element);
@@ -130,7 +130,7 @@ void activation_forward_cpu(const OpContext&, const ActivationForward& args) {
   });
 }
 
-void activation_backward_cpu(const OpContext&, const ActivationBackward& args) {
+void activation_backward_cpu(const OpContext&, const ActivationArgs& args) {
   with_activation<VectorMath>(args.kind, [&]<class Function>() {
     with_element_type(args.x.dtype, [&](auto element) {
       using T = decltype(element);

@@ -47,7 +47,7 @@ class BackwardItem {
   using Unit = typename Dot::Unit;
 
   /// Has room for the gradients of `key_blocks` blocks of keys.
-  BackwardItem(const AttentionBackward& args, Arena& arena, std::int64_t key_blocks)
+  BackwardItem(const AttentionArgs& args, Arena& arena, std::int64_t key_blocks)
       : args_(args),
         size_(args.shape.head_dim),
         dropout_(args.dropout),
@@ -264,7 +264,7 @@ class BackwardItem {
     }
   }
 
-  const AttentionBackward& args_;
+  const AttentionArgs& args_;
   HeadSize<Dot> size_;
   KeyDropout dropout_;
   Unit *k_columns_, *v_columns_;  // [row_units, block_keys]
@@ -282,7 +282,7 @@ class BackwardItem {
 /// and there are enough items for the threads. Otherwise its keys are cut, and dq is a second round
 /// over the same scores: dq may be d_out's memory, which the first round reads to its end.
 template <class Dot, class T>
-void backward(const OpContext& context, const AttentionBackward& args) {
+void backward(const OpContext& context, const AttentionArgs& args) {
   using Item = BackwardItem<Dot, T>;
   const AttentionShape& shape = args.shape;
   Arena fixed(context.scratch);
@@ -316,7 +316,7 @@ void backward(const OpContext& context, const AttentionBackward& args) {
 
 }  // namespace
 
-void attention_backward_cpu(const OpContext& context, const AttentionBackward& args) {
+void attention_backward_cpu(const OpContext& context, const AttentionArgs& args) {
   if (args.q.dtype == DType::bf16) {
     backward<Bf16Dot, bf16>(context, args);
   } else if constexpr (Bf16Dot::depth == 1) {  // else the level is for bf16 only (level.h)

@@ -37,7 +37,7 @@ class ForwardItem {
  public:
   using Unit = typename Dot::Unit;
 
-  ForwardItem(const AttentionForward& args, Arena& arena)
+  ForwardItem(const AttentionArgs& args, Arena& arena)
       : args_(args),
         size_(args.shape.head_dim),
         dropout_(args.dropout),
@@ -181,7 +181,7 @@ class ForwardItem {
     raise(static_cast<std::uint32_t*>(args_.largest.data)[place.head], ordered_key(block.largest));
   }
 
-  const AttentionForward& args_;
+  const AttentionArgs& args_;
   HeadSize<Dot> size_;
   KeyDropout dropout_;
   Unit* k_;         // [row_units, block_keys]
@@ -194,7 +194,7 @@ class ForwardItem {
 };
 
 template <class Dot, class T>
-void forward(const OpContext& context, const AttentionForward& args) {
+void forward(const OpContext& context, const AttentionArgs& args) {
   using Item = ForwardItem<Dot, T>;
   const std::int64_t pairs = args.shape.sequences * args.shape.kv_heads;
   const std::int64_t blocks = BlockList(args.shape).size();
@@ -211,7 +211,7 @@ void forward(const OpContext& context, const AttentionForward& args) {
 
 }  // namespace
 
-void attention_forward_cpu(const OpContext& context, const AttentionForward& args) {
+void attention_forward_cpu(const OpContext& context, const AttentionArgs& args) {
   if (args.q.dtype == DType::bf16) {
     forward<Bf16Dot, bf16>(context, args);
   } else if constexpr (Bf16Dot::depth == 1) {  // else the level is for bf16 only (level.h)

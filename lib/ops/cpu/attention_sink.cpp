@@ -22,7 +22,7 @@ std::int64_t place_of(const AttentionShape& shape, const TokenRuns& queries,
 }
 
 template <class T>
-void forward(const AttentionSinkForward& args) {
+void forward(const AttentionSinkArgs& args) {
   const AttentionShape& shape = args.shape;
   const TokenRuns queries = shape.queries();
   const auto one = [&](std::int64_t statistic) {
@@ -45,7 +45,7 @@ void forward(const AttentionSinkForward& args) {
 
 /// A head is the work of one thread, so that its sum has a fixed order.
 template <class T>
-void backward(const AttentionSinkBackward& args) {
+void backward(const AttentionSinkArgs& args) {
   const AttentionShape& shape = args.shape;
   const TokenRuns queries = shape.queries();
   const auto product = [&](std::int64_t place) {
@@ -75,11 +75,11 @@ void backward(const AttentionSinkBackward& args) {
 
 }  // namespace
 
-void attention_sink_forward_cpu(const OpContext&, const AttentionSinkForward& args) {
+void attention_sink_forward_cpu(const OpContext&, const AttentionSinkArgs& args) {
   with_element_type(args.out.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
-void attention_sink_backward_cpu(const OpContext&, const AttentionSinkBackward& args) {
+void attention_sink_backward_cpu(const OpContext&, const AttentionSinkArgs& args) {
   with_element_type(args.out.dtype, [&](auto element) { backward<decltype(element)>(args); });
 }
 

@@ -123,7 +123,7 @@ RowStats row_stats(const T* logits, const Form& form, std::int64_t count) {
 }
 
 template <class T, class Form>
-void stats(const CrossEntropyStats& args, const Form& form) {
+void stats(const CrossEntropyArgs& args, const Form& form) {
   const std::int64_t columns = args.logits.columns();
   parallel_for(args.logits.rows(), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
@@ -144,7 +144,7 @@ float scale_of(const StepState& state) {
 
 /// One row: exp(z - row_max) / row_sum * scale, less scale at the label, times the slope of z.
 template <class T, class Form>
-void gradient_row(const CrossEntropyGradient& args, const Form& form, std::int64_t row) {
+void gradient_row(const CrossEntropyArgs& args, const Form& form, std::int64_t row) {
   const std::int64_t columns = args.logits.columns();
   T* logits = args.logits.as<T>() + row * columns;
   const float weight = args.weight.as<float>()[row];
@@ -174,7 +174,7 @@ void gradient_row(const CrossEntropyGradient& args, const Form& form, std::int64
 }
 
 /// In row order and in double, whatever the thread count.
-double loss_of(const CrossEntropyGradient& args) {
+double loss_of(const CrossEntropyArgs& args) {
   double loss = 0;
   for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
     const double weight = args.weight.as<float>()[row];
@@ -188,13 +188,13 @@ double loss_of(const CrossEntropyGradient& args) {
 
 }  // namespace
 
-void cross_entropy_stats_cpu(const OpContext&, const CrossEntropyStats& args) {
+void cross_entropy_stats_cpu(const OpContext&, const CrossEntropyArgs& args) {
   with_element_type(args.logits.dtype, [&](auto element) {
     with_form(args.form, [&](const auto& form) { stats<decltype(element)>(args, form); });
   });
 }
 
-void cross_entropy_gradient_cpu(const OpContext&, const CrossEntropyGradient& args) {
+void cross_entropy_gradient_cpu(const OpContext&, const CrossEntropyArgs& args) {
   if (args.owns_loss) std::atomic_ref(args.state->loss_sum).fetch_add(loss_of(args));
   if (args.forward_only) return;
   with_element_type(args.logits.dtype, [&](auto element) {

@@ -31,20 +31,10 @@ extern const trainctl::LevelKernels trainctl_level_amx;
 
 namespace trainctl {
 
-/// The parts of a level. A level that multiplies pairs of bf16 has kernels of its own for bf16
-/// only: those for other types would be the same as in its base.
-struct LevelParts {
-  CpuLevel level;
-  const LevelKernels* base;    // null if it is not in this build
-  const LevelKernels* newest;  // replaces what it has of `base`, for operands of bf16
-
-  const LevelKernels& part_for(DType operand) const {
-    return operand == DType::bf16 ? *newest : *base;
-  }
-};
-
-/// `level` must not be `plain`.
-const LevelParts& parts_of(CpuLevel level);
+/// The part of a level for operands of a type. A level that multiplies pairs of bf16 has kernels of
+/// its own for bf16 only: those for other types would be the same as in its base. `level` must be
+/// in this build, and not `plain`.
+const LevelKernels& part_of(CpuLevel level, DType operand);
 
 // Products on the CPU: which way each goes at each level. Compiled for every processor; the ways
 // themselves are kernels of a level (cpu/level.h) or oneDNN. Internal to lib/ops.

@@ -21,6 +21,12 @@ constexpr const LevelKernels* avx512_bf16 = nullptr;
 constexpr const LevelKernels* amx = nullptr;
 #endif
 
+struct LevelParts {
+  CpuLevel level;
+  const LevelKernels* base;    // null if it is not in this build
+  const LevelKernels* newest;  // replaces what it has of `base`, for operands of bf16
+};
+
 const std::array<LevelParts, 4> levels{{
     {CpuLevel::v3, &trainctl_level_v3, &trainctl_level_v3},
     {CpuLevel::avx512, avx512, avx512},
@@ -35,12 +41,12 @@ std::size_t index_of(CpuLevel level) {
 /// Attention by the part of the level that the type of q has; `kernel` is its entry in the table.
 template <CpuLevel level, auto kernel, class Args>
 void attention(const OpContext& context, const Args& args) {
-  (parts_of(level).part_for(args.q.dtype).kernels.*kernel)(context, args);
+  (part_of(level, args.q.dtype).kernels.*kernel)(context, args);
 }
 
 template <CpuLevel level>
 Kernels make_table() {
-  const LevelParts& parts = parts_of(level);
+  const LevelParts& parts = levels[index_of(level)];
   if (parts.base == nullptr) return {};
   Kernels table = parts.base->kernels;
   table.attention_forward = attention<level, &Kernels::attention_forward>;
@@ -61,7 +67,10 @@ std::vector<CpuLevel> available_cpu_levels() {
   return available;
 }
 
-const LevelParts& parts_of(CpuLevel level) { return levels[index_of(level)]; }
+const LevelKernels& part_of(CpuLevel level, DType operand) {
+  const LevelParts& parts = levels[index_of(level)];
+  return operand == DType::bf16 ? *parts.newest : *parts.base;
+}
 
 const Kernels& kernels_of(CpuLevel level) {
   static const std::array<Kernels, 4> tables{

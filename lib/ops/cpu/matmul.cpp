@@ -50,14 +50,14 @@ bool stays_in_cache(const Matmul& args) {
 }
 
 bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& args) {
-  return parts_of(level).part_for(args.a.dtype).tiles(context, args);
+  return part_of(level, args.a.dtype).tiles(context, args);
 }
 
 /// False where `way` leaves the product to another one.
 bool multiply(ProductPath way, CpuLevel level, const OpContext& context, const Matmul& args) {
   switch (way) {
     case ProductPath::library: matmul_library(context, args); return true;
-    case ProductPath::widened: parts_of(level).base->widened(context, args); return true;
+    case ProductPath::widened: part_of(level, DType::f32).widened(context, args); return true;
     case ProductPath::large_tiles:
       return (!stays_in_cache(args) || !library_divides(args)) &&
              multiply_in_tiles(level, context, args);

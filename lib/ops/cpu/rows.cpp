@@ -12,7 +12,7 @@ namespace trainctl {
 namespace {
 
 template <class T>
-void spread(const SpreadRows& args) {
+void spread(const MoveRows& args) {
   const std::int64_t features = args.x.shape[1];
   const std::int64_t topk = args.slot.shape[1];
   const T* x = args.x.as<T>();
@@ -47,7 +47,7 @@ void collect_row(const T* x, const std::int32_t* slots, std::int64_t topk, std::
 }
 
 template <class T>
-void collect(const CollectRows& args) {
+void collect(const MoveRows& args) {
   const std::int64_t features = args.y.shape[1];
   const std::int64_t topk = args.slot.shape[1];
   const std::int32_t* slot = args.slot.as<std::int32_t>();
@@ -77,7 +77,7 @@ void scale(const ScaleRows& args) {
 }
 
 template <class T>
-void scale_backward(const ScaleRowsBackward& args) {
+void scale_backward(const ScaleRows& args) {
   const std::int64_t features = args.x.shape[1];
   parallel_for(args.x.shape[0], row_grain(features), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -115,7 +115,7 @@ void add_bias(const BiasRows& args) {
 
 /// Each part has some columns of all rows, so that no sum depends on the number of threads.
 template <class T>
-void bias_sum(const BiasRowsBackward& args) {
+void bias_sum(const BiasRows& args) {
   const std::int64_t features = args.dy.shape[1];
   const std::int64_t rows = args.dy.shape[0];
   const std::int64_t parts = (features + piece - 1) / piece;
@@ -138,7 +138,7 @@ void bias_sum(const BiasRowsBackward& args) {
 }
 
 template <class T>
-void bias_backward(const BiasRowsBackward& args) {
+void bias_backward(const BiasRows& args) {
   bias_sum<T>(args);
   if (args.d_weight.empty()) return;
   const std::int64_t features = args.dy.shape[1];
@@ -156,11 +156,11 @@ void bias_backward(const BiasRowsBackward& args) {
 
 }  // namespace
 
-void spread_rows_cpu(const OpContext&, const SpreadRows& args) {
+void spread_rows_cpu(const OpContext&, const MoveRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { spread<decltype(element)>(args); });
 }
 
-void collect_rows_cpu(const OpContext&, const CollectRows& args) {
+void collect_rows_cpu(const OpContext&, const MoveRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { collect<decltype(element)>(args); });
 }
 
@@ -168,7 +168,7 @@ void scale_rows_cpu(const OpContext&, const ScaleRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { scale<decltype(element)>(args); });
 }
 
-void scale_rows_backward_cpu(const OpContext&, const ScaleRowsBackward& args) {
+void scale_rows_backward_cpu(const OpContext&, const ScaleRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { scale_backward<decltype(element)>(args); });
 }
 
@@ -176,7 +176,7 @@ void bias_rows_cpu(const OpContext&, const BiasRows& args) {
   with_element_type(args.y.dtype, [&](auto element) { add_bias<decltype(element)>(args); });
 }
 
-void bias_rows_backward_cpu(const OpContext&, const BiasRowsBackward& args) {
+void bias_rows_backward_cpu(const OpContext&, const BiasRows& args) {
   with_element_type(args.dy.dtype, [&](auto element) { bias_backward<decltype(element)>(args); });
 }
 
@@ -198,7 +198,7 @@ void add_row(T* y, const T* row, std::int64_t hidden) {
 }
 
 template <class T>
-void forward(const EmbeddingForward& args) {
+void forward(const EmbeddingArgs& args) {
   const std::int64_t hidden = args.y.columns();
   const std::int32_t* indices = args.indices.as<std::int32_t>();
   parallel_for(args.y.rows(), row_grain(hidden), [&](std::int64_t first, std::int64_t last) {
@@ -225,7 +225,7 @@ void add_part(float* to, const T* from, std::int64_t begin, std::int64_t end) {
 /// Each thread has columns of its own and goes through all tokens in order: the sums do not depend
 /// on the thread count.
 template <class T>
-void backward(const EmbeddingBackward& args) {
+void backward(const EmbeddingArgs& args) {
   const std::int64_t hidden = args.dy.columns();
   const std::int64_t count = args.dy.rows();
   const std::int32_t* indices = args.indices.as<std::int32_t>();
@@ -242,11 +242,11 @@ void backward(const EmbeddingBackward& args) {
 
 }  // namespace
 
-void embedding_forward_cpu(const OpContext&, const EmbeddingForward& args) {
+void embedding_forward_cpu(const OpContext&, const EmbeddingArgs& args) {
   with_element_type(args.table.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
-void embedding_backward_cpu(const OpContext&, const EmbeddingBackward& args) {
+void embedding_backward_cpu(const OpContext&, const EmbeddingArgs& args) {
   with_element_type(args.dy.dtype, [&](auto element) { backward<decltype(element)>(args); });
 }
 

@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
 }
 
 template <class T, int dim>
-void run_backward(const OpContext& context, const AttentionBackward& args) {
+void run_backward(const OpContext& context, const AttentionArgs& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
   Backward<T> all{problem_of<T>(args),
@@ -380,7 +380,7 @@ void run_backward(const OpContext& context, const AttentionBackward& args) {
 
 }  // namespace
 
-void attention_backward(const OpContext& context, const AttentionBackward& args) {
+void attention_backward(const OpContext& context, const AttentionArgs& args) {
   with_element_type(args.q.dtype, [&](auto element) {
     using T = decltype(element);
     with_head_size(args.shape.head_dim,

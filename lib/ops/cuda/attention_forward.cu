@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
 }
 
 template <class T, int dim>
-void run_forward(const OpContext& context, const AttentionForward& args) {
+void run_forward(const OpContext& context, const AttentionArgs& args) {
   constexpr int tile = tile_rows_of<T, dim>;
   const AttentionShape& shape = args.shape;
   const Forward<T> all{problem_of<T>(args), args.out.elements<T>(),
@@ -216,7 +216,7 @@ void run_forward(const OpContext& context, const AttentionForward& args) {
 
 }  // namespace
 
-void attention_forward(const OpContext& context, const AttentionForward& args) {
+void attention_forward(const OpContext& context, const AttentionArgs& args) {
   require(args.largest.empty() || args.shape.cap == 0, ExitCode::unavailable,
           "[attention] the largest scores before a cap are not taken on cuda");
   with_element_type(args.q.dtype, [&](auto element) {

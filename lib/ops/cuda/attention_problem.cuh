@@ -86,15 +86,15 @@ struct AttentionProblem {
 };
 
 /// The parts of the problem that both passes' arguments have.
-template <class T, class Args>
-AttentionProblem<T> problem_of(const Args& args) {
+template <class T>
+AttentionProblem<T> problem_of(const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
   AttentionProblem<T> problem{};
-  problem.q = args.q.template as<T>();
-  problem.k = args.k.template as<T>();
-  problem.v = args.v.template as<T>();
+  problem.q = args.q.as<T>();
+  problem.k = args.k.as<T>();
+  problem.v = args.v.as<T>();
   if (!args.first_position.empty()) {
-    problem.first_position = args.first_position.template as<std::int32_t>();
+    problem.first_position = args.first_position.as<std::int32_t>();
   }
   problem.queries = Runs::of(shape.queries());
   problem.keys = Runs::of(shape.keys());
@@ -112,7 +112,7 @@ AttentionProblem<T> problem_of(const Args& args) {
   problem.state = args.dropout.key.state;
   problem.site = args.dropout.key.site;
   problem.probability = args.dropout.key.probability;
-  problem.token = args.dropout.global_token.template as<std::int64_t>();
+  problem.token = args.dropout.global_token.as<std::int64_t>();
   problem.first_head = args.dropout.first_head;
   problem.heads_total = args.dropout.heads_total;
   problem.seq_length = args.dropout.seq_length;

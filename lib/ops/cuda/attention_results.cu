@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-void attention_sink_forward(const OpContext& context, const AttentionSinkForward& args) {
+void attention_sink_forward(const OpContext& context, const AttentionSinkArgs& args) {
   const AttentionShape& shape = args.shape;
   with_element_type(args.out.dtype, [&](auto element) {
     using T = decltype(element);
@@ -180,7 +180,7 @@ void attention_sink_forward(const OpContext& context, const AttentionSinkForward
   });
 }
 
-void attention_sink_backward(const OpContext& context, const AttentionSinkBackward& args) {
+void attention_sink_backward(const OpContext& context, const AttentionSinkArgs& args) {
   const AttentionShape& shape = args.shape;
   const std::int64_t strips =
       strips_for(shape.sequences * shape.query_length, shape.heads, 4 * block_warps);

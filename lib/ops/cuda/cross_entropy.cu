@@ -22,15 +22,32 @@ __device__ float slope_of(const LogitForm& form, float z) {
 }
 
 template <class T>
-struct Stats {
-  const T* logits;
+struct Rows {
+  T* logits;
   const std::int32_t* labels;
   std::int64_t first_column, columns, valid;
   float* row_max;
   float* row_sum;
   float* target;
+  const float* weight;     // null in the first pass
+  const StepState* state;  // the same
   LogitForm form;
 };
+
+template <class T>
+Rows<T> rows_of(const CrossEntropyArgs& args) {
+  return {args.logits.elements<T>(),
+          args.labels.elements<std::int32_t>(),
+          args.first_column,
+          args.logits.columns(),
+          args.valid,
+          args.row_max.elements<float>(),
+          args.row_sum.elements<float>(),
+          args.target.elements<float>(),
+          static_cast<const float*>(args.weight.data),
+          args.state,
+          args.form};
+}
 
 /// The largest logit so far, and the sum of exp(logit - largest): of -infinity alone, 0.
 struct Running {
@@ -48,7 +65,7 @@ struct Running {
 };
 
 template <class T, int width>
-__global__ void __launch_bounds__(block_threads) stats_kernel(Stats<T> args) {
+__global__ void __launch_bounds__(block_threads) stats_kernel(Rows<T> args) {
   const std::int64_t row = blockIdx.x;
   const T* logits = args.logits + row * args.columns;
   Running mine;
@@ -92,20 +109,8 @@ __global__ void __launch_bounds__(block_threads)
   whole[2 * rows + row] = target;
 }
 
-template <class T>
-struct Gradient {
-  T* logits;
-  const std::int32_t* labels;
-  std::int64_t first_column, columns, valid;
-  const float* row_max;
-  const float* row_sum;
-  const float* weight;
-  const StepState* state;
-  LogitForm form;
-};
-
 template <class T, int width>
-__global__ void __launch_bounds__(block_threads) gradient_kernel(Gradient<T> args) {
+__global__ void __launch_bounds__(block_threads) gradient_kernel(Rows<T> args) {
   const std::int64_t row = blockIdx.x;
   T* logits = args.logits + row * args.columns;
   const float weight = args.weight[row];
@@ -146,22 +151,13 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-void cross_entropy_stats(const OpContext& context, const CrossEntropyStats& args) {
+void cross_entropy_stats(const OpContext& context, const CrossEntropyArgs& args) {
   if (args.logits.rows() == 0) return;
   with_element_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
-    const std::int64_t columns = args.logits.columns();
-    const Stats<T> all{args.logits.elements<T>(),
-                       args.labels.elements<std::int32_t>(),
-                       args.first_column,
-                       columns,
-                       args.valid,
-                       args.row_max.elements<float>(),
-                       args.row_sum.elements<float>(),
-                       args.target.elements<float>(),
-                       args.form};
+    const Rows<T> all = rows_of<T>(args);
     const Grid grid{dim3(static_cast<unsigned>(args.logits.rows())), dim3(block_threads)};
-    with_width<T>(columns, {args.logits.data}, [&](auto width) {
+    with_width<T>(all.columns, {args.logits.data}, [&](auto width) {
       launch(stats_kernel<T, width()>, grid, stream_of(context), all);
     });
   });
@@ -175,7 +171,7 @@ void cross_entropy_combine(const OpContext& context, const CrossEntropyCombine& 
          args.whole.elements<float>());
 }
 
-void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient& args) {
+void cross_entropy_gradient(const OpContext& context, const CrossEntropyArgs& args) {
   const std::int64_t rows = args.logits.rows();
   if (rows == 0) return;
   if (args.owns_loss) {
@@ -186,19 +182,9 @@ void cross_entropy_gradient(const OpContext& context, const CrossEntropyGradient
   if (args.forward_only) return;
   with_element_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
-    const std::int64_t columns = args.logits.columns();
-    const Gradient<T> all{args.logits.elements<T>(),
-                          args.labels.elements<std::int32_t>(),
-                          args.first_column,
-                          columns,
-                          args.valid,
-                          args.row_max.elements<float>(),
-                          args.row_sum.elements<float>(),
-                          args.weight.elements<float>(),
-                          args.state,
-                          args.form};
+    const Rows<T> all = rows_of<T>(args);
     const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(block_threads)};
-    with_width<T>(columns, {args.logits.data}, [&](auto width) {
+    with_width<T>(all.columns, {args.logits.data}, [&](auto width) {
       launch(gradient_kernel<T, width()>, grid, stream_of(context), all);
     });
   });

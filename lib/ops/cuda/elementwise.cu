@@ -185,7 +185,7 @@ LimitedGate<Function> limited(const GateForm& form) {
 }
 
 template <class Function, class T>
-void activate(const OpContext& context, const ActivationForward& args) {
+void activate(const OpContext& context, const ActivationArgs& args) {
   const bool wide = all_aligned({args.x.data, args.up.data, args.y.data});
   const T* x = args.x.elements<T>();
   T* y = args.y.elements<T>();
@@ -199,7 +199,7 @@ void activate(const OpContext& context, const ActivationForward& args) {
 }
 
 template <class Function, class T>
-void activate_backward(const OpContext& context, const ActivationBackward& args) {
+void activate_backward(const OpContext& context, const ActivationArgs& args) {
   const bool wide =
       all_aligned({args.x.data, args.up.data, args.dy.data, args.dx.data, args.dup.data});
   const T* x = args.x.elements<T>();
@@ -276,14 +276,14 @@ void cast(const OpContext& context, const Cast& args) {
   });
 }
 
-void activation_forward(const OpContext& context, const ActivationForward& args) {
+void activation_forward(const OpContext& context, const ActivationArgs& args) {
   with_activation<DeviceMath>(args.kind, [&]<class Function>() {
     with_element_type(args.x.dtype,
                       [&](auto element) { activate<Function, decltype(element)>(context, args); });
   });
 }
 
-void activation_backward(const OpContext& context, const ActivationBackward& args) {
+void activation_backward(const OpContext& context, const ActivationArgs& args) {
   with_activation<DeviceMath>(args.kind, [&]<class Function>() {
     with_element_type(args.x.dtype, [&](auto element) {
       activate_backward<Function, decltype(element)>(context, args);

@@ -35,7 +35,3 @@ extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda
 extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_products() {
   return {&trainctl::cuda::products_part_of_module, sizeof(trainctl::CudaProducts)};
 }
-
-extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_product_rates() {
-  return {&trainctl::cuda::product_rates_part_of_module, sizeof(trainctl::CudaProductRates)};
-}

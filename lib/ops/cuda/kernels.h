@@ -13,8 +13,8 @@ namespace trainctl::cuda {
 
 /// Attention by cuDNN where it was prepared for it, else by the kernels above. Where cuDNN's
 /// headers are not there, cudnn/absent.cpp takes the place of the other files of that folder.
-void chosen_attention_forward(const OpContext& context, const AttentionForward& args);
-void chosen_attention_backward(const OpContext& context, const AttentionBackward& args);
+void chosen_attention_forward(const OpContext& context, const AttentionArgs& args);
+void chosen_attention_backward(const OpContext& context, const AttentionArgs& args);
 
 extern const CudaAttention attention_part_of_module;
 

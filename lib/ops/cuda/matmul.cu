@@ -58,21 +58,19 @@ bool enqueue(const OpContext& context, const Call& call) {
   return enqueue_product(call, context, workspace_of(context));
 }
 
-using One = MatmulBatch::One;
-
 /// By their extents; the order of a batch's sums may be another one than that of its products.
-bool may_be_batch(const One& one, const One& other) {
+bool may_be_batch(const FusedMatmul& one, const FusedMatmul& other) {
   const Matmul& x = one.product;
   const Matmul& y = other.product;
   return !x.by_shape && !y.by_shape && x.a.shape == y.a.shape && x.b.shape == y.b.shape &&
          x.c.shape == y.c.shape && x.a.dtype == y.a.dtype && x.c.dtype == y.c.dtype &&
          x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
          x.accumulate == y.accumulate && x.varies == y.varies && x.bias.empty() == y.bias.empty() &&
-         one.sums.empty() == other.sums.empty();
+         one.other.empty() == other.other.empty();
 }
 
 /// From the operands of one product to those of the next.
-Strides strides_between(const One& one, const One& next) {
+Strides strides_between(const FusedMatmul& one, const FusedMatmul& next) {
   const auto between = [](const Tensor& from, const Tensor& to) {
     return from.empty()
                ? std::int64_t{0}
@@ -88,7 +86,7 @@ Strides strides_between(const One& one, const One& next) {
 
 /// How many products from the first on have the same extents and lie equally far apart, in the
 /// order of their addresses.
-Strides leading_batch(std::span<const One> list) {
+Strides leading_batch(std::span<const FusedMatmul> list) {
   Strides found;
   for (std::size_t i = 1; i < list.size() && may_be_batch(list[0], list[i]); ++i) {
     Strides next = strides_between(list[i - 1], list[i]);
@@ -104,9 +102,10 @@ Strides leading_batch(std::span<const One> list) {
 
 /// Their vectors lie in the context's memory where the library wants them there: sums, which it
 /// overwrites (what it calls b is our a), and biases in 16 bits. False: it has no such batch.
-bool enqueue_batch(const OpContext& context, std::span<const One> list, const Strides& strides) {
+bool enqueue_batch(const OpContext& context, std::span<const FusedMatmul> list,
+                   const Strides& strides) {
   const Matmul& first = list.front().product;
-  const bool sums = !list.front().sums.empty();
+  const bool sums = !list.front().other.empty();
   const bool biased = !first.bias.empty();
   Call call(first, sums     ? CUBLASLT_EPILOGUE_BGRADB
                    : biased ? CUBLASLT_EPILOGUE_BIAS
@@ -114,7 +113,7 @@ bool enqueue_batch(const OpContext& context, std::span<const One> list, const St
   call.strides = strides;
   call.vector = first.bias.data;
   const bool casts = biased && first.c.dtype != DType::f32;
-  const Tensor& vector = sums ? list.front().sums : first.bias;
+  const Tensor& vector = sums ? list.front().other : first.bias;
   const auto room = [&](std::size_t i) {
     return Tensor{workspace_of(context) + static_cast<std::int64_t>(i) * call.strides.vector,
                   vector.shape, first.c.dtype, DeviceKind::cuda};
@@ -129,14 +128,14 @@ bool enqueue_batch(const OpContext& context, std::span<const One> list, const St
   }
   if (!enqueue(context, call)) return false;
   for (std::size_t i = 0; sums && i < list.size(); ++i) {
-    cuda::add(context, {.a = list[i].sums, .b = room(i), .y = list[i].sums});
+    cuda::add(context, {.a = list[i].other, .b = room(i), .y = list[i].other});
   }
   return true;
 }
 
-void multiply_alone(const OpContext& context, const One& one) {
-  if (one.sums.empty()) return cuda::matmul(context, one.product);
-  cuda::matmul_column_sums(context, {.product = one.product, .sums = one.sums});
+void multiply_alone(const OpContext& context, const FusedMatmul& one) {
+  if (one.other.empty()) return cuda::matmul(context, one.product);
+  cuda::matmul_column_sums(context, one);
 }
 
 }  // namespace
@@ -155,11 +154,11 @@ void matmul(const OpContext& context, const Matmul& args) {
   if (!enqueue(context, call)) fail_unknown(call);
 }
 
-void matmul_gelu(const OpContext& context, const MatmulGelu& args) {
-  const Matmul& up = args.up;
+void matmul_gelu(const OpContext& context, const FusedMatmul& args) {
+  const auto& [up, act] = args;
   if (!multiplies_nothing(up) && fits_beside(up.c)) {
     Matmul product = up;
-    product.c = args.act;
+    product.c = act;
     Call call(product,
               up.bias.empty() ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
     call.vector = bias_of(context, up);
@@ -167,34 +166,33 @@ void matmul_gelu(const OpContext& context, const MatmulGelu& args) {
     if (enqueue(context, call)) return;
   }
   cuda::matmul(context, up);
-  cuda::activation_forward(context, {.kind = Activation::gelu, .x = up.c, .y = args.act});
+  cuda::activation_forward(context, {.kind = Activation::gelu, .x = up.c, .y = act});
 }
 
-void matmul_gelu_backward(const OpContext& context, const MatmulGeluBackward& args) {
-  if (!multiplies_nothing(args.dx) && fits_beside(args.x)) {
-    Call call(args.dx, CUBLASLT_EPILOGUE_DGELU);
-    call.beside = args.x.data;
+void matmul_gelu_backward(const OpContext& context, const FusedMatmul& args) {
+  const auto& [dx, x] = args;
+  if (!multiplies_nothing(dx) && fits_beside(x)) {
+    Call call(dx, CUBLASLT_EPILOGUE_DGELU);
+    call.beside = x.data;
     if (enqueue(context, call)) return;
   }
-  cuda::matmul(context, args.dx);
-  cuda::activation_backward(
-      context, {.kind = Activation::gelu, .x = args.x, .dy = args.dx.c, .dx = args.dx.c});
+  cuda::matmul(context, dx);
+  cuda::activation_backward(context, {.kind = Activation::gelu, .x = x, .dy = dx.c, .dx = dx.c});
 }
 
-void matmul_column_sums(const OpContext& context, const MatmulColumnSums& args) {
-  const One one{args.product, args.sums};
-  if (!multiplies_nothing(args.product) && enqueue_batch(context, {&one, 1}, {})) return;
-  cuda::bias_gradient(context, {.dy = args.product.a, .db = args.sums});
+void matmul_column_sums(const OpContext& context, const FusedMatmul& args) {
+  if (!multiplies_nothing(args.product) && enqueue_batch(context, {&args, 1}, {})) return;
+  cuda::bias_gradient(context, {.dy = args.product.a, .db = args.other});
   cuda::matmul(context, args.product);
 }
 
 void matmul_batch(const OpContext& context, const MatmulBatch& args) {
-  for (std::span<const One> left = args.list; !left.empty();) {
+  for (std::span<const FusedMatmul> left = args; !left.empty();) {
     const Strides strides = leading_batch(left);
     const auto batch = left.first(static_cast<std::size_t>(strides.count));
     const bool alone = strides.count == 1 || multiplies_nothing(batch.front().product);
     if (alone || !enqueue_batch(context, batch, strides)) {
-      for (const One& one : batch) multiply_alone(context, one);
+      for (const FusedMatmul& one : batch) multiply_alone(context, one);
     }
     left = left.subspan(batch.size());
   }

@@ -50,10 +50,7 @@ struct RouterWeights {
 
   __device__ RouterWeights(const float* of_token, std::int64_t experts, const std::int32_t* choices,
                            std::int64_t topk, const RouterChoice& choice)
-      : logits(of_token),
-        chosen(choices),
-        by_sigmoid(choice.score == RouterScore::sigmoid),
-        weighting(choice.weighting) {
+      : logits(of_token), chosen(choices), by_sigmoid(choice.sigmoid), weighting(choice.weighting) {
     const bool by_chosen = weighting == RouterWeighting::chosen;
     double most = 0;  // the logarithm of what scores are divided by first
     if (!by_sigmoid) {
@@ -105,10 +102,9 @@ struct RouterProbabilities {
   double log_sum;
   double sum = 0;
 
-  __device__ RouterProbabilities(const float* of_token, std::int64_t experts, RouterScore score)
-      : logits(of_token),
-        by_sigmoid(score == RouterScore::sigmoid),
-        log_sum(log_sum_exp(of_token, experts)) {
+  __device__ RouterProbabilities(const float* of_token, std::int64_t experts,
+                                 bool scores_by_sigmoid)
+      : logits(of_token), by_sigmoid(scores_by_sigmoid), log_sum(log_sum_exp(of_token, experts)) {
     for (std::int64_t e = 0; by_sigmoid && e < experts; ++e) sum += sigmoid(logits[e]);
   }
   __device__ double softmax(std::int64_t e) const { return exp(logits[e] - log_sum); }
@@ -123,15 +119,15 @@ struct RouterProbabilities {
   }
 };
 
-inline RealTokens real_tokens(const Tensor& real) {
-  return {real.empty() ? nullptr : real.elements<std::uint8_t>()};
+inline const std::uint8_t* marks_of(const Tensor& real) {
+  return real.empty() ? nullptr : real.elements<std::uint8_t>();
 }
 
 struct RouterArrays {
   const float* logits;
   const float* bias;  // or null
   RowOrder order;
-  RealTokens real;
+  const std::uint8_t* real;
   std::int64_t tokens, experts, topk, group;
   RouterCapacity capacity;
   RouterChoice choice;
@@ -146,11 +142,11 @@ struct RouterArrays {
   __device__ std::int64_t places(std::int64_t first) const {
     int sharing = 0;
     for (std::int64_t i = threadIdx.x; i < capacity.group; i += block_threads) {
-      if (real.has(first + i)) ++sharing;
+      if (is_counted(real, first + i)) ++sharing;
     }
     return expert_places(capacity.factor, topk, experts, block_sum(sharing));
   }
-  __device__ bool is_real(std::int64_t row) const { return real.has(order.token_of(row)); }
+  __device__ bool is_real(std::int64_t row) const { return is_counted(real, order.token_of(row)); }
   /// Where the choices that are counted for a row's routing group begin.
   __device__ std::int32_t* counted(std::int64_t row) const {
     return choices + order.token_of(row) / group * choice.counted(topk) * experts;
@@ -268,7 +264,7 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args
   for (std::int64_t e = 1; in_groups && e < args.experts; ++e) {
     most = logits[e] > most ? logits[e] : most;
   }
-  const bool by_sigmoid = choice.score == RouterScore::sigmoid;
+  const bool by_sigmoid = choice.sigmoid;
   const Ranking ranking{
       logits, args.bias, by_sigmoid, choice.sums_logits, args.experts / choice.groups, most};
   // Until the weights and slots are known, their memory holds the groups.
@@ -421,7 +417,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   const RouterArrays all{args.logits.elements<float>(),
                          args.bias.empty() ? nullptr : args.bias.elements<float>(),
                          args.order,
-                         real_tokens(args.real),
+                         marks_of(args.real),
                          args.logits.shape[0],
                          args.logits.shape[1],
                          args.chosen.shape[1],
@@ -548,26 +544,49 @@ __global__ void __launch_bounds__(block_threads) router_backward_kernel(RouterLo
   }
 }
 
+/// The arguments of the losses and of the statistics.
 struct Losses {
   const float* logits;
   const std::int32_t* chosen;
   RowOrder order;
-  RealTokens real;
+  const std::uint8_t* real;
   std::int64_t first, tokens, experts, topk, group;
   RouterChoice choice;
   const std::int32_t* choices;
   float balance_factor, z_factor;
   float* d_logits;
   const StepState* state;
+  double* partial;  // [blocks, router_sums]
+  float* sums;
 };
+
+Losses losses_of(const OpContext& context, const RouterLosses& args) {
+  return {args.logits.elements<float>(),
+          args.chosen.elements<std::int32_t>(),
+          args.order,
+          marks_of(args.real),
+          args.first,
+          args.logits.shape[0],
+          args.logits.shape[1],
+          args.chosen.shape[1],
+          args.group,
+          args.choice,
+          args.choices.elements<std::int32_t>(),
+          args.balance_factor,
+          args.z_factor,
+          static_cast<float*>(args.d_logits.data),
+          args.state,
+          reinterpret_cast<double*>(context.scratch),
+          static_cast<float*>(args.sums.data)};
+}
 
 __global__ void __launch_bounds__(block_threads) losses_kernel(Losses args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
   const double scale = args.state->loss_scale * double{args.state->token_factor};
   const std::int64_t token = args.order.token_of(args.first + t);
-  if (!args.real.has(token)) return;
-  const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.score);
+  if (!is_counted(args.real, token)) return;
+  const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.sigmoid);
   const std::int32_t* choices =
       args.choices + token / args.group * args.choice.counted(args.topk) * args.experts;
   const double even = even_share(choices, args.experts);
@@ -584,26 +603,14 @@ __global__ void __launch_bounds__(block_threads) losses_kernel(Losses args) {
   }
 }
 
-struct Statistics {
-  const float* logits;
-  const std::int32_t* chosen;
-  const std::int32_t* choices;
-  RowOrder order;
-  RealTokens real;
-  std::int64_t tokens, experts, topk, group;
-  RouterChoice choice;
-  double* partial;  // [blocks, router_sums]
-  float* sums;
-};
-
 constexpr unsigned max_partial = 256;  // blocks
 
-__global__ void __launch_bounds__(block_threads) partial_kernel(Statistics args) {
+__global__ void __launch_bounds__(block_threads) partial_kernel(Losses args) {
   double of[router_sums] = {};
   for (std::int64_t t = grid_thread(); t < args.tokens; t += grid_threads()) {
     const std::int64_t token = args.order.token_of(t);
-    if (!args.real.has(token)) continue;
-    const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.score);
+    if (!is_counted(args.real, token)) continue;
+    const RouterProbabilities p(args.logits + t * args.experts, args.experts, args.choice.sigmoid);
     const std::int32_t* choices =
         args.choices + token / args.group * args.choice.counted(args.topk) * args.experts;
     const double even = even_share(choices, args.experts);
@@ -628,7 +635,7 @@ __global__ void __launch_bounds__(block_threads) partial_kernel(Statistics args)
 }
 
 __global__ void __launch_bounds__(block_threads)
-    add_statistics_kernel(Statistics args, unsigned blocks) {
+    add_statistics_kernel(Losses args, unsigned blocks) {
   for (int i = 0; i < router_sums; ++i) {
     double mine = threadIdx.x < blocks ? args.partial[threadIdx.x * router_sums + i] : 0;
     mine = block_sum(mine);
@@ -660,41 +667,12 @@ void router_backward(const OpContext& context, const RouterBackward& args) {
 }
 
 void router_losses(const OpContext& context, const RouterLosses& args) {
-  const std::int64_t experts = args.logits.shape[1];
-  const std::int64_t topk = args.chosen.shape[1];
-  const Losses all{args.logits.elements<float>(),
-                   args.chosen.elements<std::int32_t>(),
-                   args.order,
-                   real_tokens(args.real),
-                   args.first,
-                   args.logits.shape[0],
-                   experts,
-                   topk,
-                   args.group,
-                   args.choice,
-                   args.choices.elements<std::int32_t>(),
-                   args.balance_factor,
-                   args.z_factor,
-                   args.d_logits.elements<float>(),
-                   args.state};
+  const Losses all = losses_of(context, args);
   launch(losses_kernel, token_grid(all.tokens), stream_of(context), all);
 }
 
-void router_statistics(const OpContext& context, const RouterStatistics& args) {
-  const std::int64_t experts = args.logits.shape[1];
-  const std::int64_t topk = args.chosen.shape[1];
-  const Statistics all{args.logits.elements<float>(),
-                       args.chosen.elements<std::int32_t>(),
-                       args.choices.elements<std::int32_t>(),
-                       args.order,
-                       real_tokens(args.real),
-                       args.logits.shape[0],
-                       experts,
-                       topk,
-                       args.group,
-                       args.choice,
-                       reinterpret_cast<double*>(context.scratch),
-                       args.sums.elements<float>()};
+void router_statistics(const OpContext& context, const RouterLosses& args) {
+  const Losses all = losses_of(context, args);
   const dim3 blocks = blocks_for(all.tokens, block_threads, max_partial);
   launch(partial_kernel, {blocks, dim3(block_threads)}, stream_of(context), all);
   launch(add_statistics_kernel, {dim3(1), dim3(block_threads)}, stream_of(context), all, blocks.x);

@@ -287,7 +287,7 @@ void bias_gradient(const OpContext& context, const BiasGradient& args) {
   });
 }
 
-void spread_rows(const OpContext& context, const SpreadRows& args) {
+void spread_rows(const OpContext& context, const MoveRows& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     const std::int64_t features = args.x.shape[1];
@@ -299,7 +299,7 @@ void spread_rows(const OpContext& context, const SpreadRows& args) {
   });
 }
 
-void collect_rows(const OpContext& context, const CollectRows& args) {
+void collect_rows(const OpContext& context, const MoveRows& args) {
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     const std::int64_t features = args.y.shape[1];
@@ -322,7 +322,7 @@ void scale_rows(const OpContext& context, const ScaleRows& args) {
   });
 }
 
-void scale_rows_backward(const OpContext& context, const ScaleRowsBackward& args) {
+void scale_rows_backward(const OpContext& context, const ScaleRows& args) {
   if (args.x.shape[0] == 0) return;
   with_element_type(args.x.dtype, [&](auto element) {
     using T = decltype(element);
@@ -354,7 +354,7 @@ void bias_rows(const OpContext& context, const BiasRows& args) {
   });
 }
 
-void bias_rows_backward(const OpContext& context, const BiasRowsBackward& args) {
+void bias_rows_backward(const OpContext& context, const BiasRows& args) {
   if (args.dy.shape[0] == 0) return;
   with_element_type(args.dy.dtype, [&](auto element) {
     using T = decltype(element);
@@ -458,7 +458,7 @@ void scatter(const OpContext& context, const Scatter<T>& args) {
 
 }  // namespace
 
-void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
+void embedding_forward(const OpContext& context, const EmbeddingArgs& args) {
   with_element_type(args.table.dtype, [&](auto element) {
     using T = decltype(element);
     const std::int64_t hidden = args.table.columns();
@@ -471,7 +471,7 @@ void embedding_forward(const OpContext& context, const EmbeddingForward& args) {
   });
 }
 
-void embedding_backward(const OpContext& context, const EmbeddingBackward& args) {
+void embedding_backward(const OpContext& context, const EmbeddingArgs& args) {
   if (args.dy.numel() == 0 || args.dtable.numel() == 0) return;
   with_element_type(args.dy.dtype, [&](auto element) {
     using T = decltype(element);

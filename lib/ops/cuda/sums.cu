@@ -57,12 +57,12 @@ void add_strips(const OpContext& context, const float* strips, std::int64_t coun
   launch(add_strips_kernel, grid, stream_of(context), strips, count, columns, first, second);
 }
 
-// Sums over ranks that share a device (CudaSums).
+// Sums over ranks that share a device (CudaSum).
 namespace {
 
 template <class T>
 struct RankSumWork {
-  const T* parts[CudaSums::max_parts];
+  const T* parts[max_cuda_parts];
   int count;
   T* out;
 
@@ -96,11 +96,11 @@ void sum_in_rank_order(void* out, std::span<const void* const> parts, std::int64
   });
 }
 
-constexpr CudaSums sums{.in_rank_order = sum_in_rank_order};
+constexpr CudaSum sum = sum_in_rank_order;
 
 }  // namespace
 }  // namespace trainctl::cuda
 
 extern "C" [[gnu::visibility("default")]] trainctl::CudaModulePart trainctl_cuda_sums() {
-  return {&trainctl::cuda::sums, sizeof(trainctl::CudaSums)};
+  return {&trainctl::cuda::sum, sizeof(trainctl::CudaSum)};
 }

@@ -34,7 +34,7 @@ LimitedGate<Function> limited(const GateForm& form) {
 }
 
 template <class Function, class T>
-void forward(const ActivationForward& args) {
+void forward(const ActivationArgs& args) {
   const LimitedGate<Function> gated = limited<Function>(args.form);
   for (std::int64_t i = 0; i < args.x.numel(); ++i) {
     const double x = real<T>(args.x, i);
@@ -43,7 +43,7 @@ void forward(const ActivationForward& args) {
 }
 
 template <class Function, class T>
-void backward(const ActivationBackward& args) {
+void backward(const ActivationArgs& args) {
   const LimitedGate<Function> gated = limited<Function>(args.form);
   for (std::int64_t i = 0; i < args.x.numel(); ++i) {
     const double x = real<T>(args.x, i);
@@ -60,14 +60,14 @@ void backward(const ActivationBackward& args) {
 
 }  // namespace
 
-void activation_forward_plain(const OpContext&, const ActivationForward& args) {
+void activation_forward_plain(const OpContext&, const ActivationArgs& args) {
   with_activation<PlainMath>(args.kind, [&]<class Function>() {
     with_element_type(args.x.dtype,
                       [&](auto element) { forward<Function, decltype(element)>(args); });
   });
 }
 
-void activation_backward_plain(const OpContext&, const ActivationBackward& args) {
+void activation_backward_plain(const OpContext&, const ActivationArgs& args) {
   with_activation<PlainMath>(args.kind, [&]<class Function>() {
     with_element_type(args.x.dtype,
                       [&](auto element) { backward<Function, decltype(element)>(args); });

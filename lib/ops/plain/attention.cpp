@@ -27,10 +27,10 @@ struct Query {
   std::int64_t first, last;  // positions it sees, inclusive
 };
 
-template <class T, class Args>
+template <class T>
 class Sequence {
  public:
-  Sequence(const Args& args, std::int64_t sequence)
+  Sequence(const AttentionArgs& args, std::int64_t sequence)
       : args_(args),
         shape_(args.shape),
         queries_(args.shape.queries()),
@@ -41,11 +41,10 @@ class Sequence {
   Query<T> query(std::int64_t index, std::int64_t head) const {
     const Place place = place_of(queries_, index);
     const std::int64_t offset = (place.row * shape_.heads + head) * shape_.head_dim;
-    const std::int64_t first = args_.first_position.empty()
-                                   ? 0
-                                   : args_.first_position.template as<std::int32_t>()[place.row];
+    const std::int64_t first =
+        args_.first_position.empty() ? 0 : args_.first_position.as<std::int32_t>()[place.row];
     const std::int64_t seen = shape_.limits.first_seen(place.position, first);
-    return {args_.q.template as<T>() + offset,
+    return {args_.q.as<T>() + offset,
             place.row,
             offset,
             (sequence_ * shape_.heads + head) * shape_.query_length + index,
@@ -82,7 +81,7 @@ class Sequence {
   }
 
   double uncapped_score(const Query<T>& query, const Place& key, std::int64_t head) const {
-    return shape_.scale * dot(query.q, args_.k.template as<T>() + key_offset(key, kv_head(head)));
+    return shape_.scale * dot(query.q, args_.k.as<T>() + key_offset(key, kv_head(head)));
   }
   double score(const Query<T>& query, const Place& key, std::int64_t head) const {
     const double score = uncapped_score(query, key, head);
@@ -100,7 +99,7 @@ class Sequence {
     if (dropout.key.probability == 0.0F) return 1.0;
     const StepState& state = *dropout.key.state;
     const Philox random(state.seed, dropout_stream(state.step, dropout.key.site));
-    const std::int64_t token = dropout.global_token.template as<std::int64_t>()[query.row];
+    const std::int64_t token = dropout.global_token.as<std::int64_t>()[query.row];
     const std::int64_t index =
         (token * dropout.heads_total + dropout.first_head + head) * dropout.seq_length +
         key.position;
@@ -115,7 +114,7 @@ class Sequence {
     return {run.row + sequence_ * runs.stride + i, run.position + i};
   }
 
-  const Args& args_;
+  const AttentionArgs& args_;
   const AttentionShape& shape_;
   const TokenRuns queries_, keys_;
   std::int64_t sequence_;
@@ -123,8 +122,8 @@ class Sequence {
 
 /// Raises the head's key to that of the largest score of the query.
 template <class T>
-void raise_largest(const AttentionForward& args, const Sequence<T, AttentionForward>& sequence,
-                   const Query<T>& query, std::int64_t head) {
+void raise_largest(const AttentionArgs& args, const Sequence<T>& sequence, const Query<T>& query,
+                   std::int64_t head) {
   auto& key_of_head = static_cast<std::uint32_t*>(args.largest.data)[head];
   sequence.for_keys(query, [&](const Place& key) {
     const double score = sequence.uncapped_score(query, key, head);
@@ -133,8 +132,8 @@ void raise_largest(const AttentionForward& args, const Sequence<T, AttentionForw
 }
 
 template <class T>
-void forward_query(const AttentionForward& args, const Sequence<T, AttentionForward>& sequence,
-                   std::int64_t row, std::int64_t head) {
+void forward_query(const AttentionArgs& args, const Sequence<T>& sequence, std::int64_t row,
+                   std::int64_t head) {
   const Query<T> query = sequence.query(row, head);
   const bool counts = args.real.empty() || args.real.as<std::uint8_t>()[query.row] != 0;
   if (!args.largest.empty() && counts) raise_largest(args, sequence, query, head);
@@ -164,8 +163,8 @@ struct Link {
 };
 
 template <class T>
-Link link(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
-          const Query<T>& query, std::int64_t head, const Place& key) {
+Link link(const AttentionArgs& args, const Sequence<T>& sequence, const Query<T>& query,
+          std::int64_t head, const Place& key) {
   const T* d_out = args.d_out.as<T>() + query.offset;
   const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
   const double score = sequence.score(query, key, head);
@@ -177,8 +176,8 @@ Link link(const AttentionBackward& args, const Sequence<T, AttentionBackward>& s
 }
 
 template <class T>
-void backward_key(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
-                  const Place& key, std::int64_t kv_head) {
+void backward_key(const AttentionArgs& args, const Sequence<T>& sequence, const Place& key,
+                  std::int64_t kv_head) {
   const AttentionShape& shape = args.shape;
   const std::int64_t group = shape.heads / shape.kv_heads;
   double dk[256] = {};
@@ -203,8 +202,8 @@ void backward_key(const AttentionBackward& args, const Sequence<T, AttentionBack
 }
 
 template <class T>
-void backward_query(const AttentionBackward& args, const Sequence<T, AttentionBackward>& sequence,
-                    std::int64_t row, std::int64_t head) {
+void backward_query(const AttentionArgs& args, const Sequence<T>& sequence, std::int64_t row,
+                    std::int64_t head) {
   const AttentionShape& shape = args.shape;
   const Query<T> query = sequence.query(row, head);
   double dq[256] = {};
@@ -221,9 +220,9 @@ void backward_query(const AttentionBackward& args, const Sequence<T, AttentionBa
 }
 
 template <class T>
-void forward(const AttentionForward& args) {
+void forward(const AttentionArgs& args) {
   for (std::int64_t at = 0; at < args.shape.sequences; ++at) {
-    const Sequence<T, AttentionForward> sequence(args, at);
+    const Sequence<T> sequence(args, at);
     for (std::int64_t head = 0; head < args.shape.heads; ++head) {
       for (std::int64_t row = 0; row < args.shape.query_length; ++row) {
         forward_query(args, sequence, row, head);
@@ -234,10 +233,10 @@ void forward(const AttentionForward& args) {
 
 /// dk and dv first: dq may overwrite d_out.
 template <class T>
-void backward(const AttentionBackward& args) {
+void backward(const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
   for (std::int64_t at = 0; at < shape.sequences; ++at) {
-    const Sequence<T, AttentionBackward> sequence(args, at);
+    const Sequence<T> sequence(args, at);
     for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
       for (std::int64_t key = 0; key < shape.key_length; ++key) {
         backward_key(args, sequence, sequence.key(key), kv_head);
@@ -259,14 +258,14 @@ void tell_mask_reads(const AttentionDropout& dropout) {
 
 }  // namespace
 
-void attention_forward_plain(const OpContext&, const AttentionForward& args) {
+void attention_forward_plain(const OpContext&, const AttentionArgs& args) {
   tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position, args.real});
   tell_writes({args.out, args.logsumexp, args.largest});
   with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
-void attention_backward_plain(const OpContext&, const AttentionBackward& args) {
+void attention_backward_plain(const OpContext&, const AttentionArgs& args) {
   tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position, args.out, args.logsumexp, args.d_out});
   tell_writes({args.dq, args.dk, args.dv});

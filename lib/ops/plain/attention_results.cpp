@@ -70,7 +70,7 @@ void for_heads(const AttentionShape& shape, const Body& body) {
 }
 
 template <class T>
-void forward(const AttentionSinkForward& args) {
+void forward(const AttentionSinkArgs& args) {
   for_heads(args.shape, [&](std::int64_t head, std::int64_t statistic, std::int64_t place) {
     const double sink = args.sinks.as<float>()[head];
     float& logsumexp = args.logsumexp.as<float>()[statistic];
@@ -86,7 +86,7 @@ void forward(const AttentionSinkForward& args) {
 }
 
 template <class T>
-void backward(const AttentionSinkBackward& args) {
+void backward(const AttentionSinkArgs& args) {
   const AttentionShape& shape = args.shape;
   for_heads(shape, [&](std::int64_t head, std::int64_t statistic, std::int64_t place) {
     const double part = std::exp(double{args.sinks.as<float>()[head]} -
@@ -102,11 +102,11 @@ void backward(const AttentionSinkBackward& args) {
 
 }  // namespace
 
-void attention_sink_forward_plain(const OpContext&, const AttentionSinkForward& args) {
+void attention_sink_forward_plain(const OpContext&, const AttentionSinkArgs& args) {
   with_element_type(args.out.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
-void attention_sink_backward_plain(const OpContext&, const AttentionSinkBackward& args) {
+void attention_sink_backward_plain(const OpContext&, const AttentionSinkArgs& args) {
   with_element_type(args.out.dtype, [&](auto element) { backward<decltype(element)>(args); });
 }
 

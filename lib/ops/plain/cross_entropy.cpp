@@ -10,7 +10,7 @@ namespace trainctl {
 namespace {
 
 template <class T>
-void stats(const CrossEntropyStats& args) {
+void stats(const CrossEntropyArgs& args) {
   const std::int64_t columns = args.logits.columns();
   for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
     const T* logits = args.logits.as<T>() + row * columns;
@@ -31,7 +31,7 @@ void stats(const CrossEntropyStats& args) {
 }
 
 template <class T>
-void gradient_row(const CrossEntropyGradient& args, std::int64_t row, double logsumexp) {
+void gradient_row(const CrossEntropyArgs& args, std::int64_t row, double logsumexp) {
   const std::int64_t columns = args.logits.columns();
   T* logits = args.logits.as<T>() + row * columns;
   const float weight = args.weight.as<float>()[row];
@@ -50,7 +50,7 @@ void gradient_row(const CrossEntropyGradient& args, std::int64_t row, double log
 }
 
 template <class T>
-void gradient(const CrossEntropyGradient& args) {
+void gradient(const CrossEntropyArgs& args) {
   double loss = 0;
   for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
     const double logsumexp = args.row_max.as<float>()[row] +
@@ -64,7 +64,7 @@ void gradient(const CrossEntropyGradient& args) {
 
 }  // namespace
 
-void cross_entropy_stats_plain(const OpContext&, const CrossEntropyStats& args) {
+void cross_entropy_stats_plain(const OpContext&, const CrossEntropyArgs& args) {
   with_element_type(args.logits.dtype, [&](auto element) { stats<decltype(element)>(args); });
 }
 
@@ -93,7 +93,7 @@ void cross_entropy_combine_plain(const OpContext&, const CrossEntropyCombine& ar
   }
 }
 
-void cross_entropy_gradient_plain(const OpContext&, const CrossEntropyGradient& args) {
+void cross_entropy_gradient_plain(const OpContext&, const CrossEntropyArgs& args) {
   with_element_type(args.logits.dtype, [&](auto element) { gradient<decltype(element)>(args); });
 }
 

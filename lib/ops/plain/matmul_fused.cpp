@@ -13,29 +13,30 @@ void multiply(const OpContext& context, const Matmul& args) {
 
 }  // namespace
 
-void matmul_gelu_plain(const OpContext& context, const MatmulGelu& args) {
-  multiply(context, args.up);
-  context.kernels->activation_forward(context,
-                                      {.kind = Activation::gelu, .x = args.up.c, .y = args.act});
+void matmul_gelu_plain(const OpContext& context, const FusedMatmul& args) {
+  multiply(context, args.product);
+  context.kernels->activation_forward(
+      context, {.kind = Activation::gelu, .x = args.product.c, .y = args.other});
 }
 
-void matmul_gelu_backward_plain(const OpContext& context, const MatmulGeluBackward& args) {
-  multiply(context, args.dx);
+void matmul_gelu_backward_plain(const OpContext& context, const FusedMatmul& args) {
+  const Tensor& dx = args.product.c;
+  multiply(context, args.product);
   context.kernels->activation_backward(
-      context, {.kind = Activation::gelu, .x = args.x, .dy = args.dx.c, .dx = args.dx.c});
+      context, {.kind = Activation::gelu, .x = args.other, .dy = dx, .dx = dx});
 }
 
-void matmul_column_sums_plain(const OpContext& context, const MatmulColumnSums& args) {
-  context.kernels->bias_gradient(context, {.dy = args.product.a, .db = args.sums});
+void matmul_column_sums_plain(const OpContext& context, const FusedMatmul& args) {
+  context.kernels->bias_gradient(context, {.dy = args.product.a, .db = args.other});
   multiply(context, args.product);
 }
 
 void matmul_batch_plain(const OpContext& context, const MatmulBatch& args) {
-  for (const MatmulBatch::One& one : args.list) {
-    if (one.sums.empty()) {
+  for (const FusedMatmul& one : args) {
+    if (one.other.empty()) {
       multiply(context, one.product);
     } else {
-      context.kernels->matmul_column_sums(context, {.product = one.product, .sums = one.sums});
+      context.kernels->matmul_column_sums(context, one);
     }
   }
 }

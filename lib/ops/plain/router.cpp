@@ -41,10 +41,7 @@ class Weights {
  public:
   Weights(const float* logits, std::int64_t experts, const std::int32_t* chosen, std::int64_t topk,
           const RouterChoice& choice)
-      : logits_(logits),
-        chosen_(chosen),
-        sigmoid_(choice.score == RouterScore::sigmoid),
-        weighting_(choice.weighting) {
+      : logits_(logits), chosen_(chosen), sigmoid_(choice.sigmoid), weighting_(choice.weighting) {
     const bool by_chosen = weighting_ == RouterWeighting::chosen;
     double most = 0;  // the logarithm of what scores are divided by first
     if (!sigmoid_) {
@@ -96,10 +93,8 @@ class Weights {
 /// p of the losses: p(e), and its slope along the logit of e where the others of the sum stay.
 class Probabilities {
  public:
-  Probabilities(const float* logits, std::int64_t experts, RouterScore score)
-      : logits_(logits),
-        sigmoid_(score == RouterScore::sigmoid),
-        log_sum_(log_sum_exp(logits, experts)) {
+  Probabilities(const float* logits, std::int64_t experts, bool scores_by_sigmoid)
+      : logits_(logits), sigmoid_(scores_by_sigmoid), log_sum_(log_sum_exp(logits, experts)) {
     for (std::int64_t e = 0; sigmoid_ && e < experts; ++e) sum_ += sigmoid(logits[e]);
   }
   double log_sum() const { return log_sum_; }
@@ -117,8 +112,8 @@ class Probabilities {
   double sum_ = 0;
 };
 
-inline RealTokens real_tokens(const Tensor& real) {
-  return {real.empty() ? nullptr : real.as<std::uint8_t>()};
+inline const std::uint8_t* marks_of(const Tensor& real) {
+  return real.empty() ? nullptr : real.as<std::uint8_t>();
 }
 
 /// The values that the choice compares: the score of an expert, or a very small one outside the
@@ -128,7 +123,7 @@ class Ranking {
   Ranking(const float* logits, std::int64_t experts, const float* bias, const RouterChoice& choice)
       : logits_(logits),
         bias_(bias),
-        sigmoid_(choice.score == RouterScore::sigmoid),
+        sigmoid_(choice.sigmoid),
         sums_logits_(choice.sums_logits),
         size_(experts / choice.groups),
         max_(*std::max_element(logits, logits + experts)) {}
@@ -299,7 +294,7 @@ void choose_in_rounds(const RouterForward& args, const PlaceGroup& g) {
     const std::int64_t token = g.first + i % g.tokens;
     const std::int64_t row = args.order.row_of(token);
     std::int32_t* chosen = g.chosen + row * g.topk;
-    if (!real_tokens(args.real).has(token)) {
+    if (!is_counted(marks_of(args.real), token)) {
       chosen[round] = ~0;
       continue;
     }
@@ -331,7 +326,7 @@ void choose_for(const RouterForward& args, std::int64_t row) {
   const float* logits = args.logits.as<float>() + row * experts;
   std::int32_t* chosen = args.chosen.as<std::int32_t>() + row * topk;
   const std::int64_t token = args.order.token_of(row);
-  if (!real_tokens(args.real).has(token)) {
+  if (!is_counted(marks_of(args.real), token)) {
     std::fill_n(chosen, topk, ~0);
     return;
   }
@@ -358,10 +353,11 @@ void for_place_groups(const RouterForward& args, const Body& body) {
   const std::int64_t topk = args.chosen.shape[1];
   const RouterCapacity& capacity = args.capacity;
   const std::int64_t tokens = capacity.factor > 0 ? capacity.group : args.group;
-  const RealTokens real = real_tokens(args.real);
+  const std::uint8_t* real = marks_of(args.real);
   for (std::int64_t first = 0; first < args.logits.shape[0]; first += tokens) {
     std::int64_t sharing = 0;
-    for (std::int64_t token = first; token < first + tokens; ++token) sharing += real.has(token);
+    for (std::int64_t token = first; token < first + tokens; ++token)
+      sharing += is_counted(real, token);
     const std::int64_t places = capacity.factor > 0
                                     ? expert_places(capacity.factor, topk, experts, sharing)
                                     : topk * sharing;
@@ -519,14 +515,14 @@ void router_losses_plain(const OpContext&, const RouterLosses& args) {
   const std::int64_t topk = args.chosen.shape[1];
   const RouterChoice& choice = args.choice;
   const double scale = args.state->loss_scale * double{args.state->token_factor};
-  const RealTokens real = real_tokens(args.real);
+  const std::uint8_t* real = marks_of(args.real);
   for (std::int64_t s = 0; s < args.logits.shape[0]; ++s) {
     const std::int64_t token = args.order.token_of(args.first + s);
-    if (!real.has(token)) continue;
+    if (!is_counted(real, token)) continue;
     const std::int32_t* choices =
         args.choices.as<std::int32_t>() + token / args.group * choice.counted(topk) * experts;
     const double even = even_share(choices, experts);
-    const Probabilities p(args.logits.as<float>() + s * experts, experts, choice.score);
+    const Probabilities p(args.logits.as<float>() + s * experts, experts, choice.sigmoid);
     float* d_logits = args.d_logits.as<float>() + s * experts;
     const auto add = [&](std::int64_t e, double slope) {
       d_logits[e] += static_cast<float>(scale * slope);
@@ -543,13 +539,13 @@ void router_losses_plain(const OpContext&, const RouterLosses& args) {
   }
 }
 
-void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
+void router_statistics_plain(const OpContext&, const RouterLosses& args) {
   const std::int64_t tokens = args.logits.shape[0];
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
   const RouterChoice& choice = args.choice;
   const std::int64_t counted = choice.counted(topk) * experts;  // of a group
-  const RealTokens real = real_tokens(args.real);
+  const std::uint8_t* real = marks_of(args.real);
   const std::int32_t* chosen = args.chosen.as<std::int32_t>();
   const std::int32_t* choices = args.choices.as<std::int32_t>();
   double balance = 0;
@@ -558,10 +554,10 @@ void router_statistics_plain(const OpContext&, const RouterStatistics& args) {
   double dropped = 0;
   for (std::int64_t t = 0; t < tokens; ++t) {
     const std::int64_t token = args.order.token_of(t);
-    if (!real.has(token)) continue;
+    if (!is_counted(real, token)) continue;
     const std::int32_t* of_group = choices + token / args.group * counted;
     const double even = even_share(of_group, experts);
-    const Probabilities p(args.logits.as<float>() + t * experts, experts, choice.score);
+    const Probabilities p(args.logits.as<float>() + t * experts, experts, choice.sigmoid);
     for_balance(choice, p, experts, topk, chosen + t * topk, of_group,
                 [&](const Balance& term) { balance += even * term.mean(); });
     for (std::int64_t e = 0; e < experts; ++e) {

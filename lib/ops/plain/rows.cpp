@@ -11,7 +11,7 @@ namespace trainctl {
 namespace {
 
 template <class T>
-void spread(const SpreadRows& args) {
+void spread(const MoveRows& args) {
   const std::int64_t features = args.x.shape[1];
   const std::int64_t topk = args.slot.shape[1];
   for (std::int64_t i = 0; i < args.slot.numel(); ++i) {
@@ -22,7 +22,7 @@ void spread(const SpreadRows& args) {
 }
 
 template <class T>
-void collect(const CollectRows& args) {
+void collect(const MoveRows& args) {
   const std::int64_t features = args.y.shape[1];
   const std::int64_t topk = args.slot.shape[1];
   for (std::int64_t i = 0; i < args.y.numel(); ++i) {
@@ -49,7 +49,7 @@ void scale(const ScaleRows& args) {
 }
 
 template <class T>
-void scale_backward(const ScaleRowsBackward& args) {
+void scale_backward(const ScaleRows& args) {
   const std::int64_t features = args.x.shape[1];
   for (std::int64_t row = 0; row < args.x.shape[0]; ++row) {
     const float weight = row_factor(args.weight.as<float>()[row], args.sigmoid);
@@ -75,7 +75,7 @@ void add_bias(const BiasRows& args) {
 }
 
 template <class T>
-void bias_backward(const BiasRowsBackward& args) {
+void bias_backward(const BiasRows& args) {
   const std::int64_t features = args.dy.shape[1];
   const std::int64_t rows = args.dy.shape[0];
   const auto dy = [&](std::int64_t row, std::int64_t i) {
@@ -96,11 +96,11 @@ void bias_backward(const BiasRowsBackward& args) {
 
 }  // namespace
 
-void spread_rows_plain(const OpContext&, const SpreadRows& args) {
+void spread_rows_plain(const OpContext&, const MoveRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { spread<decltype(element)>(args); });
 }
 
-void collect_rows_plain(const OpContext&, const CollectRows& args) {
+void collect_rows_plain(const OpContext&, const MoveRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { collect<decltype(element)>(args); });
 }
 
@@ -108,7 +108,7 @@ void scale_rows_plain(const OpContext&, const ScaleRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { scale<decltype(element)>(args); });
 }
 
-void scale_rows_backward_plain(const OpContext&, const ScaleRowsBackward& args) {
+void scale_rows_backward_plain(const OpContext&, const ScaleRows& args) {
   with_element_type(args.x.dtype, [&](auto element) { scale_backward<decltype(element)>(args); });
 }
 
@@ -116,7 +116,7 @@ void bias_rows_plain(const OpContext&, const BiasRows& args) {
   with_element_type(args.y.dtype, [&](auto element) { add_bias<decltype(element)>(args); });
 }
 
-void bias_rows_backward_plain(const OpContext&, const BiasRowsBackward& args) {
+void bias_rows_backward_plain(const OpContext&, const BiasRows& args) {
   with_element_type(args.dy.dtype, [&](auto element) { bias_backward<decltype(element)>(args); });
 }
 
@@ -129,7 +129,7 @@ std::int64_t row_of(std::int32_t index, std::int64_t first_row, std::int64_t row
 }
 
 template <class T>
-void forward(const EmbeddingForward& args) {
+void forward(const EmbeddingArgs& args) {
   const std::int64_t hidden = args.y.columns();
   for (std::int64_t t = 0; t < args.y.rows(); ++t) {
     const std::int64_t row =
@@ -143,7 +143,7 @@ void forward(const EmbeddingForward& args) {
 }
 
 template <class T>
-void backward(const EmbeddingBackward& args) {
+void backward(const EmbeddingArgs& args) {
   const std::int64_t hidden = args.dy.columns();
   for (std::int64_t t = 0; t < args.dy.rows(); ++t) {
     const std::int64_t row =
@@ -157,11 +157,11 @@ void backward(const EmbeddingBackward& args) {
 
 }  // namespace
 
-void embedding_forward_plain(const OpContext&, const EmbeddingForward& args) {
+void embedding_forward_plain(const OpContext&, const EmbeddingArgs& args) {
   with_element_type(args.table.dtype, [&](auto element) { forward<decltype(element)>(args); });
 }
 
-void embedding_backward_plain(const OpContext&, const EmbeddingBackward& args) {
+void embedding_backward_plain(const OpContext&, const EmbeddingArgs& args) {
   with_element_type(args.dy.dtype, [&](auto element) { backward<decltype(element)>(args); });
 }
 

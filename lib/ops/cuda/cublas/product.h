@@ -58,8 +58,4 @@ void note_call(const ProductKey& key);
 
 extern const CudaProducts products_part_of_module;
 
-// The part of the module that multiplies in forms that no run computes in (CudaProductRates).
-
-extern const CudaProductRates product_rates_part_of_module;
-
 }  // namespace trainctl::cuda

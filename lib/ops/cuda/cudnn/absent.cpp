@@ -12,11 +12,11 @@ namespace {
 
 }  // namespace
 
-void chosen_attention_forward(const OpContext& context, const AttentionForward& args) {
+void chosen_attention_forward(const OpContext& context, const AttentionArgs& args) {
   cuda::attention_forward(context, args);
 }
 
-void chosen_attention_backward(const OpContext& context, const AttentionBackward& args) {
+void chosen_attention_backward(const OpContext& context, const AttentionArgs& args) {
   cuda::attention_backward(context, args);
 }
 

@@ -298,8 +298,7 @@ std::int64_t room_of(const OpContext& context) {
 }
 
 /// The plans for a call, if its context has the memory; null if the call is for our kernels.
-template <class Args>
-const Ready* ready_for(const OpContext& context, const Args& args) {
+const Ready* ready_for(const OpContext& context, const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
   const bool whole = shape.query_runs.runs.empty() && shape.key_runs.runs.empty() &&
                      shape.query_offset == 0 && shape.query_length == shape.key_length;
@@ -368,7 +367,7 @@ void each_part(const OpContext& context, const Ready& ready, const AttentionPart
 float unseen = -std::numeric_limits<float>::infinity();
 float one = 1;
 
-void forward(const OpContext& context, const AttentionForward& args, const Ready& ready) {
+void forward(const OpContext& context, const AttentionArgs& args, const Ready& ready) {
   float scale = args.shape.scale;
   each_part(context, ready, ready.parts.forward, [&](cudnnHandle_t handle, const Place& place) {
     execute(handle, ready.forward,
@@ -383,7 +382,7 @@ void forward(const OpContext& context, const AttentionForward& args, const Ready
   });
 }
 
-void backward(const OpContext& context, const AttentionBackward& args, const Ready& ready) {
+void backward(const OpContext& context, const AttentionArgs& args, const Ready& ready) {
   float scale = args.shape.scale;
   const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
   const std::int64_t means = attention_mean_bytes(part);
@@ -412,9 +411,8 @@ void backward(const OpContext& context, const AttentionBackward& args, const Rea
 }
 
 /// Whether run(context, args, plans) was done.
-template <class Args>
-bool by_cudnn(const OpContext& context, const Args& args,
-              void (*run)(const OpContext&, const Args&, const Ready&)) {
+bool by_cudnn(const OpContext& context, const AttentionArgs& args,
+              void (*run)(const OpContext&, const AttentionArgs&, const Ready&)) {
   if (room_of(context) <= 0) return false;
   const std::lock_guard lock(kept().mutex);
   const Ready* ready = ready_for(context, args);
@@ -424,12 +422,12 @@ bool by_cudnn(const OpContext& context, const Args& args,
 
 }  // namespace
 
-void chosen_attention_forward(const OpContext& context, const AttentionForward& args) {
+void chosen_attention_forward(const OpContext& context, const AttentionArgs& args) {
   if (!by_cudnn(context, args, forward)) cuda::attention_forward(context, args);
 }
 
 /// cuDNN reads d_out after it has written some of dq: they must not be the same memory.
-void chosen_attention_backward(const OpContext& context, const AttentionBackward& args) {
+void chosen_attention_backward(const OpContext& context, const AttentionArgs& args) {
   if (args.dq.data != args.d_out.data && by_cudnn(context, args, backward)) return;
   cuda::attention_backward(context, args);
 }
