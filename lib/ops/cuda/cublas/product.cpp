@@ -426,13 +426,6 @@ void note_call(const ProductKey& key) {
   }
 }
 
-const CudaProducts products_part_of_module{.version = cublaslt_version,
-                                           .note = begin_notes,
-                                           .noted = end_notes,
-                                           .operand_bytes = operand_bytes,
-                                           .time = time_product,
-                                           .use = use};
-
 namespace {
 
 /// The largest power of two up to 256 that divides the address and the stride.
@@ -665,6 +658,12 @@ bool enqueue_rate(const OpContext& context, const RateProduct& one, const RateOp
 
 }  // namespace
 
-const CudaProductRates product_rates_part_of_module{.enqueue = enqueue_rate};
+const CudaProducts products_part_of_module{.version = cublaslt_version,
+                                           .note = begin_notes,
+                                           .noted = end_notes,
+                                           .operand_bytes = operand_bytes,
+                                           .time = time_product,
+                                           .use = use,
+                                           .enqueue_rate = enqueue_rate};
 
 }  // namespace trainctl::cuda
