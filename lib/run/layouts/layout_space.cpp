@@ -303,8 +303,8 @@ Config with_layout(const Config& config, const FreeKeys& free, const RankLayout&
     if (layout.last_layers > 0) pipeline.last_stage_layers = layout.last_layers;
   }
   if (!free.optimizer) return changed;
-  constexpr OptimizerLevel levels[] = {OptimizerLevel::level1, OptimizerLevel::level1,
-                                       OptimizerLevel::level2, OptimizerLevel::level3};
+  constexpr OptimizerLevel levels[] = {OptimizerLevel("level1"), OptimizerLevel("level1"),
+                                       OptimizerLevel("level2"), OptimizerLevel("level3")};
   parallel.parallel_optimizer.enable = layout.optimizer_level > 0;
   parallel.parallel_optimizer.optimizer_level.reset();
   const ParallelOptimizerConfig without;

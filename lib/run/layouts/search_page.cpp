@@ -7,11 +7,15 @@
 #include "base/json_text.h"
 #include "base/units.h"
 #include "formats/print/text.h"
+#include "formats/web/page.h"
 #include "formats/web/plan_page.h"
 #include "run/layouts/decisions.h"
 #include "run/prepare.h"
 
 namespace trainctl {
+
+std::string_view embedded_search_css();
+std::string_view embedded_search_js();  // seconds against memory
 
 namespace {
 
@@ -350,8 +354,8 @@ std::string print_search_page(const LayoutSearch& search, const SearchedLayouts&
   page.body = parts.facts() + parts.frontier() + parts.maps() + parts.ledgers() +
               parts.decisions() + parts.tornado() + parts.refused() +
               (fits ? timeline_of(search, searched) : "");
-  page.style = std::string(plan_style()).append(search_style());
-  if (fits) page.script = std::string(search_script()).append(schedule_script());
+  page.style = std::string(plan_style()) + below_each_other({embedded_search_css()});
+  if (fits) page.script = below_each_other({embedded_search_js()}).append(schedule_script());
   return html_page(page);
 }
 

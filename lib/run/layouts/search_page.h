@@ -14,8 +14,4 @@ namespace trainctl {
 std::string print_search_page(const LayoutSearch& search, const SearchedLayouts& searched,
                               const PageHead& head);
 
-/// search_page_script.cpp: what this page adds to the shared style and script.
-std::string_view search_style();
-std::string_view search_script();
-
 }  // namespace trainctl

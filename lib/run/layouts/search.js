@@ -1,39 +1,3 @@
-#include "run/layouts/search_page.h"
-
-namespace trainctl {
-
-std::string_view search_style() {
-  return R"css(
-td.line { white-space: nowrap; }
-.map td, .map th { padding: 5px 9px; border: 1px solid var(--line); }
-.map td small { display: inline; }
-.h0 { background: var(--c0); color: var(--on); }
-.h1 { background: color-mix(in srgb, var(--c0) 72%, #fff); color: var(--on); }
-.h2 { background: color-mix(in srgb, var(--c0) 48%, #fff); color: var(--on); }
-.h3 { background: color-mix(in srgb, var(--c0) 28%, #fff); color: var(--on); }
-.h4 { background: color-mix(in srgb, var(--c0) 12%, #fff); color: var(--on); }
-.kinds { display: flex; height: 20px; border-radius: 4px; overflow: hidden; }
-.kinds i { flex-basis: 0; border-right: 1px solid var(--card); }
-#ledgers small { color: var(--soft); font-size: 12.5px; }
-.tornado { position: relative; height: 18px; min-width: 150px; background: var(--idle);
-  border-radius: 3px; }
-.tornado i { position: absolute; top: 2px; bottom: 2px; border-radius: 2px; }
-.tornado::after { content: ""; position: absolute; left: 50%; top: 0; bottom: 0; width: 1px;
-  background: var(--ink); }
-#scatter .dot { fill: var(--soft); opacity: 0.55; }
-#scatter .front { fill: var(--s0); }
-#scatter .best { fill: var(--s1); }
-#scatter .limit { stroke: var(--s1); stroke-dasharray: 5 4; stroke-width: 1.5; }
-#scatter .near { fill: none; stroke: var(--ink); stroke-width: 2; }
-@media print {
-  section { break-inside: avoid; padding: 8px 10px; margin-top: 8px; }
-  main { padding: 0; }
-}
-)css";
-}
-
-std::string_view search_script() {
-  return R"js(
 (() => {  // seconds against memory
   const node = document.getElementById("scatter"), data = data_of("scatter-data");
   const points = data.points, front = new Set(data.frontier);
@@ -105,7 +69,3 @@ std::string_view search_script() {
     if (chosen >= 0) choose(chosen);
   });
 })();
-)js";
-}
-
-}  // namespace trainctl
