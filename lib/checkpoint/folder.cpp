@@ -152,17 +152,18 @@ void sync_directory(const fs::path& directory) {
   require(synced, ExitCode::io, "cannot write " + directory.string() + ": " + reason);
 }
 
-std::vector<fs::path> to_remove(const KeepRule& rule, const std::vector<Kept>& all) {
-  if (rule.last == 0) return {};
-  const Kept* best = nullptr;
-  for (const Kept& one : all) {
+std::vector<fs::path> to_remove(const CheckpointConfig& rule,
+                                const std::vector<CheckpointFolder::Entry>& all) {
+  if (rule.keep == 0) return {};
+  const CheckpointFolder::Entry* best = nullptr;
+  for (const CheckpointFolder::Entry& one : all) {
     if (one.val_loss && (best == nullptr || *one.val_loss < *best->val_loss)) best = &one;
   }
   std::vector<fs::path> removed;
-  for (std::size_t i = static_cast<std::size_t>(rule.last); i < all.size(); ++i) {
-    const bool is_multiple = rule.every > 0 && all[i].entry.step % rule.every == 0;
-    const bool is_best = rule.best && &all[i] == best;
-    if (!is_multiple && !is_best) removed.push_back(all[i].entry.path);
+  for (std::size_t i = static_cast<std::size_t>(rule.keep); i < all.size(); ++i) {
+    const bool is_multiple = rule.keep_every > 0 && all[i].step % rule.keep_every == 0;
+    const bool is_best = rule.keep_best && &all[i] == best;
+    if (!is_multiple && !is_best) removed.push_back(all[i].path);
   }
   return removed;
 }

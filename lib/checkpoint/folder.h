@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "config/schema/config.h"
 
 namespace trainctl {
 
@@ -31,6 +32,7 @@ class CheckpointFolder {
     std::int64_t session = 0;  // as far as the manifest says
     std::int64_t step = 0;     // by the name
     std::filesystem::path path;
+    std::optional<double> val_loss{};  // for to_remove, where its rule asks for it
   };
   /// Directories that are named like checkpoints and have a manifest, the newest first. Of the
   /// manifests only the sessions are read. Throws Error{missing_input | io} if the system does not
@@ -61,17 +63,9 @@ void sync_directory(const std::filesystem::path& directory);
 /// Removes the directory with all files, or the file. Returns why it could not, or "".
 std::string remove_directory(const std::filesystem::path& directory);
 
-/// Which checkpoints a run keeps.
-struct KeepRule {
-  std::int64_t last = 2;   // newest ones; 0: all
-  std::int64_t every = 0;  // also those whose step is a multiple; 0: none
-  bool best = false;       // also that with the lowest validation loss
-};
-struct Kept {
-  CheckpointFolder::Entry entry;
-  std::optional<double> val_loss{};
-};
-/// The checkpoints to remove. `all` are the complete ones, the newest first.
-std::vector<std::filesystem::path> to_remove(const KeepRule& rule, const std::vector<Kept>& all);
+/// The checkpoints to remove by `keep`, `keep_every` and `keep_best` of the section. `all` are the
+/// complete ones, the newest first.
+std::vector<std::filesystem::path> to_remove(const CheckpointConfig& rule,
+                                             const std::vector<CheckpointFolder::Entry>& all);
 
 }  // namespace trainctl

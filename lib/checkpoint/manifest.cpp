@@ -10,6 +10,7 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "checkpoint/hash_bytes.h"
 
@@ -178,12 +179,15 @@ std::string manifest_text(const Manifest& manifest) {
   if (manifest.strategy_hash) content["strategy_xxh3"] = hex(*manifest.strategy_hash);
   content["files"] = list_of(manifest.files);
   content["tensors"] = list_of(manifest.tensors);
-  const std::string hash = hex(hash_bytes(content.dump()));
-  return Json{{"manifest", std::move(content)}, {"xxh3", hash}}.dump(1) + "\n";
+  const std::string hash = hex(hash_bytes(json_text(content, JsonText::Style::compact)));
+  return json_text(Json{{"manifest", std::move(content)}, {"xxh3", hash}},
+                   JsonText::Style::indent_1) +
+         "\n";
 }
 
 std::string pieces_text(const RankPieces& pieces) {
-  return Json{{"file", to_json(pieces.file)}, {"tensors", list_of(pieces.tensors)}}.dump();
+  return json_text(Json{{"file", to_json(pieces.file)}, {"tensors", list_of(pieces.tensors)}},
+                   JsonText::Style::compact);
 }
 
 // Whether the pieces that a manifest lists fit into their files and make up their tensors.
@@ -487,8 +491,9 @@ SavedData read_data(const Node& node) {
   for (const Node& source : node["sources"].list()) data.sources.push_back(read_source(source));
   if (node.has("validation")) {
     const Node validation = node["validation"];
-    data.validation = {validation["path"].text(),
-                       {validation["bytes"].count(), validation["xxh3"].hash()}};
+    data.validation =
+        SavedSource{.path = validation["path"].text(),
+                    .identity = {validation["bytes"].count(), validation["xxh3"].hash()}};
   }
   return data;
 }
@@ -507,7 +512,8 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
           formatted("{}: format_version {}; this program reads the versions 1 to {}", where,
                     version, manifest_version));
   require(
-      hash_bytes(content.dump()) == root["xxh3"].hash(), ExitCode::bad_data,
+      hash_bytes(json_text(content, JsonText::Style::compact)) == root["xxh3"].hash(),
+      ExitCode::bad_data,
       where + ": the content does not have the hash at its end; the file was changed or damaged");
   Manifest manifest;
   manifest.state = read_state(node["state"]);

@@ -75,22 +75,17 @@ struct SavedSource {
   std::string path;   // storable_name() of the one in the configuration
   double weight = 0;  // in the blend; 0: no longer in it
   SourceIdentity identity;
-  SourcePosition position;
+  SourcePosition position{};
   friend bool operator==(const SavedSource&, const SavedSource&) = default;
-};
-
-struct SavedValidation {
-  std::string path;  // as SavedSource::path
-  SourceIdentity identity;
-  friend bool operator==(const SavedValidation&, const SavedValidation&) = default;
 };
 
 struct SavedData {
   std::string windows;       // how documents are joined and what is held out, as text
   std::int64_t pattern = 0;  // DataPosition::pattern
   std::vector<SavedSource> sources;
-  /// data.validation.path, if there is one; in files since it is kept.
-  std::optional<SavedValidation> validation{};
+  /// data.validation.path, if there is one, with neither weight nor position; in files since it is
+  /// kept.
+  std::optional<SavedSource> validation{};
   friend bool operator==(const SavedData&, const SavedData&) = default;
 };
 

@@ -8,6 +8,7 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "checkpoint/hash_bytes.h"
 #include "config/schema/optimizers.h"
@@ -89,7 +90,7 @@ std::string header_of(const std::vector<Region>& regions) {
         {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump();
+  std::string text = json_text(header, JsonText::Style::compact);
   const std::size_t whole = sizeof(std::uint64_t) + text.size();
   text.append((File::direct_alignment - whole % File::direct_alignment) % File::direct_alignment,
               ' ');

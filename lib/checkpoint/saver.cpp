@@ -309,23 +309,20 @@ bool Saver::is_comparable(const Manifest& earlier) const {
 
 void Saver::retire_old() {
   const CheckpointConfig& config = input_.config.checkpoint;
-  const KeepRule rule{config.keep, config.keep_every, config.keep_best};
-  std::vector<Kept> kept;
-  for (const CheckpointFolder::Entry& entry : folder_.complete()) {
-    Kept one{entry};
+  std::vector<CheckpointFolder::Entry> kept = folder_.complete();
+  for (CheckpointFolder::Entry& one : kept) {
     try {
-      if (rule.best) {
-        const Manifest manifest = read_manifest(entry.path);
+      if (config.keep_best) {
+        const Manifest manifest = read_manifest(one.path);
         if (is_comparable(manifest)) one.val_loss = manifest.val_loss;
       }
     } catch (const Error& error) {
       if (error.code() == ExitCode::io) throw;  // a damaged one is not the best
     }
-    kept.push_back(std::move(one));
   }
   end_removal();
   std::vector<std::filesystem::path> retired;
-  for (const std::filesystem::path& path : to_remove(rule, kept)) {
+  for (const std::filesystem::path& path : to_remove(config, kept)) {
     try {
       retired.push_back(CheckpointFolder::retire(path, input_.fence));
     } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "weights/hugging_face.h"
 #include "weights/safetensors.h"
 #include "weights/stored_weights.h"
@@ -114,7 +115,8 @@ void write_index(const std::filesystem::path& directory,
     }
   }
   const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_text(directory / "model.safetensors.index.json", index.dump(2) + "\n", files);
+  write_text(directory / "model.safetensors.index.json",
+             json_text(index, JsonText::Style::indent_2) + "\n", files);
 }
 
 }  // namespace

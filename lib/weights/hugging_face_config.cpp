@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "config/schema/words.h"
 #include "config/upstream/hugging_face.h"
 #include "plan/model/form.h"
@@ -539,7 +540,7 @@ std::string read_model_type(const std::filesystem::path& directory) {
 
 std::string hugging_face_config(const ModelShape& model, DType stored, const SpecialTokens& tokens,
                                 const std::string& preferred) {
-  Json config = model.family == Family::gpt2 ? gpt2_config(model) : llama_config(model, preferred);
+  Json config = model.family == "gpt2" ? gpt2_config(model) : llama_config(model, preferred);
   const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
   config["initializer_range"] = model.init_std;
   config["tie_word_embeddings"] = model.tied;
@@ -548,7 +549,7 @@ std::string hugging_face_config(const ModelShape& model, DType stored, const Spe
   config["pad_token_id"] = or_null(tokens.padding);
   config["torch_dtype"] = dtype;
   config["dtype"] = dtype;
-  return config.dump(2) + "\n";
+  return json_text(config, JsonText::Style::indent_2) + "\n";
 }
 
 std::string generation_config(const SpecialTokens& tokens) {
@@ -556,7 +557,7 @@ std::string generation_config(const SpecialTokens& tokens) {
   if (tokens.begin) config["bos_token_id"] = *tokens.begin;
   if (!tokens.end.empty()) config["eos_token_id"] = one_or_list(tokens.end);
   if (tokens.padding) config["pad_token_id"] = *tokens.padding;
-  return config.empty() ? "" : config.dump(2) + "\n";
+  return config.empty() ? "" : json_text(config, JsonText::Style::indent_2) + "\n";
 }
 
 std::span<const char* const> tokenizer_files() { return files_of_tokenizers; }

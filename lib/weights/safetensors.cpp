@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace trainctl {
@@ -198,7 +199,7 @@ std::string header_of(const std::vector<TensorToWrite>& tensors) {
                            {"data_offsets", {offset, offset + bytes_of(tensor)}}};
     offset += bytes_of(tensor);
   }
-  std::string text = header.dump();
+  std::string text = json_text(header, JsonText::Style::compact);
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }

@@ -33,7 +33,8 @@ std::vector<std::string> names_of(const std::vector<CheckpointFolder::Entry>& en
   return names;
 }
 
-std::vector<std::string> removed(KeepRule rule, const std::vector<Kept>& all) {
+std::vector<std::string> removed(const CheckpointConfig& rule,
+                                 const std::vector<CheckpointFolder::Entry>& all) {
   std::vector<std::string> names;
   for (const fs::path& path : to_remove(rule, all)) names.push_back(path.string());
   return names;
@@ -155,14 +156,14 @@ TEST_CASE("a session that another one has followed publishes nothing", "[folder]
 
 TEST_CASE("the newest, the multiples and the best are kept", "[folder]") {
   const auto kept = [](std::int64_t step, std::optional<double> loss) {
-    return Kept{{1, step, std::to_string(step)}, loss};
+    return CheckpointFolder::Entry{1, step, std::to_string(step), loss};
   };
-  const std::vector<Kept> all{kept(50, 1.75), kept(40, std::nullopt), kept(30, 2.0), kept(20, 1.5),
-                              kept(10, 3.0)};
-  CHECK(removed({.last = 0}, all).empty());
-  CHECK(removed({.last = 9}, all).empty());
-  CHECK(removed({.last = 2}, all) == Names{"30", "20", "10"});
-  CHECK(removed({.last = 1, .every = 20}, all) == Names{"30", "10"});
-  CHECK(removed({.last = 1, .best = true}, all) == Names{"40", "30", "10"});
-  CHECK(removed({.last = 1, .every = 30, .best = true}, all) == Names{"40", "10"});
+  const std::vector<CheckpointFolder::Entry> all{kept(50, 1.75), kept(40, std::nullopt),
+                                                 kept(30, 2.0), kept(20, 1.5), kept(10, 3.0)};
+  CHECK(removed({.keep = 0}, all).empty());
+  CHECK(removed({.keep = 9}, all).empty());
+  CHECK(removed({.keep = 2}, all) == Names{"30", "20", "10"});
+  CHECK(removed({.keep = 1, .keep_every = 20}, all) == Names{"30", "10"});
+  CHECK(removed({.keep = 1, .keep_best = true}, all) == Names{"40", "30", "10"});
+  CHECK(removed({.keep = 1, .keep_every = 30, .keep_best = true}, all) == Names{"40", "10"});
 }

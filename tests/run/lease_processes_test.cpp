@@ -69,9 +69,7 @@ void train_shortly(const fs::path& run, int number) {
     write_whole_file(partial / manifest_name, manifest_text(manifest));
     folder.publish(step, lease->fence());
     note(notes, "saved " + text_of({lease->session(), step}));
-    std::vector<Kept> kept;
-    for (const auto& entry : folder.complete()) kept.push_back({entry});
-    for (const fs::path& old : to_remove({.last = 3}, kept)) {
+    for (const fs::path& old : to_remove({.keep = 3}, folder.complete())) {
       remove_directory(CheckpointFolder::retire(old, lease->fence()));
     }
   }

@@ -134,7 +134,7 @@ class Continuing {
       const std::string what =
           path + " is not what the checkpoint's run read: " + text_of(now_.identities[index]) +
           " now, " + text_of(saved.identity) + " then";
-      require(now_.data.changed == ChangedData::allow, ExitCode::bad_data,
+      require(now_.data.changed == "allow", ExitCode::bad_data,
               "data.train: " + what +
                   ". Its windows and their order would be others; bring the data back, or set "
                   "data.changed=allow to begin a new epoch of it");
@@ -155,7 +155,7 @@ class Continuing {
     const std::string what = *path +
                              " is not what the checkpoint's run was validated on: " + text_of(now) +
                              " now, " + text_of(saved->identity) + " then";
-    require(now_.data.changed == ChangedData::allow, ExitCode::bad_data,
+    require(now_.data.changed == "allow", ExitCode::bad_data,
             "data.validation.path: " + what +
                 ". Its losses could not be compared with those before; bring the data back, name "
                 "the new data by another path, or set data.changed=allow");
@@ -244,7 +244,8 @@ SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& 
                      const DataPosition& position, const std::vector<SavedSource>& absent) {
   SavedData saved{windows_text(data), position.pattern, {}, {}};
   if (data.validation.path) {
-    saved.validation = {storable_name(*data.validation.path), identities.back()};
+    saved.validation =
+        SavedSource{.path = storable_name(*data.validation.path), .identity = identities.back()};
   }
   for (std::size_t i = 0; i < data.train.size(); ++i) {
     saved.sources.push_back({storable_name(data.train[i].path), data.train[i].weight, identities[i],
@@ -268,7 +269,7 @@ TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const
 SplitRule split_rule(const DataConfig& data) {
   const ValidationConfig& validation = data.validation;
   return {.fraction = validation.path ? 0.0 : validation.fraction,
-          .blocks = validation.split == SplitStyle::blocks,
+          .blocks = validation.split == "blocks",
           .documents = !data.packing};
 }
 
