@@ -26,7 +26,7 @@
 #include "run/records/step_records.h"
 #include "verify/alone_check.h"
 #include "verify/ranks.h"
-#include "verify/selection/layout_selection.h"
+#include "verify/selection/selection.h"
 #include "verify/switches/option_words.h"
 #include "verify/verify.h"
 #include "verify_tasks.h"

@@ -48,11 +48,11 @@ Planned plan_config(const PlanRequest& request, Purpose purpose) {
   NetworkLevels& levels = read.config.cluster.levels;
   const bool prints = purpose == Purpose::plan || purpose == Purpose::rates;
   const bool names_device = prints && read.config.cluster.device;
-  if (request.ranks_per_host > 1 && names_device && levels.list.empty()) {
-    levels.list.resize(2);
-    levels.list[0].name = "host";
-    levels.list[0].ranks = request.ranks_per_host;
-    levels.list[1].name = "network";
+  if (request.ranks_per_host > 1 && names_device && levels.empty()) {
+    levels.resize(2);
+    levels[0].name = "host";
+    levels[0].ranks = request.ranks_per_host;
+    levels[1].name = "network";
   }
   const ParallelConfig& parallel = read.config.parallel;
   const std::int64_t here = std::min(site.ranks_per_host, site.world_size);

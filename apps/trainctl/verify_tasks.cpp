@@ -13,8 +13,8 @@
 #include "output.h"
 #include "plan/rules/resolve.h"
 #include "run/agreement.h"
-#include "verify/message_rounding.h"
-#include "verify/selection/one_layer.h"
+#include "verify/record.h"
+#include "verify/selection/selection.h"
 
 namespace trainctl {
 
@@ -220,7 +220,7 @@ Config VerifyPlanner::config_in(const Config& config, const Layout& layout) cons
   // The single rank is on the CPU, so it takes fp32. On a device auto may be bf16.
   MuonProducts& products = own.optimizer.muon.ns_dtype;
   const bool has_muon = uses(own.optimizer, OptimizerType::muon);
-  if (has_muon && products == MuonProducts::automatic) products = MuonProducts::fp32;
+  if (has_muon && products == "auto") products = "fp32";
   return own;
 }
 

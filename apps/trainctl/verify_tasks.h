@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "planned.h"
-#include "verify/selection/layout_selection.h"
-#include "verify/selection/option_selection.h"
-#include "verify/selection/word_cover.h"
+#include "verify/selection/cover.h"
+#include "verify/selection/selection.h"
 #include "verify/verify.h"
 
 namespace trainctl {

@@ -391,12 +391,11 @@ class Side {
 
   /// Whether its steps keep the products' first proposals, whatever is timed later.
   bool keeps_proposals() const {
-    return setup_.config.parallel.product_algorithms == ProductChoice::proposed &&
-           setup_.plan.cuda_graphs;
+    return setup_.config.parallel.product_algorithms == "proposed" && setup_.plan.cuda_graphs;
   }
   bool times_products() const {
     return setup_.plan.device == DeviceKind::cuda &&
-           setup_.config.parallel.product_algorithms == ProductChoice::timed;
+           setup_.config.parallel.product_algorithms == "timed";
   }
 
   const std::string& where() const { return where_; }

@@ -34,7 +34,7 @@ Config with_microbatches(const Config& config, std::int64_t stages, std::int64_t
   layout.sizes.dp = replicas;
   Config changed = with_layout(config, layout);
   changed.parallel.pipeline.scheduler = PipelineScheduler::one_f_one_b;
-  changed.hooks.grad_sync = GradSyncStart::overlap;
+  changed.hooks.grad_sync = "overlap";
   changed.train.micro_batch_size.reset();
   changed.train.micro_batch_num = microbatches;
   return changed;
@@ -174,7 +174,7 @@ std::array<std::vector<TimedStep>, 2> time_in_turns(const BenchSetup& one, const
 OverlapResult measure_overlap(const OverlapInput& input) {
   const Config overlapped = with_microbatches(input.config, 1, 2, 1);
   Config serial = overlapped;
-  serial.hooks.grad_sync = GradSyncStart::after_backward;
+  serial.hooks.grad_sync = "after_backward";
   const Plan overlapped_plan = plan_on_threads(overlapped);
   const Plan serial_plan = plan_on_threads(serial);
   OverlapResult result;

@@ -156,15 +156,14 @@ void Blend::lay_pattern(std::int64_t period) {
       }
     }
     assert(chosen < share_.size());
-    pattern_.push_back(
-        {static_cast<std::uint32_t>(chosen), static_cast<std::uint32_t>(had[chosen]++)});
+    pattern_.push_back({chosen, had[chosen]++});
   }
 }
 
 Blend::Pick Blend::pick(std::int64_t index) const {
   const std::int64_t round = index / period();
-  const Entry entry = pattern_[static_cast<std::size_t>(index % period())];
-  return {entry.source, round * share_[entry.source] + entry.before};
+  const Pick first = pattern_[static_cast<std::size_t>(index % period())];
+  return {first.source, round * share_[first.source] + first.sample};
 }
 
 std::vector<std::int64_t> Blend::counts(std::int64_t samples) const {

@@ -138,12 +138,8 @@ class Blend {
  private:
   void lay_pattern(std::int64_t period);
 
-  struct Entry {
-    std::uint32_t source;
-    std::uint32_t before;  // samples of that source earlier in the period
-  };
   std::vector<std::int64_t> share_;
-  std::vector<Entry> pattern_;
+  std::vector<Pick> pattern_;  // the first period
 };
 
 // Which tokens a sample is: weighted blend of files, train/validation split, shuffling, all pure

@@ -145,7 +145,7 @@ void Engine::throw_bad_step() const {
 /// After the losses were shared. A run that skips says the same on every rank.
 void Engine::check_bad_steps() const {
   const TrainConfig& train = input_.train;
-  if (train.on_bad_loss == OnBadLoss::stop) throw_bad_step();
+  if (train.on_bad_loss == "stop") throw_bad_step();
   require(
       skipped_in_row_ <= train.max_bad_steps, ExitCode::diverged,
       formatted("step {}: the loss or a gradient is not finite, as in {} steps before it; "

@@ -87,8 +87,8 @@ struct Plan {
   bool full_batch = false;  // every replica is fed the micro-batches of all
   bool broadcast_parameters = false;  // initial parameters come from the first replica
   GradientRule gradient;
-  DType matrix_products = DType::f32;  // in which updates of whole matrices are made
-  OptimizerLevel optimizer_level = OptimizerLevel::level1;  // what the parallel optimizer divides
+  DType matrix_products = DType::f32;         // in which updates of whole matrices are made
+  OptimizerLevel optimizer_level = "level1";  // what the parallel optimizer divides
   std::int64_t micro_batch_size = 0;
   std::int64_t microbatches = 0;  // per rank and step, of the full batch
   std::vector<RampPart> ramp;     // the batches of all steps, or of those that follow the ones done

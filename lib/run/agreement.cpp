@@ -187,14 +187,14 @@ CudnnChoice judge_cudnn(const std::vector<CudnnChoice>& answers) {
 }  // namespace
 
 CudnnChoice cudnn_here(AttentionBackend asked, DeviceKind device) {
-  if (asked != AttentionBackend::automatic || device != DeviceKind::cuda) return {};
+  if (asked != "auto" || device != DeviceKind::cuda) return {};
   return judge_cudnn({own_cudnn(0, false)});
 }
 
 CudnnChoice agree_on_cudnn(const ParallelConfig& asked, const DeviceChoice& device,
                            const World& world, Group& everyone) {
-  const bool asks = asked.attention_backend == AttentionBackend::automatic &&
-                    device.device == DeviceKind::cuda && device.usable;
+  const bool asks =
+      asked.attention_backend == "auto" && device.device == DeviceKind::cuda && device.usable;
   const std::vector<CudnnChoice> answers =
       gather(everyone, asks ? own_cudnn(world.local_rank(), shares(asked.share_devices))
                             : CudnnChoice{false, "it does not ask"});

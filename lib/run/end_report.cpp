@@ -378,9 +378,9 @@ std::string traffic_line(const std::vector<TrafficRow>& rows, const std::vector<
 
 /// A person who waits for the loss is not served by twenty lines of memory: they are in the log,
 /// and on stderr with --verbose.
-void tell(const Lines& lines, LogLevelName level) {
+void tell(const Lines& lines, LogLevel level) {
   for (const std::string& line : lines) {
-    if (level == LogLevelName::debug) {
+    if (level == LogLevel::debug) {
       log_debug(line);
     } else {
       log_to_file(LogLevel::info, line);

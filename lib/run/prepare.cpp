@@ -81,13 +81,13 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose,
 /// Groups as large as a micro-batch keep their size in what is written of a run: another layout, or
 /// an evaluation, has other micro-batches.
 void settle_groups(const Plan& plan, MoeConfig& moe) {
-  if (moe.expert_group == ExpertGroup::sequence || moe.expert_group_size) return;
+  if (moe.expert_group == "sequence" || moe.expert_group_size) return;
   moe.expert_group_size = plan.model.routing_group;
-  moe.expert_group = ExpertGroup::sequence;  // what is written reads back without a remark
+  moe.expert_group = "sequence";  // what is written reads back without a remark
 }
 
 std::optional<SearchReport> search_layout(const SearchInput& input, Check& check) {
-  const bool seconds = input.config.parallel.search_mode == SearchMode::dynamic_programming;
+  const bool seconds = input.config.parallel.search_mode == "dynamic_programming";
   return seconds ? search_by_seconds(input, check) : search_by_rule(input, check);
 }
 
@@ -145,7 +145,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, const LayoutSe
     }
     ChosenLayout choice = choose_layout(read, site, search_layout, layout);
     if (layout.choice != nullptr) *layout.choice = std::move(choice);
-    read.given = {read.config.train, read.config.lr_schedule};
+    read.given = read.config;
     const auto windows = windows_of(read, purpose, counts_epochs);
     const bool unknown = read.config.train.epochs && !windows && purpose != Purpose::rates;
     Site settled = site;

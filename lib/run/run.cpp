@@ -179,7 +179,7 @@ class Training {
       records_.emplace(directory_, peak, fence());
     }
     if (first() && config_.output.tensorboard) events_.emplace(directory_);
-    if (first() && config_.log.level != LogLevelName::error) {
+    if (first() && config_.log.level != LogLevel::error) {
       progress_.emplace(config_.log.every, isatty(STDERR_FILENO) != 0, input_.color);
     }
     const std::int64_t before = engine_.train_state().step;
@@ -416,7 +416,7 @@ class Training {
   }
 
   void export_weights() {
-    if (plan_.model.experts > 1 && plan_.model.family == Family::gpt2) {
+    if (plan_.model.experts > 1 && plan_.model.family == "gpt2") {
       if (first()) log_info("no model.safetensors: it has no form for experts of a GPT-2");
       return;
     }
@@ -692,7 +692,7 @@ int run_rank(const TrainRequest& request, World& world) {
   }
   agree_on_cpu_level(*everyone);
   settle_attention(request, prepared, world, *everyone);
-  set_log_level(static_cast<LogLevel>(prepared.read.config.log.level));
+  set_log_level(prepared.read.config.log.level);
   const Config& config = prepared.read.config;
   if (world.rank() == 0 && config.parallel.device == "auto") {
     log_info("parallel.device auto: " + prepared.device.why);

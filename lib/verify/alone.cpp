@@ -13,11 +13,10 @@
 #include "run/prepare.h"
 #include "run/steps.h"
 #include "verify/data.h"
-#include "verify/day.h"
+#include "verify/findings.h"
 #include "verify/layouts.h"
 #include "verify/own/router.h"
-#include "verify/routing.h"
-#include "verify/scalars.h"
+#include "verify/record.h"
 
 namespace trainctl {
 
@@ -136,7 +135,7 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
   engine.initialise();
   ParamStore& store = engine.parameters();
   for (; index < record.steps.size(); ++index) {
-    const WholeTensors& start = record.states[index].kinds.front();
+    const WholeTensors& start = record.states[index].front();
     for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
       const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
       load_part(spec, plan.mesh, 0, start.at(spec.name), held_part(store, i, 0));
@@ -155,7 +154,7 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
 void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
   record_roundings(in_fp32(half), rounding, {}, record);
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
-    const Change change = rounded_otherwise(half.train.seed, run, Moved::embedding);
+    const Change change = rounded_otherwise(half.train.seed, run, /*every_unit=*/false);
     record_roundings(half, rounding, change, record);
   }
 }
@@ -171,7 +170,7 @@ void add_routers(const Config& config, const Plan& plan, const std::vector<Batch
     const own::Router own(config.moe, router_sizes(plan, std::ssize(real)));
     own::RouterInput input{router.values, {}, real};
     const bool has_bias = config.moe.router_enable_expert_bias;
-    if (has_bias) input.bias = before.kinds.front().at(name);
+    if (has_bias) input.bias = before.front().at(name);
     const own::RouterChoices choices = own.choose(input);
     step.router_sums.push_back(own.sums(input, choices));
     if (has_bias) step.bias_steps[name] = own.bias_steps(choices);
@@ -204,7 +203,7 @@ Config alone(Config config) {
   config.recompute = {};  // what a layout repeats or moves, the rank it is compared with keeps
   config.offload = {};
   config.train.micro_batch_num.reset();
-  config.train.on_bad_loss = OnBadLoss::stop;
+  config.train.on_bad_loss = "stop";
   const std::int64_t least = sequences_of_groups(model_shape(config.model, config.moe));
   std::optional<std::int64_t>& sequences = config.train.micro_batch_size;
   if (sequences && *sequences % least != 0) sequences = least;
@@ -219,9 +218,9 @@ Plan plan_alone(const Config& config) {
   return plan;
 }
 
-Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, Moved moved) {
-  return [signs = Philox(seed, run), moved](int unit, const Tensor& stream) {
-    if (unit > 0 && moved == Moved::embedding) return;
+Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, bool every_unit) {
+  return [signs = Philox(seed, run), every_unit](int unit, const Tensor& stream) {
+    if (unit > 0 && !every_unit) return;
     const auto place = static_cast<std::uint64_t>(unit);
     nudge(stream, signs, place * static_cast<std::uint64_t>(stream.numel()));
   };

@@ -7,7 +7,6 @@
 #include "config/schema/config.h"
 #include "engine/engine.h"
 #include "plan/plan.h"
-#include "verify/message_rounding.h"
 #include "verify/own/router.h"
 #include "verify/record.h"
 
@@ -24,8 +23,7 @@ using Change = std::function<void(int unit, const Tensor& stream)>;
 /// Rounds outputs otherwise: each value moves by about one unit in its last place, up or down.
 /// Another `run` moves it another way. What 16 bits change in the embedding's output is rounded
 /// again in each unit after it; what fp32 does is hardly, so there each unit's output can be moved.
-enum class Moved { embedding, all_units };
-Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, Moved moved);
+Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, bool every_unit);
 /// In 16 bits, how many such runs tell how far rounding goes.
 inline constexpr std::uint64_t other_roundings = 2;
 /// The configuration for the same computation in fp32.

@@ -158,7 +158,7 @@ Config to_differentiate(const Config& given) {
   config.optimizer = {};
   config.optimizer.type = OptimizerType::sgd;
   config.optimizer.momentum = 0;  // nothing is kept
-  config.hooks.grad_scale = GradScale::none;
+  config.hooks.grad_scale = "none";
   config.model.perform_initialization = true;
   config.model.init_method_std = 1 / std::sqrt(static_cast<double>(config.model.hidden_size));
   const std::int64_t least = sequences_of_groups(model_shape(config.model, config.moe));
@@ -209,7 +209,7 @@ class Slopes {
         world_(self_world()),
         engine_(input(), *world_) {
     engine_.initialise();
-    start_ = std::move(record_state(store(), 0).kinds.front());
+    start_ = std::move(record_state(store(), 0).front());
     is_base_ = true;
     base_loss_ = loss_at();
     is_base_ = false;

@@ -1,8 +1,10 @@
-// Generated training data for comparisons, which depends only on the seed and the sample: batches,
-// and for free runs token files in a folder that goes away.
+// The day of a free run: train, evaluate, save in the background, train on, evaluate, export. Its
+// length, and the configuration and the plan by which a layout has it.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
@@ -11,10 +13,79 @@
 #include "data/batch.h"
 #include "plan/plan.h"
 #include "run/data/corpus.h"
-#include "verify/data_order.h"
-#include "verify/day.h"
 
 namespace trainctl {
+
+struct Day {
+  std::int64_t steps = 0;
+  std::int64_t noon = 0;  // steps before the first evaluation and the checkpoint
+
+  /// Whether gradients are compared: of the first two steps, and of the two after noon. Of all
+  /// others loss and norm are.
+  bool has_gradients(std::int64_t step) const {
+    return step == 1 || step == 2 || step == noon + 1 || step == noon + 2;
+  }
+};
+
+/// A day of at least `steps` steps, long enough for the loader to use the memory of each step that
+/// it prepares ahead more than twice.
+Day day_of(const Config& config, std::int64_t steps);
+
+/// The configuration of a layout, or of one rank, with learning rate, weight decay and a ramp that
+/// move and come to their ends within the day, the ramp after noon: those that the file gives two
+/// steps before its end, those that follow from the length of the run with it. A checkpoint at
+/// noon, in the background.
+Config config_of_day(Config config, const Day& day);
+
+/// The plan of that configuration on the ranks of `plan`, for a run that has `done` behind it.
+/// Throws Error{config} where it is not legal.
+Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done = {});
+
+// Whether samples come in an order that a run may read them in, found without the functions that
+// draw them: by looking each up in the tokens of its file.
+
+/// A token file as it was written.
+struct FileTokens {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int64_t> documents;  // first token of each; empty: documents are joined
+};
+
+/// One rule of the order: how many samples break it, and the step of the first that does.
+struct OrderCount {
+  std::string what;
+  std::int64_t samples = 0;
+  std::int64_t step = 0;
+};
+
+class DataOrder {
+ public:
+  DataOrder(const FileTokens& file, std::int64_t seq_length, bool shuffle);
+  /// The next samples of the run; `step` is 1 for the first.
+  void add(std::int64_t step, const Batch& batch);
+  /// Every sample is in the file, none comes twice in an epoch, and a shuffled epoch is not that
+  /// before it once more, as one that is not shuffled must be.
+  std::vector<OrderCount> broken() const;
+
+ private:
+  struct Row;
+  std::int64_t place_of(const Row& row) const;
+  bool matches(const Row& row, std::int64_t place) const;
+  std::uint64_t key_of(const std::int32_t* tokens, std::int64_t count) const;
+
+  const FileTokens& file_;
+  std::int64_t windows_;  // of an epoch
+  bool shuffle_;
+  std::unordered_multimap<std::uint64_t, std::int64_t> places_;  // of what a sample begins with
+  std::vector<std::int64_t> before_, epoch_;  // places of the last epoch and of this one
+  OrderCount missing_{"samples that the file does not have"};
+  OrderCount twice_{"samples that an epoch has twice"};
+  OrderCount alike_{"samples in the order of the epoch before"};
+  OrderCount other_{"samples in another order than that of the file"};
+  std::int64_t repeated_ = 0;  // samples after the first epoch
+};
+
+// Generated training data for comparisons, which depends only on the seed and the sample: batches,
+// and for free runs token files in a folder that goes away.
 
 /// The first of a step's sequences that replica `data_rank` processes in a micro-batch.
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch);

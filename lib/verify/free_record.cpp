@@ -11,8 +11,8 @@
 #include "engine/engine.h"
 #include "run/steps.h"
 #include "verify/alone.h"
-#include "verify/routing.h"
-#include "verify/scalars.h"
+#include "verify/findings.h"
+#include "verify/record.h"
 #include "verify/verify.h"
 
 namespace trainctl {
@@ -92,7 +92,7 @@ void see(const std::vector<Batch>& batches, SeenTokens& seen) {
 }
 
 WholeTensors masters_of(const ParamStore& store) {
-  return std::move(record_state(store, 0).kinds.front());
+  return std::move(record_state(store, 0).front());
 }
 
 /// No loss of the sequences from number `count` on.
@@ -278,8 +278,7 @@ FreeRounding rounding_of(Once once, const FreeNumbers& found) {
   const FreeRules& rules = once.rules;
   once.routes = &found;
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
-    once.change = rounded_otherwise(once.config.train.seed, run,
-                                    rules.rounds ? Moved::embedding : Moved::all_units);
+    once.change = rounded_otherwise(once.config.train.seed, run, !rules.rounds);
     widen(rounding, found, run_once(once));
   }
   if (!rules.rounds) return rounding;

@@ -15,9 +15,6 @@
 #include "plan/plan.h"
 #include "plan/rules/resolve.h"
 #include "verify/data.h"
-#include "verify/data_order.h"
-#include "verify/day.h"
-#include "verify/message_rounding.h"
 #include "verify/record.h"
 
 namespace trainctl {

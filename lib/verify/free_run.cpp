@@ -20,9 +20,9 @@
 #include "run/data/corpus.h"
 #include "run/end_report.h"
 #include "run/steps.h"
+#include "verify/findings.h"
 #include "verify/ranks.h"
-#include "verify/routing.h"
-#include "verify/scalars.h"
+#include "verify/record.h"
 
 namespace trainctl {
 

@@ -221,7 +221,7 @@ std::vector<LayoutChoice> parse_layouts(const std::string& text, std::int64_t wo
 
 Config with_own_groups(Config config) {
   const MoeConfig& moe = config.moe;
-  if (moe.expert_group == ExpertGroup::sequence || moe.expert_group_size) return config;
+  if (moe.expert_group == "sequence" || moe.expert_group_size) return config;
   const Facts own(config, {.world_size = world_size_of(config.parallel)});
   config.moe.expert_group_size = own.model.routing_group;
   return config;

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/dtype.h"
 #include "device/slab.h"
@@ -13,6 +18,56 @@
 #include "plan/tables/shard.h"
 
 namespace trainctl {
+
+namespace {
+
+/// Casts to the messages' dtype and back, as Pipeline does on the two sides of a message: what
+/// passes from unit `cut` to the next, or back.
+void round(const MessageRounding& rounding, int cut, const Tensor& values, float factor) {
+  if (!rounding.cuts.contains(cut)) return;
+  std::vector<float> wide = values_of(values);
+  std::vector<std::byte> sent(wide.size() * static_cast<std::size_t>(size_of(rounding.dtype)));
+  const Tensor wire{sent.data(), {std::ssize(wide)}, rounding.dtype, values.device};
+  for (float& value : wide) value *= factor;
+  set_values(wire, wide);
+  wide = values_of(wire);
+  for (float& value : wide) value /= factor;
+  set_values(values, wide);
+}
+
+}  // namespace
+
+MessageRounding message_rounding(const Plan& plan) {
+  if (!plan.messages.casts || plan.message_dtype == DType::f32) return {};
+  MessageRounding rounding{.cuts = {}, .dtype = plan.message_dtype, .factor = plan.gradient.factor};
+  const ChunkPlaces places = plan.map.places();
+  for (int stage = 0; stage < places.stages; ++stage) {
+    for (int chunk = 0; chunk < places.chunks; ++chunk) {
+      const int end = plan.map.at(stage, chunk).end_unit;
+      if (places.sends(stage, chunk)) rounding.cuts.insert(end - 1);
+    }
+  }
+  return rounding;
+}
+
+Hooks with_rounding(Hooks hooks, const MessageRounding& rounding) {
+  const auto kept = std::make_shared<const MessageRounding>(rounding);
+  return with_rounding(std::move(hooks), [kept]() -> const MessageRounding& { return *kept; });
+}
+
+Hooks with_rounding(Hooks hooks, std::function<const MessageRounding&()> now) {
+  hooks.after_forward = [now, next = std::move(hooks.after_forward)](int unit, int microbatch,
+                                                                     const Tensor& stream) {
+    round(now(), unit, stream, 1);
+    if (next) next(unit, microbatch, stream);
+  };
+  hooks.after_backward = [now = std::move(now), next = std::move(hooks.after_backward)](
+                             int unit, int microbatch, const Tensor& gradient) {
+    round(now(), unit - 1, gradient, static_cast<float>(now().factor));
+    if (next) next(unit, microbatch, gradient);
+  };
+  return hooks;
+}
 
 namespace {
 
@@ -81,7 +136,7 @@ HeldPart held_part(const ParamStore& store, int parameter, int kind) {
 RecordedState record_state(const ParamStore& store, int optimizer_states) {
   RecordedState state;
   for (int kind = 0; kind <= optimizer_states; ++kind) {
-    state.kinds.push_back(record(store, [&](int i) { return held_part(store, i, kind).values; }));
+    state.push_back(record(store, [&](int i) { return held_part(store, i, kind).values; }));
   }
   return state;
 }
@@ -168,6 +223,58 @@ std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int
               0.0F);
   }
   return values;
+}
+
+void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
+                       const std::function<void(const RoutedTokens&)>& body) {
+  const HostValues on_host(tokens);
+  const auto* const number = on_host.values().as<std::int64_t>();
+  for (std::int64_t row = 0; row < tokens.numel();) {
+    const std::int64_t token = number[row] - first;
+    std::int64_t end = row + 1;
+    while (end < tokens.numel() && number[end] == number[row] + end - row) ++end;
+    if (token >= 0 && token + end - row <= count) body({row, end, token});
+    row = end;
+  }
+}
+
+void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
+                     const std::function<void(const RoutedTokens&)>& body) {
+  const std::int64_t first = samples_in(plan.ramp, step) * plan.model.seq_length;
+  for_routed_tokens(tokens, first, plan.after(step).tokens_per_step(), body);
+}
+
+std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences) {
+  std::vector<RecordedStream> routers(static_cast<std::size_t>(model.layers));
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!model.kind(layer).experts) continue;
+    RecordedStream& router = routers[static_cast<std::size_t>(layer)];
+    router.name = "layers." + std::to_string(layer);
+    router.shape = {sequences, model.seq_length, model.experts};
+    router.values.resize(static_cast<std::size_t>(router.shape.numel()));
+  }
+  return routers;
+}
+
+std::int64_t expert_logits(const ModelShape& model) {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (model.kind(layer).experts) count += model.experts;
+  }
+  return count;
+}
+
+std::int64_t tokens_of(const RecordedStream& router) { return router.shape[0] * router.shape[1]; }
+
+void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits) {
+  record_part(router, run.token * logits.columns(), logits.slice(run.begin, run.end));
+}
+
+void route_as_recorded(const RecordedStream& router, const RoutedTokens& run,
+                       const Tensor& logits) {
+  const auto begin = router.values.begin() + run.token * logits.columns();
+  std::vector<float> recorded(begin, begin + (run.end - run.begin) * logits.columns());
+  set_values(logits.slice(run.begin, run.end), recorded);
 }
 
 }  // namespace trainctl

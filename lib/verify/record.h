@@ -1,26 +1,48 @@
-// The values that a single rank computed, step by step.
+// The rounding in messages between stages where their dtype is not the layers': it rounds the
+// residual stream and its gradient, at the cuts between stages. A single rank that rounds there in
+// the same way computes the same values as the stages.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
+#include "engine/engine_input.h"
 #include "engine/parameters/param_store.h"
+#include "plan/plan.h"
 #include "plan/rules/resolve.h"
-#include "verify/message_rounding.h"
 #include "verify/own/router.h"
 #include "verify/own/step_numbers.h"
 
 namespace trainctl {
 
+struct MessageRounding {
+  std::set<int> cuts;  // the units whose output is sent to another stage; empty: nothing is rounded
+  DType dtype = DType::f32;
+  std::int64_t factor = 1;  // of the gradients that are rounded: GradientRule::factor
+  auto operator<=>(const MessageRounding&) const = default;
+};
+
+/// Nothing where messages keep every number of the layers: in the layers' own dtype, and in fp32.
+MessageRounding message_rounding(const Plan& plan);
+
+/// For a single rank: rounds as the messages would, and then calls `hooks`. `now`: what they round
+/// when a hook is called; the rounding must outlive that call.
+Hooks with_rounding(Hooks hooks, const MessageRounding& rounding);
+Hooks with_rounding(Hooks hooks, std::function<const MessageRounding&()> now);
+
+// The values that a single rank computed, step by step.
+
 /// Whole tensors of one kind, in fp32, by parameter name.
 using WholeTensors = std::map<std::string, std::vector<float>>;
 
 /// The training state between two steps: masters, then the optimizer's values.
-struct RecordedState {
-  std::vector<WholeTensors> kinds;
-};
+using RecordedState = std::vector<WholeTensors>;
 
 /// The forward output of a unit in one step: the residual stream of all its sequences; or the
 /// logits of a layer's router.
@@ -98,5 +120,39 @@ void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
 /// A rank's part, with 0 from number `end` of the whole tensor on.
 std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                                const HeldPart& held, std::int64_t end);
+
+// The logits of routers, by token. Which experts a token goes to, and whether it has a place there,
+// may follow from how its logits are rounded; so a layout compares its logits with those of the
+// single rank and then routes by the single rank's, as each step starts from the single rank's
+// parameters.
+
+/// Rows [begin, end) of a rank: neighbouring tokens, the first of which is number `token` of the
+/// step.
+struct RoutedTokens {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t token = 0;
+};
+
+/// Calls `body` for the rows of `tokens` ([T] i64: numbers in the data) that are among the `count`
+/// tokens from number `first` on.
+void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
+                       const std::function<void(const RoutedTokens&)>& body);
+
+/// Does this for the tokens of step number `step` (0 for the first) of a run of `plan`.
+void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
+                     const std::function<void(const RoutedTokens&)>& body);
+
+/// With room for the tokens of `sequences` in each layer that has experts; the others stay empty.
+std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences);
+/// Logits of a token in all layers.
+std::int64_t expert_logits(const ModelShape& model);
+/// Number of tokens of such a record.
+std::int64_t tokens_of(const RecordedStream& router);
+
+/// Puts the logits of a run of tokens there.
+void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
+/// Makes `logits`, of the tokens of a run, those that were recorded.
+void route_as_recorded(const RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
 
 }  // namespace trainctl

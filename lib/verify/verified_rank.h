@@ -12,7 +12,6 @@
 #include "verify/findings.h"
 #include "verify/ranks.h"
 #include "verify/record.h"
-#include "verify/sums.h"
 #include "verify/verify.h"
 
 namespace trainctl {

@@ -35,13 +35,11 @@ struct HuggingFaceTensor {
   bool keeps_fp32 = false;  // in files of any type
 };
 
-/// How files hold experts: a tensor for each matrix of each expert, which is what is written; or
-/// two for all experts, gate and up in one.
-enum class ExpertTensors : std::uint8_t { each, together };
-
 /// How files hold what belongs together.
 struct TensorForms {
-  ExpertTensors experts = ExpertTensors::each;
+  // Two tensors for all experts, gate and up in one; else one for each matrix of each expert, which
+  // is what is written.
+  bool experts_together = false;
   HuggingFaceNorms norms = HuggingFaceNorms::usual;
   bool long_qk_names = false;  // query_layernorm instead of q_norm
   bool fused_qkv = false;      // one matrix of q, k and v

@@ -13,7 +13,7 @@ std::string unusual_form(const ModelShape& model) {
   ModelConfig family;
   family.family = model.family;
   const ModelShape usual = model_shape(family);
-  const bool gpt2 = model.family == Family::gpt2;
+  const bool gpt2 = model.family == "gpt2";
   const auto any_rope = [&](const auto& differs) {
     return std::ranges::any_of(model.ropes, differs);
   };
@@ -200,8 +200,7 @@ void list_shared_experts(const std::string& ours, const std::string& theirs,
 
 /// A layer of experts; `theirs` is the decoder layer.
 void list_experts(const std::string& ours, const std::string& theirs, const ModelShape& model,
-                  ExpertTensors form, Lister& list) {
-  const bool together = form == ExpertTensors::together;
+                  bool together, Lister& list) {
   const bool is_mixtral = hugging_face_type(model) == "mixtral";
   const std::string layer = theirs + (is_mixtral && !together ? ".block_sparse_moe" : ".mlp");
   list.add(layer + ".gate.weight", {ours + ".router.weight"});
@@ -268,7 +267,7 @@ void list_llama_layer(const std::string& ours, const std::string& theirs, const 
                       ours + ".attention." + name + ".weight");
   }
   if (list.has(ours + ".moe.router.weight")) {
-    return list_experts(ours + ".moe", theirs, model, forms.experts, list);
+    return list_experts(ours + ".moe", theirs, model, forms.experts_together, list);
   }
   list_mlp(ours + ".mlp", theirs + ".mlp", forms.fused_gate_up, list);
 }
@@ -364,10 +363,10 @@ TensorForms written_forms(const ModelShape& model, const std::string& preferred)
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
                                                     const TensorForms& forms) {
-  require(model.experts == 1 || model.family != Family::gpt2, ExitCode::unavailable,
+  require(model.experts == 1 || model.family != "gpt2", ExitCode::unavailable,
           "Hugging Face has no names for experts of a GPT-2");
   Lister list(model);
-  if (model.family == Family::gpt2) {
+  if (model.family == "gpt2") {
     list_gpt2(model, list);
   } else {
     list_llama(model, forms, list);
@@ -378,7 +377,7 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelShape& model,
 
 void note_form(const std::string& name, TensorForms& forms) {
   if (name.ends_with(".mlp.experts.gate_up_proj") || name.ends_with(".mlp.experts.down_proj")) {
-    forms.experts = ExpertTensors::together;
+    forms.experts_together = true;
   }
   if (name.ends_with(".self_attn.qkv_proj.weight")) forms.fused_qkv = true;
   if (name.ends_with(".mlp.gate_up_proj.weight")) forms.fused_gate_up = true;
@@ -389,7 +388,7 @@ void note_form(const std::string& name, TensorForms& forms) {
 }
 
 std::string hugging_face_type(const ModelShape& model, const std::string& preferred) {
-  if (model.family == Family::gpt2) return "gpt2";
+  if (model.family == "gpt2") return "gpt2";
   if (model.experts > 1) {
     if (model.sigmoid_scores) return "dots1";
     if (model.shared_ffn > 0 || model.qkv_bias) return "qwen2_moe";
@@ -402,7 +401,7 @@ std::string hugging_face_type(const ModelShape& model, const std::string& prefer
 }
 
 std::string unknown_to_hugging_face(const ModelShape& model) {
-  if (model.family == Family::gpt2) {
+  if (model.family == "gpt2") {
     if (const std::string form = unusual_form(model); !form.empty()) {
       return "its GPT-2 has no model." + form;
     }
@@ -420,7 +419,7 @@ std::string unknown_to_hugging_face(const ModelShape& model) {
 }
 
 bool is_ignored_there(const std::string& name, const ModelShape& model) {
-  if (model.family == Family::gpt2) {
+  if (model.family == "gpt2") {
     const bool of_layer = name.starts_with("h.") || name.starts_with("transformer.h.");
     return of_layer && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
   }

@@ -148,7 +148,7 @@ void LlmcWeights::read(const std::string& name, const MatrixBox& box, float* out
 
 ModelConfig LlmcWeights::model() const {
   ModelConfig model;
-  model.family = Family::gpt2;
+  model.family = "gpt2";
   model.num_layers = shape_.layers;
   model.hidden_size = shape_.hidden;
   model.num_attention_heads = shape_.heads;
@@ -164,7 +164,7 @@ ModelConfig LlmcWeights::model() const {
 }
 
 std::string unknown_to_llmc(const ModelShape& model) {
-  if (model.family != Family::gpt2) return "llm.c's file holds GPT-2 only";
+  if (model.family != "gpt2") return "llm.c's file holds GPT-2 only";
   const std::string form = unusual_form(model);
   if (!form.empty()) return "llm.c has no model." + form;
   if (model.experts > 1) return "llm.c has no experts";

@@ -10,7 +10,7 @@ TEST_CASE("a Mixtral's config.json gives its experts") {
   CHECK(config.moe.ffn_hidden_size == 96);
   CHECK(config.moe.router_pre_softmax == false);
   CHECK(config.moe.layer_frequency == 1);
-  CHECK(config.model.family == Family::llama);
+  CHECK(config.model.family == Family("llama"));
   CHECK(config.model.rotary_base == 1'000'000.0);  // of a missing key
   CHECK(config.model.norm_epsilon == 1e-5);
 }
@@ -41,7 +41,7 @@ TEST_CASE("a Qwen2-MoE's config.json gives its shared expert and its gate") {
   const Config config = config_of(qwen2_moe());
   CHECK(config.moe.shared_expert_intermediate_size == 40);
   CHECK(config.moe.shared_expert_gate);
-  CHECK(config.moe.router_score_function == ScoreFunction::softmax);
+  CHECK(config.moe.router_score_function == ScoreFunction("softmax"));
   CHECK(config.moe.router_pre_softmax == true);
   CHECK(config.model.add_qkv_bias == true);
   CHECK_FALSE(config.model.qk_layernorm);
@@ -51,7 +51,7 @@ TEST_CASE("a Qwen2-MoE's config.json gives its shared expert and its gate") {
 TEST_CASE("the config.json of dots1 gives the router of DeepSeek-V3 and shared experts") {
   const Config config = config_of(dots1());
   CHECK(config.moe.num_experts == 16);
-  CHECK(config.moe.router_score_function == ScoreFunction::sigmoid);
+  CHECK(config.moe.router_score_function == ScoreFunction("sigmoid"));
   CHECK(config.moe.router_enable_expert_bias);
   CHECK(config.moe.router_topk_scaling_factor == 2.5);
   CHECK(config.moe.router_num_groups == 1);

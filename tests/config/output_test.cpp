@@ -75,17 +75,17 @@ struct Changer {
               .rope_scaling = scaling,
               .sliding_window = 5,
               .attention_temperature = TemperatureConfig{.beta = 0.1, .floor = 64, .add = 1},
-              .softmax_type = SoftmaxType::learnable}};
+              .softmax_type = SoftmaxType("learnable")}};
   }
   static void change(OptimizerGroups& value, const Field&) {
-    value.list = {{.match = {"head"}, .lr_mult = 0.1},
-                  {.match = {"*router*", "a?"}, .type = OptimizerType::sgd, .wd_mult = 1.0}};
+    value = {{.match = {"head"}, .lr_mult = 0.1},
+             {.match = {"*router*", "a?"}, .type = OptimizerType::sgd, .wd_mult = 1.0}};
   }
   static void change(MuonCoefficients& value, const Field&) {
     value.list = {{2.5, -1.25, 1.0 / 3}, {2, -1.5, 0.5}};
   }
   static void change(MuonItems& value, const Field&) {
-    value.list = {MuonItem::gate_up, MuonItem::heads};
+    value = {MuonItem::gate_up, MuonItem::heads};
   }
   static void change(IntList& value, const Field& field) {
     const auto least = static_cast<std::int64_t>(field.range.least);
@@ -101,11 +101,9 @@ struct Changer {
     value.layers = {CpCommType::a2a_p2p, CpCommType::p2p, CpCommType::p2p};
   }
   static void change(NetworkLevels& value, const Field&) {
-    value.list.resize(2);
-    value.list[0] = {
-        .name = "a: b", .ranks = 8, .bandwidth = 1.0 / 3, .latency = 1e-12, .links = {}};
-    value.list[1] = {
-        .name = "all", .bandwidth = {}, .latency = {}, .oversubscription = 1.5, .links = 3};
+    value.resize(2);
+    value[0] = {.name = "a: b", .ranks = 8, .bandwidth = 1.0 / 3, .latency = 1e-12, .links = {}};
+    value[1] = {.name = "all", .bandwidth = {}, .latency = {}, .oversubscription = 1.5, .links = 3};
   }
   template <class Choice>
   static void change(Choice& value, const Field&) {

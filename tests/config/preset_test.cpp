@@ -29,7 +29,7 @@ TEST_CASE("a preset fills what is not given, and says so") {
   const ReadResult result =
       with_model("preset: llama3.1-8b, num_layers: 2, rope_scaling: {factor: 4}");
   const ModelConfig& model = result.config.model;
-  CHECK(model.family == Family::llama);
+  CHECK(model.family == Family("llama"));
   CHECK(model.num_layers == 2);
   CHECK(model.hidden_size == 4096);
   CHECK(model.num_query_groups == 8);

@@ -62,8 +62,8 @@ TEST_CASE("true and false among words have the spellings of YAML") {
   const auto graphs = [](const std::string& text) {
     return parallel("  cuda_graphs: " + text + "\n");
   };
-  CHECK(graphs("True").config.parallel.cuda_graphs == GraphChoice::yes);
-  CHECK(graphs("FALSE").config.parallel.cuda_graphs == GraphChoice::no);
+  CHECK(graphs("True").config.parallel.cuda_graphs == GraphChoice("true"));
+  CHECK(graphs("FALSE").config.parallel.cuda_graphs == GraphChoice("false"));
   CHECK(only(graphs("yes")).help == "write true");
   const Diagnostic quoted = only(graphs("\"true\""));
   CHECK(quoted.message == "must be auto, true or false, found the string \"true\"");

@@ -21,7 +21,7 @@ struct Values {
   template <class Value>
   void operator()(const Value& value, const Field& field) {
     std::string text;
-    if constexpr (std::is_enum_v<Value>) {
+    if constexpr (IsChoice<Value>) {
       text = word_of(value);
     } else {
       text = write_value(value);

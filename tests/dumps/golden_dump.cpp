@@ -11,7 +11,7 @@
 #include "config/read/read.h"
 #include "formats/print/print.h"
 #include "run/prepare.h"
-#include "verify/selection/layout_selection.h"
+#include "verify/selection/selection.h"
 
 namespace {
 

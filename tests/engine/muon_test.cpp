@@ -9,7 +9,7 @@
 #include "config/read/read.h"
 #include "equal_gradients.h"
 #include "thorough.h"
-#include "verify/selection/layout_selection.h"
+#include "verify/selection/selection.h"
 
 using namespace trainctl;
 

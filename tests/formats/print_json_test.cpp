@@ -81,7 +81,7 @@ TEST_CASE("every field of the document is documented, and the other way round", 
   config.train.micro_batch_size = 1;
   config.train.rampup_batch_size =
       IntList{config.train.global_batch_size / 2, config.train.global_batch_size / 2, 100};
-  config.optimizer.groups.list = {{.match = {"*norm*"}, .wd_mult = 1}};
+  config.optimizer.groups = {{.match = {"*norm*"}, .wd_mult = 1}};
   config.optimizer.type = OptimizerType::muon;
   config.model.layers = {{.name = "a"}, {.name = "b", .ffn_hidden_size = 256}};
   const Plan plan = plan_of(config, 8);

@@ -319,7 +319,7 @@ TEST_CASE("one rank has one axis", "[strategy]") {
 
 TEST_CASE("key and value heads that neighbours share", "[strategy]") {
   Config config = split_config(4, 1, 1);
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.model.num_query_groups = 2;
   const PlacementFile file = file_of(config, 8);
   const ParamPlacement& k = named(file.parameters, "layers.0.attention.k.weight");
@@ -384,7 +384,7 @@ TEST_CASE("the slice on each rank is the mesh's, for any order of axes", "[strat
       INFO(order << ", " << groups << " key and value heads");
       Config config = split_config(4, groups == 4 ? 2 : 1, 2);
       config.parallel.rank_order = order;
-      config.model.family = Family::llama;
+      config.model.family = "llama";
       config.model.num_query_groups = groups;
       const Plan plan = checked_plan(config, 32);
       const Mesh& mesh = plan.mesh;

@@ -217,7 +217,7 @@ TEST_CASE("slots are counted as they are made where passes run in legs and weigh
   config.moe.overlap_expert_parallel_comm = true;
   config.parallel.expert_parallel = 2;
   config.parallel.parallel_optimizer.enable = true;
-  config.parallel.parallel_optimizer.optimizer_level = OptimizerLevel::level3;
+  config.parallel.parallel_optimizer.optimizer_level = OptimizerLevel("level3");
   for (const char* form : {"none", "full", "norms+activations"}) {
     recompute(config, form);
     const Plan plan = plan_of(config, 4);

@@ -46,9 +46,9 @@ TEST_CASE("auto takes cuDNN where the site has it, and the words decide otherwis
   const Plan left = plan_there(config, false);
   CHECK_FALSE(left.cudnn);
   CHECK(taken.hash != left.hash);
-  config.parallel.attention_backend = AttentionBackend::own;
+  config.parallel.attention_backend = "own";
   CHECK(plan_there(config).hash == left.hash);
-  config.parallel.attention_backend = AttentionBackend::cudnn;
+  config.parallel.attention_backend = "cudnn";
   CHECK(plan_there(config, false).hash == taken.hash);
 }
 

@@ -82,7 +82,7 @@ TEST_CASE("heads and their sizes", "[check]") {
   only_error("groups-divide", "model.num_query_groups",
              [](Config& c) { c.model.num_query_groups = 8; });
   only_error("head-size-even", "model.num_attention_heads", [](Config& c) {
-    c.model.family = Family::llama;
+    c.model.family = "llama";
     c.model.num_attention_heads = 128;
   });
   only_error("head-size-even", "model.kv_channels", [](Config& c) { c.model.kv_channels = 33; });
@@ -109,7 +109,7 @@ TEST_CASE("positions and families", "[check]") {
     c.model.attention_chunk_size = 16;
   });
   only_error("rope-scaling", "model.rope_scaling.high_freq_factor", [](Config& c) {
-    c.model.family = Family::llama;
+    c.model.family = "llama";
     c.model.rope_scaling.factor = 8;
     c.model.rope_scaling.low_freq_factor = 4;
   });
@@ -185,7 +185,7 @@ TEST_CASE("optimizer and schedule", "[check]") {
   });
   only_error("weight-decay-range", "optimizer.end_weight_decay", [](Config& c) {
     c.optimizer.end_weight_decay = 0.001;
-    c.optimizer.weight_decay_incr_style = WeightDecayStyle::linear;
+    c.optimizer.weight_decay_incr_style = "linear";
   });
   only_error("weight-decay-range", "optimizer.end_weight_decay",
              [](Config& c) { c.optimizer.end_weight_decay = 0.1; });
@@ -196,12 +196,12 @@ TEST_CASE("data", "[check]") {
   only_error("data-weights", "data.train", [](Config& c) { c.data.train[0].weight = 0; });
   only_error("fraction-rounded", "data.validation.fraction", [](Config& c) {
     c.data.validation.fraction = 0.9;
-    c.data.validation.split = SplitStyle::blocks;
+    c.data.validation.split = "blocks";
   });
   for (double fraction : {0.1, 0.05, 0.5, 1.0 / 3, 1.0 / 49}) {
     CHECK(found([&](Config& c) {
             c.data.validation.fraction = fraction;
-            c.data.validation.split = SplitStyle::blocks;
+            c.data.validation.split = "blocks";
           }).empty());
   }
 }
@@ -298,7 +298,7 @@ TEST_CASE("options without effect are remarked where the user gave them", "[chec
   idle("lr_schedule.min_lr", [](Config& c) { c.lr_schedule.min_lr = 1e-4; });
   idle("lr_schedule.init_lr", [](Config& c) { c.lr_schedule.init_lr = 1e-4; });
   idle("optimizer.weight_decay_incr_style",
-       [](Config& c) { c.optimizer.weight_decay_incr_style = WeightDecayStyle::cosine; });
+       [](Config& c) { c.optimizer.weight_decay_incr_style = "cosine"; });
   idle("train.validate_every", [](Config& c) { c.train.validate_every = 10; });
   idle("data.validation.fraction", [](Config& c) {
     c.data.validation.path = "other";
@@ -314,7 +314,7 @@ TEST_CASE("other warnings", "[check]") {
   });
   only_warning("fraction-rounded", "data.validation.fraction", [](Config& c) {
     c.data.validation.fraction = 0.15;
-    c.data.validation.split = SplitStyle::blocks;
+    c.data.validation.split = "blocks";
   });
   only_warning("threads-oversubscribe", "parallel.threads_per_rank",
                [](Config& c) { c.parallel.threads_per_rank = 3; });
@@ -386,7 +386,7 @@ TEST_CASE("a router without a gradient does not matter where nothing learns", "[
   Config config = small_config();
   config.moe.num_experts = 4;
   config.moe.router_pre_softmax = false;  // one chosen expert, of weight 1
-  config.moe.router_load_balancing_type = LoadBalancing::none;
+  config.moe.router_load_balancing_type = "none";
   for (const bool trains : {true, false}) {
     Site site = site_of(1);
     site.trains = trains;
@@ -400,7 +400,7 @@ TEST_CASE("a router without a gradient does not matter where nothing learns", "[
 TEST_CASE("groups of a micro-batch follow its size", "[check]") {
   Config config = small_config();
   config.moe.num_experts = 4;
-  config.moe.expert_group = ExpertGroup::micro_batch;
+  config.moe.expert_group = "micro_batch";
   for (const std::int64_t sequences : {1, 3}) {
     config.train.micro_batch_size = sequences;
     const Facts facts(config, site_of(1));

@@ -47,7 +47,7 @@ TEST_CASE("traffic of data parallelism", "[communication]") {
   check_use(stage, "all_gather loss", "world", 1, 4 * 16);
   check_use(stage, "all_gather gradient norm", "world", 1, 4 * 16);
   config.train.micro_batch_size = 1;
-  config.hooks.no_sync = NoSync::never;
+  config.hooks.no_sync = "never";
   const Plan often = plan_of(config, 4);
   CHECK(use_of(often.stages[0], "all_reduce gradients").count == 3 * gradients.count);
 }
@@ -225,7 +225,7 @@ TEST_CASE("weights are gathered in comm_fusion's blocks", "[communication]") {
   };
   CHECK(gathers().count == 1);  // auto: 64 MB
   CHECK(gathers().bytes == bytes);
-  config.parallel.comm_fusion.allgather.mode = FusionMode::size;
+  config.parallel.comm_fusion.allgather.mode = FusionMode("size");
   config.parallel.comm_fusion.allgather.config.size = 1;  // 262,144 elements
   CHECK(gathers().count == 4);
   CHECK(gathers().bytes == bytes);

@@ -69,7 +69,7 @@ TEST_CASE("what changes the estimate", "[memory]") {
   CHECK(memory_of(config).optimizer == 497'903'616);
   config.optimizer.exp_avg_dtype = ComputeType::bf16;
   // Matrices keep one value, in bf16, and all others two, in bf16 as well: 121,344 elements.
-  config.optimizer.groups.list = {{.match = {"*norm*", "*.bias"}, .type = OptimizerType::adamw}};
+  config.optimizer.groups = {{.match = {"*norm*", "*.bias"}, .type = OptimizerType::adamw}};
   CHECK(memory_of(config).optimizer == 497'903'616 / 2 + 121'344 * 2);
   config.optimizer.groups = {};
 
@@ -103,7 +103,7 @@ TEST_CASE("sums of gradients in bf16 take half the memory, and slots", "[memory]
 
 TEST_CASE("llama keeps a rope table", "[memory]") {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   const std::int64_t usual = memory_of(config).activations;
   config.model.max_position_embeddings = 1064;
   CHECK(memory_of(config).activations == usual + 1000 * 32 * 4);

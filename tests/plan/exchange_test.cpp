@@ -10,7 +10,7 @@ namespace {
 
 Config with_experts() {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.moe.num_experts = 4;
   config.moe.router_topk = 2;
   config.parallel.expert_parallel = 2;

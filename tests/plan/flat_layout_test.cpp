@@ -223,10 +223,10 @@ TEST_CASE("blocks by size: what opens a block is not counted against it", "[flat
   CHECK(fusion_blocks({1, 100, 1}, 10) == std::vector<int>{0, 1, 1});
   FusionConfig fusion;
   CHECK(fusion_threshold(fusion) == 16'777'216);  // 64 MB of fp32
-  fusion.mode = FusionMode::size;
+  fusion.mode = FusionMode("size");
   fusion.config.size = 3;
   CHECK(fusion_threshold(fusion) == 786'432);
-  fusion.mode = FusionMode::automatic;
+  fusion.mode = FusionMode("auto");
   CHECK(fusion_threshold(fusion) == 16'777'216);
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("comm_fusion chooses the kind that the run uses", "[flat_layout]") {
   BucketInput input;
   input.rule = BucketRule::comm_fusion;
   CHECK(make_flat_layout(ten_layers(), input).buckets.size() == 1);  // auto
-  input.fusion.allreduce.mode = FusionMode::index;
+  input.fusion.allreduce.mode = FusionMode("index");
   input.fusion.allreduce.config.index = IntList{1, 5};
   const FlatBuffer flat = make_flat_layout(ten_layers(), input);
   CHECK(members(flat) == Members{{9, 8}, {7, 6, 5, 4}, {3, 2, 1, 0}});

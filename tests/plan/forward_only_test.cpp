@@ -94,7 +94,7 @@ TEST_CASE("a forward pass gathers only what is freed, for one use at a time") {
 TEST_CASE("the forward pass of a plan is that of its stage") {
   Config config = small_config();
   config.parallel.parallel_optimizer.enable = true;
-  config.parallel.parallel_optimizer.optimizer_level = OptimizerLevel::level3;
+  config.parallel.parallel_optimizer.optimizer_level = OptimizerLevel("level3");
   config.parallel.parallel_optimizer.threshold = 0;
   const Plan plan = plan_of(config, 2);
   const std::vector<Action>& rows = plan.stages.front().forward_actions;

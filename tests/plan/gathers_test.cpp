@@ -44,7 +44,7 @@ std::string blocks_of(const Rows& rows, BucketRule rule, const CommFusionConfig&
 
 CommFusionConfig gather_blocks(std::int64_t megabytes) {
   CommFusionConfig fusion;
-  fusion.allgather.mode = FusionMode::size;
+  fusion.allgather.mode = FusionMode("size");
   fusion.allgather.config.size = megabytes;
   return fusion;
 }

@@ -17,7 +17,7 @@ namespace {
 /// A llama of six layers with the entries a (narrow), b (few key heads) and c (without RoPE).
 Config kinds_config() {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.model.num_layers = 6;
   config.model.layers = {{.name = "a", .ffn_hidden_size = 64},
                          {.name = "b", .num_query_groups = 2, .rotary_base = 500.0},

@@ -87,12 +87,12 @@ TEST_CASE("weight decay rises from start to end", "[learning_rate]") {
   CHECK(weight_decay(optimizer, 100, 1000) == 0.1);
   optimizer.start_weight_decay = 0.02;
   optimizer.end_weight_decay = 0.1;
-  optimizer.weight_decay_incr_style = WeightDecayStyle::linear;
+  optimizer.weight_decay_incr_style = "linear";
   CHECK(weight_decay(optimizer, 100, 0) == Approx(0.02));
   CHECK(weight_decay(optimizer, 100, 25) == Approx(0.04));
   CHECK(weight_decay(optimizer, 100, 100) == Approx(0.1));
   CHECK(weight_decay(optimizer, 100, 101) == Approx(0.1));
-  optimizer.weight_decay_incr_style = WeightDecayStyle::cosine;
+  optimizer.weight_decay_incr_style = "cosine";
   CHECK(weight_decay(optimizer, 100, 0) == Approx(0.02));
   CHECK(weight_decay(optimizer, 100, 50) == Approx(0.06));
   CHECK(weight_decay(optimizer, 100, 100) == Approx(0.1));
@@ -102,7 +102,7 @@ TEST_CASE("the rise of weight decay has a length of its own", "[learning_rate]")
   OptimizerConfig optimizer;
   optimizer.start_weight_decay = 0.01;
   optimizer.end_weight_decay = 0.05;
-  optimizer.weight_decay_incr_style = WeightDecayStyle::linear;
+  optimizer.weight_decay_incr_style = "linear";
   // Megatron: start + min(1, completed / length) x (end - start).
   for (const auto& [completed, decay] :
        {std::pair{0, 0.01}, {1, 0.02}, {2, 0.03}, {3, 0.04}, {4, 0.05}, {5, 0.05}}) {
@@ -113,7 +113,7 @@ TEST_CASE("the rise of weight decay has a length of its own", "[learning_rate]")
     CHECK(weight_decay(given, 100, completed) == Approx(decay).epsilon(1e-12));
     CHECK(weight_decay(given, 2, completed) == Approx(decay).epsilon(1e-12));
   }
-  optimizer.weight_decay_incr_style = WeightDecayStyle::cosine;
+  optimizer.weight_decay_incr_style = "cosine";
   optimizer.weight_decay_incr_steps = 4;
   const double quarter = 0.5 - 0.5 * std::sqrt(0.5);
   CHECK(weight_decay(optimizer, 100, 1) == Approx(0.01 + 0.04 * quarter).epsilon(1e-12));

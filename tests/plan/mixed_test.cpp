@@ -20,7 +20,7 @@ constexpr const char* wide = "norms+mlp+activations";
 /// Eight layers, on `stages` stages.
 Config dense(std::int64_t stages = 2) {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.model.num_layers = 8;
   config.model.hidden_size = 256;
   config.model.ffn_hidden_size = 1024;

@@ -49,7 +49,7 @@ std::vector<Case> cases() {
     }
   }
   Config copies = sharded(4, 2);
-  copies.model.family = Family::llama;
+  copies.model.family = "llama";
   copies.model.num_query_groups = 2;
   add("rows with copies of keys", 8, copies);
   add("rows with slices that do not lie even", 12, sharded(2, 3));

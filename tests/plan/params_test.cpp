@@ -62,7 +62,7 @@ TEST_CASE("defaults of the model's sizes", "[model]") {
   CHECK(gpt2.mlp_bias);
   CHECK(gpt2.out_bias);
   CHECK(gpt2.qkv_bias);
-  config.family = Family::llama;
+  config.family = "llama";
   config.hidden_size = 4096;
   config.vocab_size = 257;
   config.max_position_embeddings = 100;
@@ -311,15 +311,15 @@ TEST_CASE("experts take the place of the MLP", "[params]") {
     CHECK(name.find("mlp") == std::string::npos);
     CHECK(name.find("gate") == std::string::npos);
   }
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   CHECK(find(split(config, mesh, true), moe + "experts.gate.weight").shape == Shape{4, 48, 128});
 }
 
 TEST_CASE("shared experts, their gate and the bias of a router", "[params]") {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.moe.num_experts = 8;
-  config.moe.router_score_function = ScoreFunction::sigmoid;
+  config.moe.router_score_function = "sigmoid";
   config.moe.router_enable_expert_bias = true;
   config.moe.shared_expert_intermediate_size = 64;
   config.moe.shared_expert_gate = true;
@@ -386,11 +386,11 @@ TEST_CASE("patterns take whole names") {
 
 TEST_CASE("the first entry of groups decides over a parameter") {
   Config config = gpt2_124m();
-  config.optimizer.groups.list = {{.match = {"layers.0.*"}, .lr_mult = 0},
-                                  {.match = {"*norm*", "layers.*.bias"},
-                                   .type = OptimizerType::sgd,
-                                   .lr_mult = 2,
-                                   .wd_mult = 0.5}};
+  config.optimizer.groups = {{.match = {"layers.0.*"}, .lr_mult = 0},
+                             {.match = {"*norm*", "layers.*.bias"},
+                              .type = OptimizerType::sgd,
+                              .lr_mult = 2,
+                              .wd_mult = 0.5}};
   const Plan plan = plan_of(config);
   const std::vector<ParamSpec>& rows = plan.stages[0].parameters;
   const auto is = [&](const char* name, int group, OptimizerType type, double rate, double decay) {
@@ -408,6 +408,6 @@ TEST_CASE("the first entry of groups decides over a parameter") {
   is("layers.1.mlp.up.bias", 1, OptimizerType::sgd, 2, 0.5);
   is("layers.1.mlp.up.weight", -1, OptimizerType::adamw, 1, 1);
   const std::uint64_t with_groups = plan.hash;
-  config.optimizer.groups.list[0].lr_mult = 0.5;
+  config.optimizer.groups[0].lr_mult = 0.5;
   CHECK(plan_of(config).hash != with_groups);
 }

@@ -247,15 +247,15 @@ TEST_CASE(
   CHECK(levels()[1].ranks == 64);
   CHECK(levels()[1].bandwidth == Approx(25e9));
   CHECK(levels()[1].latency == Approx(2.4e-5));
-  config.cluster.levels.list.resize(2);
-  config.cluster.levels.list[0].name = "host";
-  config.cluster.levels.list[0].ranks = 8;
-  config.cluster.levels.list[1].name = "network";
-  config.cluster.levels.list[1].links = 4;
+  config.cluster.levels.resize(2);
+  config.cluster.levels[0].name = "host";
+  config.cluster.levels[0].ranks = 8;
+  config.cluster.levels[1].name = "network";
+  config.cluster.levels[1].links = 4;
   CHECK(levels()[1].bandwidth == Approx(12.5e9));
-  config.cluster.levels.list[1].oversubscription = 2;
+  config.cluster.levels[1].oversubscription = 2;
   CHECK(levels()[1].bandwidth == Approx(6.25e9));
-  config.cluster.levels.list[1].links = 16;  // more than ranks that send
+  config.cluster.levels[1].links = 16;  // more than ranks that send
   CHECK(levels()[1].bandwidth == Approx(12.5e9));
 }
 
@@ -263,12 +263,12 @@ TEST_CASE("ranks that share layers over the network are slower than those of a h
   Config config = config_on("h100-sxm");
   config.parallel.tensor_parallel = 4;
   config.train.global_batch_size = 16;
-  config.cluster.levels.list.resize(2);
-  config.cluster.levels.list[0].name = "host";
-  config.cluster.levels.list[0].ranks = 4;
-  config.cluster.levels.list[1].name = "network";
+  config.cluster.levels.resize(2);
+  config.cluster.levels[0].name = "host";
+  config.cluster.levels[0].ranks = 4;
+  config.cluster.levels[1].name = "network";
   const double inside = step_of(config, 8, machine_on(config, 8));
-  config.cluster.levels.list[0].ranks = 2;
+  config.cluster.levels[0].ranks = 2;
   const double outside = step_of(config, 8, machine_on(config, 8));
   CHECK(outside > 1.2 * inside);
 }

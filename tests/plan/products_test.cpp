@@ -14,7 +14,7 @@ constexpr double hidden = 256;
 /// of 128, one of keys, sequences of 64.
 ModelShape mixed_model() {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.model.num_layers = 2;
   config.model.hidden_size = 256;
   config.model.ffn_hidden_size = 1024;

@@ -38,7 +38,7 @@ inline Config gpt2_124m() {
 
 inline Config llama3_8b() {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.model.num_layers = 32;
   config.model.hidden_size = 4096;
   config.model.ffn_hidden_size = 14336;

@@ -38,7 +38,7 @@ TEST_CASE("refined rows interleave B and W and reduce as early as they can", "[s
                            "wait_reduce 2", "step"}) {
     serial.push_back(text);
   }
-  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), {}, ParamSyncStart::overlap, false)) ==
+  CHECK(texts(refine(rows, input, reduced({2, 0, 0}), {}, ParamSyncStart("overlap"), false)) ==
         serial);
 }
 
@@ -131,10 +131,10 @@ TEST_CASE("parameters are gathered first, and waited for where they are read", "
     all.resize(10);
     return all;
   };
-  CHECK(head(ParamSyncStart::overlap) == Texts{"gather 0", "gather 1", "gather 2", "fetch 0.0",
-                                               "wait_gather 0", "F0.0[0,2)", "wait_gather 1",
-                                               "F0.0[2,3)", "wait_gather 2", "F0.0[3,4)"});
-  CHECK(head(ParamSyncStart::before_forward) ==
+  CHECK(head(ParamSyncStart("overlap")) == Texts{"gather 0", "gather 1", "gather 2", "fetch 0.0",
+                                                 "wait_gather 0", "F0.0[0,2)", "wait_gather 1",
+                                                 "F0.0[2,3)", "wait_gather 2", "F0.0[3,4)"});
+  CHECK(head(ParamSyncStart("before_forward")) ==
         Texts{"gather 0", "gather 1", "gather 2", "wait_gather 0", "wait_gather 1", "wait_gather 2",
               "fetch 0.0", "F0.0[0,4)", "B0.0[3,4)", "W0.0[3,4)"});
   const Texts all = texts(refine(rows, input, {}, gathers));

@@ -25,7 +25,7 @@ Config searched_config() {
   config.model.num_layers = 2;
   config.train.global_batch_size = 4;
   config.parallel.parallel_mode = ParallelMode::auto_parallel;
-  config.parallel.search_mode = SearchMode::dynamic_programming;
+  config.parallel.search_mode = "dynamic_programming";
   config.cluster.device = "cpu-avx2";
   return config;
 }

@@ -14,7 +14,7 @@ namespace {
 /// Two layers of llama on one group of `ranks`.
 Config sample(std::int64_t ranks, bool sequence_parallel) {
   Config config = small_config();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.model.num_layers = 2;
   config.model.num_query_groups.reset();
   config.train.global_batch_size = 4;

@@ -110,7 +110,7 @@ TEST_CASE("calls inside layers and sums of gradients are paid for") {
   const double all =
       seconds_of(plan, TrafficPurpose::layers) + seconds_of(plan, TrafficPurpose::gradients);
   CHECK(time_of(config, 2, wire).forward_backward < 0.999 * all);  // sums overlap the layers
-  config.hooks.grad_sync = GradSyncStart::after_backward;
+  config.hooks.grad_sync = "after_backward";
   CHECK(time_of(config, 2, wire).forward_backward == Approx(all));
 }
 

@@ -126,7 +126,7 @@ TEST_CASE("fewer rows than chunks") {
 
 TEST_CASE("experts gather and sum in one piece") {
   Config config = overlapping();
-  config.model.family = Family::llama;
+  config.model.family = "llama";
   config.moe.num_experts = 4;
   const Plan plan = plan_of(config, 2);
   const Plan plain = blocking(config);

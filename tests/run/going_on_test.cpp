@@ -274,13 +274,13 @@ TEST_CASE("a source that has changed is refused, or begins a new epoch") {
   for (const std::int32_t length : {600, 400, 500}) {  // grown, shrunk, replaced
     write_source(folder, "b", apart + (length == 500 ? 1 : 0), {length});
     CAPTURE(length);
-    session.data.changed = ChangedData::refuse;
+    session.data.changed = "refuse";
     run.saved->sources[1].path = storable_name(session.data.train[1].path);
     const std::string why = refusal();
     CHECK_THAT(why, Catch::Contains("data.train: " + (folder / "b").string() +
                                     " is not what the checkpoint's run read: "));
     CHECK_THAT(why, Catch::Contains("set data.changed=allow to begin a new epoch of it"));
-    session.data.changed = ChangedData::allow;
+    session.data.changed = "allow";
     ledgers[1].begin_anew();
     read_and_compare(run, session, ledgers, 20);
     CHECK(run.place.notes.size() == 1);

@@ -389,9 +389,9 @@ TEST_CASE("a link that is slower by a fifth is a level with that bandwidth") {
   const auto link = std::ranges::find(changed, "bandwidth inside a host", &ChangedFigure::figure);
   REQUIRE(link != changed.end());
   Config slower = config_of(search, searched.found.front());
-  slower.cluster.levels.list.resize(1);
-  slower.cluster.levels.list[0].name = "host";
-  slower.cluster.levels.list[0].bandwidth = less_of_figure * link->value;
+  slower.cluster.levels.resize(1);
+  slower.cluster.levels[0].name = "host";
+  slower.cluster.levels[0].bandwidth = less_of_figure * link->value;
   Diagnostics found;
   const Plan plan = prepare(slower, search.sources, search.site, Purpose::plan, found);
   REQUIRE_FALSE(found.has_errors());

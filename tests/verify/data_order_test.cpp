@@ -1,6 +1,6 @@
 // The order of samples, and mistakes in it that every layout would make alike.
-#include "verify/data_order.h"
 #include "catch.h"
+#include "verify/data.h"
 
 using namespace trainctl;
 

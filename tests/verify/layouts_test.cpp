@@ -8,8 +8,8 @@
 #include "sample_run.h"
 #include "sample_verify.h"
 #include "thorough.h"
-#include "verify/selection/layout_cover.h"
-#include "verify/selection/layout_selection.h"
+#include "verify/selection/cover.h"
+#include "verify/selection/selection.h"
 
 using namespace trainctl;
 

@@ -1,5 +1,5 @@
 // Layouts whose messages are cast, against a single rank that rounds where they do.
-#include "verify/message_rounding.h"
+#include "verify/record.h"
 
 #include "catch.h"
 #include "sample_verify.h"

@@ -10,10 +10,8 @@
 #include "sample_verify.h"
 #include "thorough.h"
 #include "verify/alone.h"
-#include "verify/selection/layout_selection.h"
-#include "verify/selection/one_layer.h"
-#include "verify/selection/option_selection.h"
-#include "verify/selection/word_cover.h"
+#include "verify/selection/cover.h"
+#include "verify/selection/selection.h"
 
 using namespace trainctl;
 

@@ -46,25 +46,25 @@ const std::vector<std::pair<std::string, WayToDivide>> ways{
        shard(config, -1);
        config.parallel.bucket_rule = BucketRule::megatron;
      }},
-    {"rows of gradients", [](Config& config) { level(config, OptimizerLevel::level2); }},
-    {"rows of weights", [](Config& config) { level(config, OptimizerLevel::level3); }},
+    {"rows of gradients", [](Config& config) { level(config, OptimizerLevel("level2")); }},
+    {"rows of weights", [](Config& config) { level(config, OptimizerLevel("level3")); }},
     {"rows of weights, two ranks a copy",
      [](Config& config) {
-       level(config, OptimizerLevel::level3);
+       level(config, OptimizerLevel("level3"));
        config.parallel.parallel_optimizer.weight_shard_size = 2;
        config.parallel.parallel_optimizer.prefetch = 0;
      }},
     {"slices of weights",
      [](Config& config) {
-       level(config, OptimizerLevel::level3);
+       level(config, OptimizerLevel("level3"));
        config.parallel.bucket_rule = BucketRule::megatron;
        config.parallel.bucket_size = 2000;
      }},
-    {"sums of every micro-batch", [](Config& config) { config.hooks.no_sync = NoSync::never; }},
+    {"sums of every micro-batch", [](Config& config) { config.hooks.no_sync = "never"; }},
     {"rows before the forward",
      [](Config& config) {
        shard(config, -1);
-       config.hooks.param_sync = ParamSyncStart::before_forward;
+       config.hooks.param_sync = "before_forward";
      }},
     {"rows with dp first",
      [](Config& config) {
@@ -119,7 +119,7 @@ TEST_CASE("every way to divide the optimizer equals a single rank", "[verify]") 
 TEST_CASE("weights that are not there when they are read are found", "[verify]") {
   const Config model = model_of(divided_gpt);
   const Verification single(model, 1);
-  const WayToDivide rows = [](Config& config) { level(config, OptimizerLevel::level3); };
+  const WayToDivide rows = [](Config& config) { level(config, OptimizerLevel("level3")); };
   CHECK(compare(single, model, "dp2+m2", rows).equal);
   Config changed = with_layout(model, parse_layouts("dp2+m2", 0).front());
   rows(changed);

@@ -9,7 +9,7 @@
 #include "plan/prepare/make_plan.h"
 #include "thorough.h"
 #include "verify/layouts.h"
-#include "verify/selection/word_cover.h"
+#include "verify/selection/cover.h"
 
 namespace trainctl {
 

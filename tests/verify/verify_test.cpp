@@ -8,7 +8,7 @@
 #include "faulty_world.h"
 #include "sample_verify.h"
 #include "thorough.h"
-#include "verify/selection/layout_selection.h"
+#include "verify/selection/selection.h"
 
 using namespace trainctl;
 

@@ -42,7 +42,7 @@ constexpr ExpertCase cases[] = {
 ModelShape shape_of(const SafetensorsFile& file, const ExpertCase& test) {
   const Tensor wide = file.at("param.experts.up.weight");
   ModelShape model;
-  model.family = Family::llama;
+  model.family = "llama";
   model.norm_kind = NormKind::rms_norm;
   model.activation = Activation::silu;
   model.gated_mlp = true;

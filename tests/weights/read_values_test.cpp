@@ -130,7 +130,7 @@ TEST_CASE("reading holds a few MiB, and long rows are read without their neighbo
 
 TEST_CASE("exporting reads a few MiB at a time") {
   ModelConfig config;
-  config.family = Family::gpt2;
+  config.family = "gpt2";
   config.num_layers = 1;
   config.hidden_size = 64;
   config.num_attention_heads = 2;

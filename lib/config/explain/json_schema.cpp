@@ -215,7 +215,7 @@ Json number_or_whole(double value) {
   return static_cast<double>(whole) == value ? Json(whole) : Json(value);
 }
 
-void add_range(Json& schema, const Range& range) {
+void add_range(Json& schema, const Bounds& range) {
   if (range.has_least()) {
     schema[range.above_least ? "exclusiveMinimum" : "minimum"] = number_or_whole(range.least);
   }
@@ -347,7 +347,7 @@ template <class Value>
 Json type_schema(const Field& field) {
   Json schema;
   if constexpr (ListValue<Value>) return list_schema<Value>(field);
-  if constexpr (std::is_enum_v<Value>) {
+  if constexpr (IsChoice<Value>) {
     return word_schema(words_of<Value>);
   } else if constexpr (std::is_same_v<Value, bool>) {
     schema["type"] = "boolean";
@@ -383,7 +383,7 @@ class SchemaWriter {
   void operator()(const Value& value, const Field& field) {
     Json schema = type_schema<Value>(field);
     if (!field.is_required) {
-      if constexpr (std::is_enum_v<Value>) {
+      if constexpr (IsChoice<Value>) {
         schema["default"] = json_word(word_of(value));
       } else if constexpr (std::is_same_v<Value, DatasetSplit>) {
         schema["default"] = value.word;

@@ -44,7 +44,7 @@ std::string note_of(const UpstreamKey& row) {
   const Standing* standing = find_standing(row.path);
   if (standing == nullptr) return note;
   std::string words(standing->note);
-  if (standing->status == Standing::Status::no_effect && note.empty()) {
+  if (standing->built && note.empty()) {
     words[0] = static_cast<char>(words[0] >= 'a' && words[0] <= 'z' ? words[0] - 32 : words[0]);
     append(note, words + ".");
   }

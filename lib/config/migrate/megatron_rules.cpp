@@ -20,6 +20,14 @@
 namespace trainctl {
 namespace {
 
+/// An argument that is a number, or a list with a number for each layer.
+struct MegatronMarks {
+  std::int64_t every = 0;            // 0: a list, or nothing
+  std::vector<std::int64_t> list{};  // of 0 and 1
+};
+/// Refuses other values.
+MegatronMarks read_megatron_marks(Migration& migration, const char* argument);
+
 constexpr Default expert_defaults[] = {{"moe.router_topk", "2"}};
 
 void refuse(Migration& m, const std::string& argument, const std::string& message,
@@ -128,8 +136,8 @@ std::vector<std::int64_t> settle_frequency(Migration& m) {
   return {};
 }
 
-}  // namespace
-
+/// Settles the experts, once the sizes and the layout are known. Returns 1 for each layer with
+/// experts and 0 for others if no key of moe can say which they are, else an empty list.
 std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
   if (!m.at("moe.num_experts")) {
     if (m.at("moe")) m.remove("moe");  // Megatron looks at none of it without --num-experts
@@ -152,7 +160,6 @@ std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
 }
 
 // Megatron-LM's layers that differ: experts, windows and RoPE in some of them.
-namespace {
 
 constexpr std::size_t max_numbers = 10'000;
 constexpr int deepest = 16;  // parentheses inside each other
@@ -223,8 +230,6 @@ class ListReader {
   bool fails_ = false;
 };
 
-}  // namespace
-
 MegatronMarks read_megatron_marks(Migration& m, const char* argument) {
   MegatronMarks marks;
   const ForeignValue* given = m.given(argument);
@@ -248,6 +253,8 @@ MegatronMarks read_megatron_marks(Migration& m, const char* argument) {
   return marks;
 }
 
+/// Kinds of layers, after the window is there. `routed`: of each layer 1 if it has experts, where
+/// no key of moe says it.
 void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& routed) {
   const MegatronMarks still = read_megatron_marks(m, "no-rope-freq");
   const MegatronMarks slides = read_megatron_marks(m, "window-attn-skip-freq");
@@ -282,7 +289,6 @@ void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& route
 }
 
 // Megatron-LM's Muon, and what its arguments say of single parameters: entries of optimizer.groups.
-namespace {
 
 constexpr Default muon_defaults[] = {
     {"optimizer.muon.momentum", "0.9"}, {"optimizer.muon.nesterov", "false"},
@@ -496,8 +502,7 @@ void settle_clipping(Migration& m) {
   }
 }
 
-}  // namespace
-
+/// Settles the optimizer and the groups of parameters, once the model is known.
 void settle_megatron_optimizer(Migration& m) {
   const ForeignValue* given = m.given("optimizer");
   if (given != nullptr && !m.at("optimizer.type")) {
@@ -515,7 +520,6 @@ void settle_megatron_optimizer(Migration& m) {
 }
 
 // Megatron-LM's pretrain_gpt.py: what several arguments say together, and its defaults.
-namespace {
 
 constexpr Default megatron_defaults[] = {
     {"model.hidden_dropout", "0.1"},    {"model.embedding_dropout", "0.1"},

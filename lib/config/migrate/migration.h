@@ -119,23 +119,6 @@ void put_defaults(Migration& migration, const Table& table) {
 void shard_optimizer(Migration& migration, const std::string& why);
 
 void settle_megatron(Migration& migration);
-/// Settles the experts, once the sizes and the layout are known. Returns 1 for each layer with
-/// experts and 0 for others if no key of moe can say which they are, else an empty list.
-std::vector<std::int64_t> settle_megatron_experts(Migration& migration);
-
-/// An argument that is a number, or a list with a number for each layer.
-struct MegatronMarks {
-  std::int64_t every = 0;            // 0: a list, or nothing
-  std::vector<std::int64_t> list{};  // of 0 and 1
-};
-/// Refuses other values.
-MegatronMarks read_megatron_marks(Migration& migration, const char* argument);
-/// Kinds of layers, after the window is there. `routed`: of each layer 1 if it has experts, where
-/// no key of moe says it.
-void settle_megatron_layers(Migration& migration, const std::vector<std::int64_t>& routed);
-
-/// Settles the optimizer and the groups of parameters, once the model is known.
-void settle_megatron_optimizer(Migration& migration);
 
 /// All rules of migration.project(), after its keys were carried over.
 void apply_project_rules(Migration& migration);

@@ -178,10 +178,10 @@ class Composer {
   void check_overrides() {
     for (std::size_t i = 0; i < tree_.override_tags.size(); ++i) {
       if (used_.contains(static_cast<int>(i))) continue;
-      const YamlTree::OverrideTag& tag = tree_.override_tags[i];
-      diagnostics_.add({Severity::warning, "nothing-overridden", tag.path,
+      const YamlEntry& tag = tree_.override_tags[i];
+      diagnostics_.add({Severity::warning, "nothing-overridden", tag.key,
                         "!override has no effect: no included file gives this value",
-                        "remove the tag", tree_.place(tag.span)});
+                        "remove the tag", tree_.place(tag.key_span)});
     }
   }
 
@@ -479,9 +479,9 @@ std::string written(const YamlNode& node) {
 }
 
 void keep_replaced(const YamlTree& tree, ReadResult& result) {
-  for (const YamlTree::Replaced& lost : tree.replaced) {
+  for (const YamlEntry& lost : tree.replaced) {
     const YamlNode& node = tree.node(lost.value);
-    auto& list = result.replaced[lost.path];
+    auto& list = result.replaced[lost.key];
     list.insert(list.begin(), {written(node), tree.place(node.span)});
   }
 }

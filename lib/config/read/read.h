@@ -24,13 +24,9 @@ struct ReplacedValue {
 
 struct ReadResult {
   Config config;
-  /// Sections with lengths as they were given, before a plan turned all lengths into steps. A
-  /// resumed run starts from these. Empty until a plan was asked for.
-  struct Given {
-    TrainConfig train;
-    LrScheduleConfig lr_schedule;
-  };
-  std::optional<Given> given{};
+  /// The configuration with its lengths as they were given, before a plan turned all lengths into
+  /// steps. A resumed run starts from it. Empty until a plan was asked for.
+  std::optional<Config> given{};
   /// The document is a map of sections: each value of `config` is the file's, or an error is
   /// reported at its path. False after a syntax error or if the document is not a map; `config` is
   /// then meaningless.

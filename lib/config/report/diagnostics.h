@@ -40,6 +40,13 @@ class SourceMap {
   std::map<std::string, Place> places_;
 };
 
+/// Why a value was refused; Diagnostic says what each text is.
+struct Problem {
+  std::string code;
+  std::string message;
+  std::string help;
+};
+
 enum class Severity { error, warning };
 
 struct Diagnostic {

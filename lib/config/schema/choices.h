@@ -1,16 +1,62 @@
-// The fixed choices of the configuration. words.h has their spelling in YAML.
+// The fixed choices of the configuration. words.h has the words of the enumerations in YAML.
 #pragma once
 
 #include <algorithm>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/kinds.h"
 
 namespace trainctl {
 
-enum class Family { gpt2, llama };
+/// "stop|skip" as an argument of a template.
+template <std::size_t size>
+struct WordList {
+  char text[size]{};
+  consteval WordList(const char (&words)[size]) { std::ranges::copy(words, text); }
+};
+
+/// The value of a key that takes one word of a list. `key == "skip"` and `key = "skip"` compile
+/// only with a word of the list; the first word is the value where none is given. Keys whose values
+/// are told apart by `switch`, or that have several words for a value, are enumerations.
+template <WordList words>
+class OneOf {
+ public:
+  constexpr OneOf() = default;
+  consteval OneOf(const char* word) {
+    const std::string_view all(words.text), wanted(word);
+    for (std::size_t begin = 0; begin <= all.size(); ++number_) {
+      const std::size_t end = std::min(all.find('|', begin), all.size());
+      if (all.substr(begin, end - begin) == wanted) return;
+      begin = end + 1;
+    }
+    throw "the list has no such word";
+  }
+  /// The word with this number, from 0.
+  explicit constexpr OneOf(int number) : number_(number) {}
+  template <std::integral Number>
+  explicit constexpr operator Number() const {
+    return static_cast<Number>(number_);
+  }
+  friend constexpr bool operator==(OneOf, OneOf) = default;
+
+ private:
+  int number_ = 0;
+};
+
+template <class Value>
+inline constexpr bool is_one_of = false;
+template <WordList words>
+inline constexpr bool is_one_of<OneOf<words>> = true;
+/// A type whose values have words in YAML.
+template <class Value>
+concept IsChoice = std::is_enum_v<Value> || is_one_of<Value>;
+
+using Family = OneOf<"gpt2|llama">;
 enum class ParallelMode {
   stand_alone,
   data_parallel,
@@ -20,37 +66,36 @@ enum class ParallelMode {
 };
 enum class LrStyle { constant, linear, cosine, inverse_square_root, wsd };
 enum class DecayStyle { linear, cosine, exponential, minus_sqrt };
-enum class WeightDecayStyle { constant, linear, cosine };
-enum class WeightDecayForm { decoupled, coupled };
+using WeightDecayStyle = OneOf<"constant|linear|cosine">;
+using WeightDecayForm = OneOf<"decoupled|coupled">;
 enum class ComputeType { fp32, bf16, fp16 };
-enum class SplitStyle { tail, blocks };
-enum class OnBadLoss { stop, skip };
-enum class ChangedData { refuse, allow };
-enum class SearchMode { recursive_programming, sharding_propagation, dynamic_programming };
-enum class AttentionBackend { automatic, own, cudnn };
-enum class ProductChoice { proposed, timed };
-enum class GraphChoice { automatic, yes, no };
-enum class FusionMode { automatic, size, index };
+using SplitStyle = OneOf<"tail|blocks">;
+using OnBadLoss = OneOf<"stop|skip">;
+using ChangedData = OneOf<"refuse|allow">;
+using SearchMode = OneOf<"recursive_programming|sharding_propagation|dynamic_programming">;
+using AttentionBackend = OneOf<"auto|own|cudnn">;
+using ProductChoice = OneOf<"proposed|timed">;
+using GraphChoice = OneOf<"auto|true|false">;
+using FusionMode = OneOf<"auto|size|index">;
 enum class BucketRule { size, megatron, comm_fusion, layers };
 enum class SplitBy { features, tokens, whole };
 enum class CpCommType { p2p, all_gather, a2a, a2a_p2p };
-enum class EntropyFusion { native, te };
-enum class BootstrapBackend { nccl, mpi, gloo };
-enum class PipelineCommBackend { nccl, ucc };
-enum class GradSyncStart { overlap, after_backward };
-enum class ParamSyncStart { overlap, before_forward };
-enum class NoSync { last_microbatch, never };
-enum class OptimizerLevel { level1, level2, level3 };
-enum class GradScale { loss_scale, none };
+using EntropyFusion = OneOf<"native|te">;
+using BootstrapBackend = OneOf<"nccl|mpi|gloo">;
+using PipelineCommBackend = OneOf<"nccl|ucc">;
+using GradSyncStart = OneOf<"overlap|after_backward">;
+using ParamSyncStart = OneOf<"overlap|before_forward">;
+using NoSync = OneOf<"last_microbatch|never">;
+using OptimizerLevel = OneOf<"level1|level2|level3">;
+using GradScale = OneOf<"loss_scale|none">;
 enum class Overflow { position, probability, token };
-enum class ScoreFunction { softmax, sigmoid };
-enum class LoadBalancing { aux_loss, round_aux_loss, none };
-enum class ExpertChoice { topk, rounds };
+using ScoreFunction = OneOf<"softmax|sigmoid">;
+using LoadBalancing = OneOf<"aux_loss|round_aux_loss|none">;
+using ExpertChoice = OneOf<"topk|rounds">;
 enum class ExpertWeights { all, chosen, kept };
-enum class BalanceCounts { chosen, free };
-enum class SoftmaxType { vanilla, learnable };
-enum class ExpertGroup { sequence, micro_batch };
-enum class LogLevelName { debug, info, warning, error };
+using BalanceCounts = OneOf<"chosen|free">;
+using SoftmaxType = OneOf<"vanilla|learnable">;
+using ExpertGroup = OneOf<"sequence|micro_batch">;
 
 /// How context-parallel ranks share attention: one word for all layers, or one for each.
 struct CpCommTypes {

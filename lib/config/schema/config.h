@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "config/schema/choices.h"
 #include "config/schema/model_config.h"
 #include "config/schema/muon_config.h"
@@ -25,7 +26,7 @@ struct ValidationConfig {
   std::optional<std::string> path;  // its own data instead of a part of `train`
   double fraction = 0.0;
   // tail: the last part; blocks: every (1/fraction)th 1024 tokens
-  SplitStyle split = SplitStyle::tail;
+  SplitStyle split = "tail";
   std::int64_t max_sequences = 0;  // 0: all non-overlapping windows
   bool operator==(const ValidationConfig&) const = default;
 };
@@ -41,9 +42,9 @@ struct DataConfig {
   bool eod_mask_loss = false;         // the end-of-document token has no loss
   // where documents end; default: the tokenizer's, or the file's documents
   std::optional<std::int64_t> eod_token;
-  ChangedData changed = ChangedData::refuse;  // of a source since the checkpoint
-  std::string cache_dir;                      // tokenised text; default: the user's cache folder
-  std::int64_t prefetch = 2;                  // batches prepared ahead
+  ChangedData changed = "refuse";  // of a source since the checkpoint
+  std::string cache_dir;           // tokenised text; default: the user's cache folder
+  std::int64_t prefetch = 2;       // batches prepared ahead
   bool operator==(const DataConfig&) const = default;
 };
 
@@ -59,7 +60,7 @@ struct TrainConfig {
   bool decrease_batch_size_if_needed = false;    // to whole micro-batches of all replicas
   std::uint64_t seed = 1234;
   std::int64_t validate_every = 0;  // 0: only after the last step
-  OnBadLoss on_bad_loss = OnBadLoss::stop;
+  OnBadLoss on_bad_loss = "stop";
   std::int64_t max_bad_steps = 10;        // in a row that are skipped
   std::int64_t check_replicas_every = 0;  // hash the parameters over data-parallel ranks; 0: never
   bool deterministic_mode = true;
@@ -77,10 +78,7 @@ struct OptimizerGroup {
 
 inline constexpr std::size_t max_optimizer_groups = 64;
 
-struct OptimizerGroups {
-  std::vector<OptimizerGroup> list;
-  bool operator==(const OptimizerGroups&) const = default;
-};
+using OptimizerGroups = std::vector<OptimizerGroup>;
 
 /// optimizers.h says which keys an optimizer reads.
 struct OptimizerConfig {
@@ -89,10 +87,10 @@ struct OptimizerConfig {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  WeightDecayForm weight_decay_form = WeightDecayForm::decoupled;
+  WeightDecayForm weight_decay_form = "decoupled";
   std::optional<double> start_weight_decay;  // with weight_decay_incr_style; default: weight_decay
   std::optional<double> end_weight_decay;
-  WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;
+  WeightDecayStyle weight_decay_incr_style = "constant";
   std::optional<std::int64_t> weight_decay_incr_steps;  // default: train.steps
   double momentum = 0.9;
   ComputeType main_grads_dtype = ComputeType::fp32;   // of summed gradients: fp32 or bf16
@@ -148,10 +146,7 @@ struct NetworkLevel {
   bool operator==(const NetworkLevel&) const = default;
 };
 
-struct NetworkLevels {
-  std::vector<NetworkLevel> list;  // empty: the ranks of a host, then the device's network
-  bool operator==(const NetworkLevels&) const = default;
-};
+using NetworkLevels = std::vector<NetworkLevel>;
 
 /// A device with its software and network, or the rates of one rank while all are busy: all four or
 /// none.
@@ -163,7 +158,7 @@ struct ClusterConfig {
   std::optional<double> device_memory{};   // GiB of a CUDA device; not one of the four
   std::optional<std::string> device{};     // a name of config/devices/figures.h, or a file
   std::string software = "trainctl";       // the same
-  NetworkLevels levels{};
+  NetworkLevels levels{};                  // empty: the ranks of a host, then the device's network
   std::optional<double> price_per_hour{};  // of one device
   // The texts of `device` and `software` where these are files, read with the configuration.
   std::string device_text{}, software_text{};
@@ -171,7 +166,7 @@ struct ClusterConfig {
 };
 
 struct LogConfig {
-  LogLevelName level = LogLevelName::info;
+  LogLevel level = LogLevel::info;
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
   bool color = true;
   std::int64_t timer_level = 2;      // of hooks.timers, 0 to 2

@@ -47,7 +47,7 @@ inline std::string meaning_of(const std::string& path, const Field& field) {
 /// "whole number", "true or false", "word"
 template <class Value>
 std::string type_of(const Field& field) {
-  if constexpr (std::is_enum_v<Value>) return "word";
+  if constexpr (IsChoice<Value>) return "word";
   if constexpr (std::is_same_v<Value, bool>) return "true or false";
   if constexpr (std::is_integral_v<Value>) {
     return field.unit == Unit::count ? "whole number, or with k, M or B" : "whole number";
@@ -73,7 +73,7 @@ template <class Value>
 std::string range_of(const Field& field) {
   std::string listed;
   if constexpr (std::is_same_v<Value, CpCommTypes>) return range_of<CpCommType>(field);
-  if constexpr (std::is_enum_v<Value>) return detail::word_list<Value>();
+  if constexpr (IsChoice<Value>) return detail::word_list<Value>();
   if constexpr (std::is_same_v<Value, std::string>) {
     for (const std::string& word : split_words(field.string_words)) {
       listed +=

@@ -8,8 +8,8 @@
 
 namespace trainctl {
 
-/// The range of a number; for a string, of its length.
-struct Range {
+/// The bounds of a number; for a string, of its length.
+struct Bounds {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool above_least = false;  // least itself is excluded
@@ -35,7 +35,7 @@ struct Field {
   std::string_view meaning;       // one line for the reference page
   std::string_view unset_note;    // the value in effect when an optional is not given
   std::string_view string_words;  // for strings: "cpu|cuda"; a word that ends in ':' is a prefix
-  Range range;
+  Bounds range;
   bool is_required = false;
   // other keys of the section that give a required value: "tokens|epochs", "a+b" for both
   std::string_view given_by = {};

@@ -39,7 +39,7 @@ struct PathLister {
   static std::vector<std::string> words_for(const Field& field) {
     if constexpr (std::is_same_v<Value, bool>) return {"true", "false"};
     std::vector<std::string> words;
-    if constexpr (std::is_enum_v<Value>) {
+    if constexpr (IsChoice<Value>) {
       for (const Word& word : words_of<Value>) {
         if (!word.is_alias) words.emplace_back(word.text);
       }

@@ -254,8 +254,8 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
   if (given.kind != YamlNode::Kind::sequence) return wrong_type(given, levels_form);
   NetworkLevels result;
   for (const int item : given.items) {
-    if (auto problem = read_level(tree, item, result.list.emplace_back())) {
-      problem->message = formatted("level {}: {}", result.list.size(), problem->message);
+    if (auto problem = read_level(tree, item, result.emplace_back())) {
+      problem->message = formatted("level {}: {}", result.size(), problem->message);
       return problem;
     }
   }
@@ -344,7 +344,7 @@ std::string write_value(const std::vector<LayerEntry>& value) {
 
 std::string write_value(const NetworkLevels& value) {
   std::string text;
-  for (const NetworkLevel& level : value.list) {
+  for (const NetworkLevel& level : value) {
     std::string one = "{name: " + write_value(level.name);
     const auto add = [&one](const char* key, const auto& number) {
       one += formatted(", {}: {}", key, write_value(number));
@@ -428,8 +428,8 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
   }
   OptimizerGroups result;
   for (const int item : given.items) {
-    if (auto problem = read_group(tree, item, result.list.emplace_back())) {
-      problem->message = formatted("entry {}: {}", result.list.size(), problem->message);
+    if (auto problem = read_group(tree, item, result.emplace_back())) {
+      problem->message = formatted("entry {}: {}", result.size(), problem->message);
       return problem;
     }
   }
@@ -439,7 +439,7 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
 
 std::string write_value(const OptimizerGroups& value) {
   std::string text;
-  for (const OptimizerGroup& group : value.list) {
+  for (const OptimizerGroup& group : value) {
     std::string patterns;
     for (const std::string& pattern : group.match) {
       patterns += (patterns.empty() ? "" : ", ") + write_value(pattern);
@@ -511,11 +511,11 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, M
   for (const int item : given.items) {
     int word = 0;
     if (auto problem = read_word(tree.node(item), words_of<MuonItem>, word)) return problem;
-    if (result.has(static_cast<MuonItem>(word))) {
+    if (has(result, static_cast<MuonItem>(word))) {
       return Problem{"out-of-range", "\"" + shown(tree.node(item).scalar) + "\" is given twice",
                      "each word at most once"};
     }
-    result.list.push_back(static_cast<MuonItem>(word));
+    result.push_back(static_cast<MuonItem>(word));
   }
   value = std::move(result);
   return std::nullopt;
@@ -533,7 +533,7 @@ std::string write_value(const MuonCoefficients& value) {
 
 std::string write_value(const MuonItems& value) {
   std::string text;
-  for (const MuonItem item : value.list) {
+  for (const MuonItem item : value) {
     text += (text.empty() ? "" : ", ") + std::string(word_of(item));
   }
   return "[" + text + "]";

@@ -73,7 +73,7 @@ std::string write_value(const MuonItems& value);
 /// A word of a choice, or any other value but a list.
 template <class Value>
 std::optional<Problem> read_scalar(const YamlNode& node, const Field& field, Value& value) {
-  if constexpr (std::is_enum_v<Value>) {
+  if constexpr (IsChoice<Value>) {
     int number = static_cast<int>(value);
     auto problem = read_word(node, words_of<Value>, number);
     value = static_cast<Value>(number);

@@ -65,7 +65,7 @@ struct ModelConfig {
   std::optional<std::string> preset;  // supplies every field below that is not given
   // directory of a model to start from: like preset, and its weights are read
   std::optional<std::string> from;
-  Family family = Family::gpt2;
+  Family family = "gpt2";
   std::int64_t num_layers = 0;  // required unless preset or from gives it, like the next four
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
@@ -93,7 +93,7 @@ struct ModelConfig {
   std::optional<std::int64_t> attention_chunk_size;  // a query sees those of its chunk
   std::optional<double> attn_logit_softcapping;      // of scores
   TemperatureConfig attention_temperature;
-  SoftmaxType softmax_type = SoftmaxType::vanilla;
+  SoftmaxType softmax_type = "vanilla";
   bool attention_output_gate = false;
   std::optional<double> final_logit_softcapping;   // of logits
   std::optional<bool> add_out_bias, add_mlp_bias;  // default: add_bias_linear
@@ -117,7 +117,7 @@ struct ModelConfig {
   bool use_cpu_initialization = false;  // no effect: every device fills the same numbers
   bool use_te_rng_tracker = false;      // no effect: random numbers depend on global indices
   bool cross_entropy_loss_fusion = true;
-  EntropyFusion cross_entropy_fusion_impl = EntropyFusion::native;
+  EntropyFusion cross_entropy_fusion_impl = "native";
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -126,10 +126,10 @@ struct ModelConfig {
 struct MoeConfig {
   std::int64_t num_experts = 1;  // 1: a plain MLP
   std::int64_t router_topk = 1;  // experts chosen for each token
-  ExpertChoice router_choice = ExpertChoice::topk;
+  ExpertChoice router_choice = "topk";
   std::int64_t first_dense_layers = 0;  // layers with a plain MLP before the first experts
   std::int64_t layer_frequency = 1;     // of the others every n-th of the model has experts
-  ScoreFunction router_score_function = ScoreFunction::softmax;
+  ScoreFunction router_score_function = "softmax";
   std::optional<bool> router_pre_softmax;       // default: with router_topk 1
   std::optional<ExpertWeights> router_weights;  // default: as router_pre_softmax says
   double router_topk_scaling_factor = 1;        // of the weights of the chosen experts
@@ -137,16 +137,16 @@ struct MoeConfig {
   std::int64_t router_group_topk = 1;
   bool router_enable_expert_bias = false;  // added to the scores in the choice
   double router_bias_update_rate = 1e-3;   // of the bias, in each step
-  LoadBalancing router_load_balancing_type = LoadBalancing::aux_loss;
-  BalanceCounts balance_counts = BalanceCounts::chosen;
+  LoadBalancing router_load_balancing_type = "aux_loss";
+  BalanceCounts balance_counts = "chosen";
   std::optional<double> capacity_factor;   // unset: no token is dropped
   Overflow overflow = Overflow::position;  // who is dropped
   double aux_loss_factor = 0.05;
   double z_loss_factor = 0;
-  ExpertGroup expert_group = ExpertGroup::sequence;  // whose tokens are a routing group
-  std::optional<std::int64_t> expert_group_size;     // its tokens; default: those of expert_group
-  std::optional<std::int64_t> capacity_group_size;   // that share a capacity; default: such a group
-  std::optional<std::int64_t> ffn_hidden_size;  // of one expert; default: model.ffn_hidden_size
+  ExpertGroup expert_group = "sequence";            // whose tokens are a routing group
+  std::optional<std::int64_t> expert_group_size;    // its tokens; default: those of expert_group
+  std::optional<std::int64_t> capacity_group_size;  // that share a capacity; default: such a group
+  std::optional<std::int64_t> ffn_hidden_size;      // of one expert; default: model.ffn_hidden_size
   std::optional<std::int64_t> shared_expert_intermediate_size;  // unset: no shared experts
   bool shared_expert_gate = false;
   bool group_wise_a2a = false;
@@ -185,10 +185,10 @@ struct OffloadConfig {  // activations and weights kept in host memory between t
 struct HooksConfig {
   bool timers = false;               // time of each phase, in metrics.jsonl
   bool finalize_model_grads = true;  // false only where no gradient is exchanged
-  GradScale grad_scale = GradScale::loss_scale;
-  NoSync no_sync = NoSync::last_microbatch;
-  GradSyncStart grad_sync = GradSyncStart::overlap;
-  ParamSyncStart param_sync = ParamSyncStart::overlap;
+  GradScale grad_scale = "loss_scale";
+  NoSync no_sync = "last_microbatch";
+  GradSyncStart grad_sync = "overlap";
+  ParamSyncStart param_sync = "overlap";
   bool operator==(const HooksConfig&) const = default;
 };
 

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "config/schema/choices.h"
+
 namespace trainctl {
 
 /// a, b and c of one step X <- aX + (bA + cA^2)X, A = XX^T.
@@ -22,28 +24,27 @@ struct MuonCoefficients {
 
 /// s, from the rows m and columns n of a matrix: 0.2 sqrt(max(m, n)), sqrt(max(m, n)),
 /// sqrt(max(1, m / n)), sqrt(m / n).
-enum class MuonScale { match_adamw, spectral, shape, unit_rms };
+using MuonScale = OneOf<"match_adamw|spectral|shape|unit_rms">;
 /// The type of the products; automatic: bf16 on CUDA where products are in 16 bits, else fp32.
-enum class MuonProducts { automatic, fp32, bf16 };
+using MuonProducts = OneOf<"auto|fp32|bf16">;
 
 /// Which parameters together, or which parts of one, are a matrix: gate over up; q over k over v;
 /// q, k, v and out by heads; the parts of latent attention.
 enum class MuonItem { gate_up, qkv, heads, mla_parts };
-struct MuonItems {
-  std::vector<MuonItem> list;
-  bool has(MuonItem item) const { return std::ranges::find(list, item) != list.end(); }
-  bool operator==(const MuonItems&) const = default;
-};
+using MuonItems = std::vector<MuonItem>;
+inline bool has(const MuonItems& items, MuonItem item) {
+  return std::ranges::find(items, item) != items.end();
+}
 
 struct MuonConfig {
   double momentum = 0.95;
   bool nesterov = true;
   MuonCoefficients coefficients;
   std::optional<std::int64_t> steps;  // default: the length of the set; simple: 5
-  MuonScale scale = MuonScale::match_adamw;
+  MuonScale scale = "match_adamw";
   double scale_factor = 1;
   double eps = 1e-7;
-  MuonProducts ns_dtype = MuonProducts::automatic;
+  MuonProducts ns_dtype = "auto";
   MuonItems items;
   bool operator==(const MuonConfig&) const = default;
 };

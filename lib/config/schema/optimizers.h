@@ -32,13 +32,11 @@ struct OptimizerState {
   double OptimizerConfig::*factor = nullptr;  // with 0 here nothing is kept
 };
 
-/// elementwise: ops/optimizer.h does it on the elements that a rank owns. matrix: an update needs
-/// whole matrices, so that the work is dealt over the ranks that hold one, the states are not.
-enum class OptimizerStep { elementwise, matrix };
-
 struct OptimizerRow {
   OptimizerType type;
-  OptimizerStep step;
+  // Whether an update needs whole matrices, so that the work is dealt over the ranks that hold one,
+  // while the states are not; else ops/optimizer.h does it on the elements that a rank owns.
+  bool by_matrix;
   UpdateRule rule;  // elementwise: its formula; matrix: that of the direction
   std::array<OptimizerKey, 4> keys;
   std::array<OptimizerState, 2> states;
@@ -53,7 +51,7 @@ struct OptimizerRow {
 
 inline constexpr OptimizerRow optimizer_rows[] = {
     {.type = OptimizerType::adamw,
-     .step = OptimizerStep::elementwise,
+     .by_matrix = false,
      .rule = UpdateRule::adamw,
      .keys = {{{"beta1", &OptimizerConfig::beta1},
                {"beta2", &OptimizerConfig::beta2},
@@ -62,18 +60,18 @@ inline constexpr OptimizerRow optimizer_rows[] = {
                  {"exp_avg_sq", "adam_v.", "exp_avg_sq_dtype",
                   &OptimizerConfig::exp_avg_sq_dtype}}}},
     {.type = OptimizerType::sgd,
-     .step = OptimizerStep::elementwise,
+     .by_matrix = false,
      .rule = UpdateRule::sgd,
      .keys = {{{"momentum", &OptimizerConfig::momentum}, {"weight_decay_form"}}},
      .states = {{{"momentum", "moments.", "", nullptr, &OptimizerConfig::momentum}}}},
     {.type = OptimizerType::lion,
-     .step = OptimizerStep::elementwise,
+     .by_matrix = false,
      .rule = UpdateRule::lion,
      .keys = {{{"beta1", &OptimizerConfig::beta1}, {"beta2", &OptimizerConfig::beta2, 0.99}}},
      .states = {{{"exp_avg", "lion_m.", "exp_avg_dtype", &OptimizerConfig::exp_avg_dtype}}}},
     // Its keys are those of MuonConfig, which no other reads.
     {.type = OptimizerType::muon,
-     .step = OptimizerStep::matrix,
+     .by_matrix = true,
      .rule = UpdateRule::muon_direction,
      .keys = {},
      .states = {{{"momentum", "muon_m."}}}},
@@ -103,7 +101,7 @@ constexpr const OptimizerRow& row_of(OptimizerType type) { return at(optimizer_r
 
 /// The rule of all parameters that an optimizer of this type leaves to another one.
 constexpr OptimizerType rest_of(OptimizerType type) {
-  return row_of(type).step == OptimizerStep::matrix ? OptimizerType::adamw : type;
+  return row_of(type).by_matrix ? OptimizerType::adamw : type;
 }
 
 /// The rows that some parameter may have.
@@ -113,8 +111,7 @@ inline std::vector<OptimizerType> used_types(const OptimizerConfig& optimizer) {
     if (std::ranges::find(types, type) == types.end()) types.push_back(type);
   };
   use(rest_of(optimizer.type));
-  for (const OptimizerGroup& group : optimizer.groups.list)
-    use(group.type.value_or(optimizer.type));
+  for (const OptimizerGroup& group : optimizer.groups) use(group.type.value_or(optimizer.type));
   return types;
 }
 inline bool uses(const OptimizerConfig& optimizer, OptimizerType type) {

@@ -82,7 +82,7 @@ struct TpCommOverlapConfig {  // overlap of tensor-parallel collectives with mat
   bool enable = false;
   bool ag = true, rs = true, rs_dgrad = false, bulk_dgrad = true, bulk_wgrad = true;
   bool disable_qkv = false, disable_fc1 = false;
-  BootstrapBackend bootstrap_backend = BootstrapBackend::nccl;
+  BootstrapBackend bootstrap_backend = "nccl";
   bool split_ag = true, atomic_ag = false, split_rs = true, atomic_rs = false;  // deprecated
   bool async_allreduce = false;                                                 // deprecated
   bool operator==(const TpCommOverlapConfig&) const = default;
@@ -134,17 +134,17 @@ struct ParallelConfig {
   bool delay_wgrad_compute = false;
   std::optional<bool> vocab_emb_dp;  // default: tensor_parallel is 1
   DatasetSplit dataset_strategy;
-  SearchMode search_mode = SearchMode::recursive_programming;
+  SearchMode search_mode = "recursive_programming";
   StrategyFileConfig strategy_ckpt_config;
   std::string group_ckpt_save_file;
   std::optional<std::int64_t> threads_per_rank;  // default: cores / ranks on the host
   double deadline_seconds = 300;                 // longest wait for another rank
   bool check_collectives = false;                // over MPI; threads always compare
   std::string device = "cpu";                    // auto | cpu | cuda
-  AttentionBackend attention_backend = AttentionBackend::automatic;
-  ProductChoice product_algorithms = ProductChoice::proposed;
+  AttentionBackend attention_backend = "auto";
+  ProductChoice product_algorithms = "proposed";
   std::int64_t product_sm_margin = 0;  // multiprocessors that products leave free
-  GraphChoice cuda_graphs = GraphChoice::automatic;
+  GraphChoice cuda_graphs = "auto";
   std::optional<std::int64_t> head_chunk;  // default: 8,192 on a device, by bytes on a CPU
   DeviceSharing share_devices = DeviceSharing::none;
   bool operator==(const ParallelConfig&) const = default;

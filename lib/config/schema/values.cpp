@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
@@ -41,7 +42,27 @@ std::string describe(const YamlNode& node) {
   return node.quoted ? as_string(node.scalar) : cited(node.scalar);
 }
 
-Problem out_of_range(const std::string& value, const Range& range) {
+/// A number with letters behind it: "10k", "80 GiB", "0.5h".
+struct NumberWithUnit {
+  double number = 0;
+  std::string unit;
+};
+/// None without letters or without a number.
+std::optional<NumberWithUnit> split_unit(std::string_view text) {
+  const auto is_letter = [](char c) {
+    return c == '%' || std::isalpha(static_cast<unsigned char>(c)) != 0;
+  };
+  std::size_t end = text.size();
+  while (end > 0 && is_letter(text[end - 1])) --end;
+  NumberWithUnit result;
+  result.unit = text.substr(end);
+  std::string_view number = text.substr(0, end);
+  while (number.ends_with(' ')) number.remove_suffix(1);
+  if (result.unit.empty() || parse_number(number, result.number)) return std::nullopt;
+  return result;
+}
+
+Problem out_of_range(const std::string& value, const Bounds& range) {
   const std::string limits = range.to_string();
   const char* from = limits.find(" to ") == std::string::npos ? "" : "from ";
   return {"out-of-range", "must be " + (from + limits) + ", found " + value, ""};
@@ -150,19 +171,18 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
     Problem in_quotes = wrong_type(node, expected);
     in_quotes.message =
         formatted("expected {}, found the string {}", expected, as_string(node.scalar));
-    in_quotes.help = use(problem ? problem->suggestion : node.scalar);
+    in_quotes.help = use(problem ? problem->help : node.scalar);
     return in_quotes;
   }
   if (problem) {
     const std::string word = lower_case(node.scalar);
     std::string help = help_for_unit(node.scalar, field, std::is_integral_v<Number>);
     Number meant{};
-    const bool holds = !problem->suggestion.empty() && !parse_number(problem->suggestion, meant) &&
+    const bool holds = !problem->help.empty() && !parse_number(problem->help, meant) &&
                        field.range.holds(static_cast<double>(meant));
-    if (help.empty() && holds) help = use(problem->suggestion);
+    if (help.empty() && holds) help = use(problem->help);
     if (help.empty()) help = help_for_word(word, field);
-    return Problem{problem->out_of_range ? "out-of-range" : "wrong-type",
-                   cited(node.scalar) + " " + problem->why, help};
+    return Problem{problem->code, cited(node.scalar) + " " + problem->message, help};
   }
   if (!field.range.holds(static_cast<double>(result))) {
     return out_of_range(shown(node.scalar), field.range);
@@ -473,7 +493,7 @@ std::vector<std::string> split_at(std::string_view text, char between) {
   return parts;
 }
 
-std::string Range::to_string() const {
+std::string Bounds::to_string() const {
   if (has_least() && has_most() && !above_least && !below_most) {
     return plain_number(least) + " to " + plain_number(most);
   }

@@ -8,19 +8,13 @@
 #include <string_view>
 #include <type_traits>
 
+#include "config/report/diagnostics.h"
 #include "config/schema/field.h"
 #include "config/schema/words.h"
 #include "config/yaml/numbers.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
-
-/// Why a value was refused.
-struct Problem {
-  std::string code;
-  std::string message;
-  std::string help;
-};
 
 /// Each stores the value and returns nothing, or leaves it unchanged and returns the problem.
 std::optional<Problem> read_value(const YamlNode& node, const Field& field, std::int64_t& value);
@@ -45,8 +39,8 @@ std::string write_value(std::uint64_t value);
 std::string write_value(bool value);
 std::string write_value(const std::string& value);
 /// The word of a choice.
-template <class Choice>
-requires std::is_enum_v<Choice> std::string write_value(Choice value) {
+template <IsChoice Choice>
+std::string write_value(Choice value) {
   return std::string(word_of(value));
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/log.h"
 #include "config/schema/choices.h"
 #include "config/schema/muon_config.h"
 
@@ -23,12 +24,10 @@ struct Word {
       : text(spelt), value(static_cast<int>(choice)), is_alias(other) {}
 };
 
-/// The words of a choice, one table for each. The first word of a value is the one we write; the
-/// others are accepted: those of MindFormers, torch and older files.
+/// The words of a choice, one table for each enumeration. The first word of a value is the one we
+/// write; the others are accepted: those of MindFormers, torch and older files.
 template <class Choice>
 inline constexpr std::nullptr_t word_table = nullptr;
-template <>
-inline constexpr Word word_table<Family>[] = {{"gpt2", Family::gpt2}, {"llama", Family::llama}};
 template <>
 inline constexpr Word word_table<ParallelMode>[] = {
     {"stand_alone", ParallelMode::stand_alone},
@@ -57,14 +56,6 @@ inline constexpr Word word_table<MuonSet>[] = {{"simple", MuonSet::simple},
                                                {"polar_express", MuonSet::polar_express},
                                                {"deepseek_v4", MuonSet::deepseek_v4}};
 template <>
-inline constexpr Word word_table<MuonScale>[] = {{"match_adamw", MuonScale::match_adamw},
-                                                 {"spectral", MuonScale::spectral},
-                                                 {"shape", MuonScale::shape},
-                                                 {"unit_rms", MuonScale::unit_rms}};
-template <>
-inline constexpr Word word_table<MuonProducts>[] = {
-    {"auto", MuonProducts::automatic}, {"fp32", MuonProducts::fp32}, {"bf16", MuonProducts::bf16}};
-template <>
 inline constexpr Word word_table<MuonItem>[] = {{"gate_up", MuonItem::gate_up},
                                                 {"qkv", MuonItem::qkv},
                                                 {"heads", MuonItem::heads},
@@ -84,13 +75,6 @@ inline constexpr Word word_table<DecayStyle>[] = {{"linear", DecayStyle::linear}
                                                   {"exponential", DecayStyle::exponential},
                                                   {"minus_sqrt", DecayStyle::minus_sqrt}};
 template <>
-inline constexpr Word word_table<WeightDecayStyle>[] = {{"constant", WeightDecayStyle::constant},
-                                                        {"linear", WeightDecayStyle::linear},
-                                                        {"cosine", WeightDecayStyle::cosine}};
-template <>
-inline constexpr Word word_table<WeightDecayForm>[] = {{"decoupled", WeightDecayForm::decoupled},
-                                                       {"coupled", WeightDecayForm::coupled}};
-template <>
 inline constexpr Word word_table<ComputeType>[] = {
     {"fp32", ComputeType::fp32},
     {"bf16", ComputeType::bf16},
@@ -103,15 +87,6 @@ inline constexpr Word word_table<ComputeType>[] = {
     {"half", ComputeType::fp16, Word::alias},
     {"torch.float16", ComputeType::fp16, Word::alias}};
 template <>
-inline constexpr Word word_table<SplitStyle>[] = {{"tail", SplitStyle::tail},
-                                                  {"blocks", SplitStyle::blocks}};
-template <>
-inline constexpr Word word_table<OnBadLoss>[] = {{"stop", OnBadLoss::stop},
-                                                 {"skip", OnBadLoss::skip}};
-template <>
-inline constexpr Word word_table<ChangedData>[] = {{"refuse", ChangedData::refuse},
-                                                   {"allow", ChangedData::allow}};
-template <>
 inline constexpr auto word_table<PipelineScheduler> = [] {
   constexpr auto has_name = [](const ScheduleTraits& row) { return row.name != row.word; };
   std::array<Word, std::size(schedules) + std::ranges::count_if(schedules, has_name)> words;
@@ -123,27 +98,9 @@ inline constexpr auto word_table<PipelineScheduler> = [] {
   return words;
 }();
 template <>
-inline constexpr Word word_table<SearchMode>[] = {
-    {"recursive_programming", SearchMode::recursive_programming},
-    {"sharding_propagation", SearchMode::sharding_propagation},
-    {"dynamic_programming", SearchMode::dynamic_programming}};
-template <>
-inline constexpr Word word_table<AttentionBackend>[] = {{"auto", AttentionBackend::automatic},
-                                                        {"own", AttentionBackend::own},
-                                                        {"cudnn", AttentionBackend::cudnn}};
-template <>
-inline constexpr Word word_table<ProductChoice>[] = {{"proposed", ProductChoice::proposed},
-                                                     {"timed", ProductChoice::timed}};
-template <>
-inline constexpr Word word_table<GraphChoice>[] = {
-    {"auto", GraphChoice::automatic}, {"true", GraphChoice::yes}, {"false", GraphChoice::no}};
-template <>
 inline constexpr Word word_table<DeviceSharing>[] = {{"false", DeviceSharing::none},
                                                      {"true", DeviceSharing::without_nccl},
                                                      {"nccl", DeviceSharing::nccl}};
-template <>
-inline constexpr Word word_table<FusionMode>[] = {
-    {"auto", FusionMode::automatic}, {"size", FusionMode::size}, {"index", FusionMode::index}};
 template <>
 inline constexpr Word word_table<BucketRule>[] = {{"size", BucketRule::size},
                                                   {"megatron", BucketRule::megatron},
@@ -161,36 +118,10 @@ inline constexpr Word word_table<CpCommType>[] = {{"p2p", CpCommType::p2p},
                                                   {"ulysses_cp", CpCommType::a2a, Word::alias},
                                                   {"hybrid_cp", CpCommType::a2a_p2p, Word::alias}};
 template <>
-inline constexpr Word word_table<EntropyFusion>[] = {{"native", EntropyFusion::native},
-                                                     {"te", EntropyFusion::te}};
-template <>
-inline constexpr Word word_table<BootstrapBackend>[] = {{"nccl", BootstrapBackend::nccl},
-                                                        {"mpi", BootstrapBackend::mpi},
-                                                        {"gloo", BootstrapBackend::gloo}};
-template <>
-inline constexpr Word word_table<PipelineCommBackend>[] = {{"nccl", PipelineCommBackend::nccl},
-                                                           {"ucc", PipelineCommBackend::ucc}};
-template <>
-inline constexpr Word word_table<GradSyncStart>[] = {
-    {"overlap", GradSyncStart::overlap}, {"after_backward", GradSyncStart::after_backward}};
-template <>
-inline constexpr Word word_table<ParamSyncStart>[] = {
-    {"overlap", ParamSyncStart::overlap}, {"before_forward", ParamSyncStart::before_forward}};
-template <>
-inline constexpr Word word_table<NoSync>[] = {{"last_microbatch", NoSync::last_microbatch},
-                                              {"never", NoSync::never}};
-template <>
-inline constexpr Word word_table<OptimizerLevel>[] = {{"level1", OptimizerLevel::level1},
-                                                      {"level2", OptimizerLevel::level2},
-                                                      {"level3", OptimizerLevel::level3}};
-template <>
-inline constexpr Word word_table<GradScale>[] = {{"loss_scale", GradScale::loss_scale},
-                                                 {"none", GradScale::none}};
-template <>
-inline constexpr Word word_table<LogLevelName>[] = {{"debug", LogLevelName::debug},
-                                                    {"info", LogLevelName::info},
-                                                    {"warning", LogLevelName::warning},
-                                                    {"error", LogLevelName::error}};
+inline constexpr Word word_table<LogLevel>[] = {{"debug", LogLevel::debug},
+                                                {"info", LogLevel::info},
+                                                {"warning", LogLevel::warning},
+                                                {"error", LogLevel::error}};
 template <>
 inline constexpr Word word_table<Activation>[] = {{"gelu", Activation::gelu},
                                                   {"silu", Activation::silu},
@@ -204,36 +135,29 @@ template <>
 inline constexpr Word word_table<QkNormForm>[] = {
     {"head", QkNormForm::head}, {"whole", QkNormForm::whole}, {"l2", QkNormForm::l2}};
 template <>
-inline constexpr Word word_table<SoftmaxType>[] = {{"vanilla", SoftmaxType::vanilla},
-                                                   {"learnable", SoftmaxType::learnable}};
-template <>
 inline constexpr Word word_table<RopeType>[] = {
     {"none", RopeType::none}, {"linear", RopeType::linear},     {"llama3", RopeType::llama3},
     {"yarn", RopeType::yarn}, {"longrope", RopeType::longrope}, {"alpha", RopeType::alpha}};
-template <>
-inline constexpr Word word_table<ScoreFunction>[] = {{"softmax", ScoreFunction::softmax},
-                                                     {"sigmoid", ScoreFunction::sigmoid}};
-template <>
-inline constexpr Word word_table<LoadBalancing>[] = {
-    {"aux_loss", LoadBalancing::aux_loss},
-    {"round_aux_loss", LoadBalancing::round_aux_loss},
-    {"none", LoadBalancing::none}};
 template <>
 inline constexpr Word word_table<Overflow>[] = {{"position", Overflow::position},
                                                 {"probability", Overflow::probability},
                                                 {"token", Overflow::token}};
 template <>
-inline constexpr Word word_table<ExpertChoice>[] = {{"topk", ExpertChoice::topk},
-                                                    {"rounds", ExpertChoice::rounds}};
-template <>
 inline constexpr Word word_table<ExpertWeights>[] = {
     {"all", ExpertWeights::all}, {"chosen", ExpertWeights::chosen}, {"kept", ExpertWeights::kept}};
-template <>
-inline constexpr Word word_table<ExpertGroup>[] = {{"sequence", ExpertGroup::sequence},
-                                                   {"micro_batch", ExpertGroup::micro_batch}};
-template <>
-inline constexpr Word word_table<BalanceCounts>[] = {{"chosen", BalanceCounts::chosen},
-                                                     {"free", BalanceCounts::free}};
+template <WordList list>
+inline constexpr auto word_table<OneOf<list>> = [] {
+  constexpr std::string_view text(list.text);
+  std::array<Word, std::ranges::count(text, '|') + 1> words;
+  std::size_t begin = 0;
+  for (Word& word : words) {
+    const std::size_t end = std::min(text.find('|', begin), text.size());
+    word = {text.substr(begin, end - begin), &word - words.data()};
+    begin = end + 1;
+  }
+  return words;
+}();
+
 template <class Choice>
 inline constexpr std::span<const Word> words_of = word_table<Choice>;
 

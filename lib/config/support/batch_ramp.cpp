@@ -31,40 +31,45 @@ std::int64_t divided_up(std::int64_t value, std::int64_t by) {
 
 }  // namespace
 
-RampProblem problem_of_ramp(const TrainConfig& train) {
-  if (!train.rampup_batch_size) return {};
+std::optional<Problem> problem_of_ramp(const TrainConfig& train) {
+  const char* code = "batch-ramp";
+  if (!train.rampup_batch_size) return std::nullopt;
   if (train.rampup_batch_size->size() != 3) {
-    return {formatted("rampup_batch_size needs three numbers, found {}",
-                      train.rampup_batch_size->size()),
-            "write [start, increment, samples]"};
+    return Problem{code,
+                   formatted("rampup_batch_size needs three numbers, found {}",
+                             train.rampup_batch_size->size()),
+                   "write [start, increment, samples]"};
   }
   const auto [start, increment, samples] = ramp_of(train);
   const std::int64_t global = train.global_batch_size;
   const std::string full = with_value("global_batch_size", global);
   if (start < 1 || increment < 1) {
-    return {formatted("start ({}) and increment ({}) of rampup_batch_size must be at least 1",
-                      start, increment),
-            "write [start, increment, samples]"};
+    return Problem{
+        code,
+        formatted("start ({}) and increment ({}) of rampup_batch_size must be at least 1", start,
+                  increment),
+        "write [start, increment, samples]"};
   }
   if (start > global) {
-    return {with_value("the start of rampup_batch_size", start) + " is above " + full,
-            formatted("set start to at most {}", global)};
+    return Problem{code, with_value("the start of rampup_batch_size", start) + " is above " + full,
+                   formatted("set start to at most {}", global)};
   }
   const std::int64_t rise = global - start;
   const std::string arithmetic = formatted("{} - {} = {}", full, with_value("start", start), rise);
   if (rise % increment != 0) {
     const std::int64_t down = global - rise / increment * increment;
-    return {arithmetic + " must be divisible by " + with_value("increment", increment),
-            formatted("set start to {}, or global_batch_size to {} or {}", down,
-                      start + rise / increment * increment,
-                      start + (rise / increment + 1) * increment)};
+    return Problem{code, arithmetic + " must be divisible by " + with_value("increment", increment),
+                   formatted("set start to {}, or global_batch_size to {} or {}", down,
+                             start + rise / increment * increment,
+                             start + (rise / increment + 1) * increment)};
   }
   if (rise / increment > max_increments) {
-    return {formatted("{} has {} increments of {}, but at most {} are planned", arithmetic,
-                      rise / increment, increment, max_increments),
-            formatted("set increment to {} or more", divided_up(rise, max_increments))};
+    return Problem{code,
+                   formatted("{} has {} increments of {}, but at most {} are planned", arithmetic,
+                             rise / increment, increment, max_increments),
+                   formatted("set increment to {} or more", divided_up(rise, max_increments))};
   }
-  return {};
+  return std::nullopt;
 }
 
 std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit, BatchesDone done) {
@@ -73,7 +78,7 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit, Ba
   };
   const std::int64_t full = running(train.global_batch_size);
   std::vector<RampPart> parts{{done.steps, done.samples, train.global_batch_size}};
-  const bool ramps = train.rampup_batch_size && problem_of_ramp(train).message.empty();
+  const bool ramps = train.rampup_batch_size && !problem_of_ramp(train);
   if (!ramps) {
     parts.front().batch = full;
     return parts;

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
+#include "config/report/diagnostics.h"
 #include "config/schema/config.h"
 
 namespace trainctl {
@@ -36,12 +37,8 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
 inline constexpr std::int64_t max_increments = 256;
 
 /// Why the three numbers of a ramp are refused, for themselves or together with global_batch_size;
-/// an empty message if they are fine. `help`: what may be set instead.
-struct RampProblem {
-  std::string message;
-  std::string help;
-};
-RampProblem problem_of_ramp(const TrainConfig& train);
+/// none if they are fine.
+std::optional<Problem> problem_of_ramp(const TrainConfig& train);
 
 /// The part that the step after `steps` completed ones belongs to.
 const RampPart& part_after(const std::vector<RampPart>& parts, std::int64_t steps);

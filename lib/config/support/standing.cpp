@@ -12,8 +12,7 @@
 namespace trainctl {
 namespace {
 
-constexpr auto not_built = Standing::Status::not_built;
-constexpr auto no_effect = Standing::Status::no_effect;
+constexpr bool not_built = false, no_effect = true;  // Standing::built
 
 constexpr Standing standing_rows[] = {
     {"model.use_cpu_initialization", no_effect, "false",
@@ -72,9 +71,9 @@ bool switches(std::string_view path) {
   return std::ranges::any_of(features, [&](const Feature& one) { return path == one.switched_by; });
 }
 
-bool has_standing(std::string_view path, Standing::Status status) {
+bool has_standing(std::string_view path, bool built) {
   const Standing* standing = find_standing(path);
-  return standing != nullptr && standing->status == status;
+  return standing != nullptr && standing->built == built;
 }
 
 /// Whether some value of the key could have no effect.
@@ -104,7 +103,7 @@ std::string why_no_effect(const std::string& path, const std::string& value, con
   std::string off = switched_off(path, values);
   if (!off.empty()) return off;
   const Standing* standing = find_standing(path);
-  if (standing == nullptr || standing->status != no_effect) return "";
+  if (standing == nullptr || standing->built != no_effect) return "";
   return is_plain(*standing, value) ? "" : std::string(standing->note);
 }
 
@@ -134,7 +133,7 @@ const Standing* find_standing(std::string_view path) {
 std::string_view status_of(std::string_view path) {
   const Standing* standing = find_standing(path);
   if (standing == nullptr) return "supported";
-  if (standing->status == no_effect) return "no effect";
+  if (standing->built == no_effect) return "no effect";
   const bool several = standing->plain.find('|') != std::string_view::npos;
   return several ? "partly built" : "not built yet";
 }
@@ -153,7 +152,7 @@ void check_built(const Config& config, const SourceMap& sources, Severity severi
   });
   for (const auto& [path, value] : values) {
     const Standing* standing = find_standing(path);
-    if (standing == nullptr || standing->status != not_built) continue;
+    if (standing == nullptr || standing->built != not_built) continue;
     if (is_plain(*standing, value) || is_said(path, diagnostics)) continue;
     if (!switched_off(path, values).empty()) continue;
     diagnostics.add({severity, "not-built", path,

@@ -13,9 +13,8 @@
 namespace trainctl {
 
 struct Standing {
-  enum class Status { not_built, no_effect };
-  std::string_view path;  // a key, or a section with all of its keys
-  Status status = Status::not_built;
+  std::string_view path;   // a key, or a section with all of its keys
+  bool built = false;      // built, but without an effect
   std::string_view plain;  // values that ask for nothing, as YAML, "|" between them; "*": every
                            // value, since another key switches the feature on
   std::string_view note;   // what serves today, may be empty; no_effect: why

@@ -282,7 +282,7 @@ class WordWriter {
 
   template <class Value>
   void operator()(const Value& value, const Field& field) {
-    if constexpr (std::is_enum_v<Value>) {
+    if constexpr (IsChoice<Value>) {
       rewrite(value, field);
     } else if constexpr (std::is_same_v<Value, CpCommTypes>) {
       rewrite_layers(field);
@@ -290,7 +290,7 @@ class WordWriter {
   }
   template <class Value>
   void operator()(const std::optional<Value>&, const Field& field) {
-    if constexpr (std::is_enum_v<Value>) rewrite(Value{}, field);
+    if constexpr (IsChoice<Value>) rewrite(Value{}, field);
   }
   template <class Section>
   void section(const Section& value, const Field& field) {

@@ -58,9 +58,9 @@ std::string cleaned(std::string_view text) {
 }
 
 template <class Integer>
-NumberProblem not_whole(std::string_view text) {
+Problem not_whole(std::string_view text) {
   if (has_leading_zero(text) && all_digits(without_sign(text))) {
-    return {"starts with a zero, which some readers take for octal", cleaned(text), false};
+    return {"wrong-type", "starts with a zero, which some readers take for octal", cleaned(text)};
   }
   double value = 0;
   const std::string number = is_decimal(text) ? std::string(text) : cleaned(text);
@@ -68,12 +68,12 @@ NumberProblem not_whole(std::string_view text) {
   // Up to 2^53 the number that was meant is certain.
   const bool whole = is_number && value == std::floor(value) && std::abs(value) <= 0x1p53 &&
                      (std::is_signed_v<Integer> || value >= 0);
-  return {whole ? "is not written as a whole number" : "is not a whole number",
-          whole ? plain_number(value) : "", false};
+  return {"wrong-type", whole ? "is not written as a whole number" : "is not a whole number",
+          whole ? plain_number(value) : ""};
 }
 
 template <class Integer>
-std::optional<NumberProblem> parse_integer(std::string_view text, Integer& value) {
+std::optional<Problem> parse_integer(std::string_view text, Integer& value) {
   const std::string_view digits = without_sign(text);
   std::errc error = std::errc::invalid_argument;
   Integer result = 0;
@@ -84,7 +84,7 @@ std::optional<NumberProblem> parse_integer(std::string_view text, Integer& value
     }
   } else if (all_digits(digits) && !has_leading_zero(text)) {
     if (text.starts_with('-') && !std::is_signed_v<Integer>) {
-      return NumberProblem{"is negative, but the value must be at least 0", "", true};
+      return Problem{"out-of-range", "is negative, but the value must be at least 0", ""};
     }
     error = convert(text, result);
   }
@@ -92,10 +92,11 @@ std::optional<NumberProblem> parse_integer(std::string_view text, Integer& value
     const bool low = text.starts_with('-');
     const Integer limit =
         low ? std::numeric_limits<Integer>::min() : std::numeric_limits<Integer>::max();
-    return NumberProblem{std::string(low ? "is below " : "is above ") + std::to_string(limit) +
-                             (low ? ", the smallest number that can be stored"
-                                  : ", the largest number that can be stored"),
-                         "", true};
+    return Problem{"out-of-range",
+                   std::string(low ? "is below " : "is above ") + std::to_string(limit) +
+                       (low ? ", the smallest number that can be stored"
+                            : ", the largest number that can be stored"),
+                   ""};
   }
   if (error != std::errc()) return not_whole<Integer>(text);
   value = result;
@@ -104,23 +105,23 @@ std::optional<NumberProblem> parse_integer(std::string_view text, Integer& value
 
 }  // namespace
 
-std::optional<NumberProblem> parse_number(std::string_view text, std::int64_t& value) {
+std::optional<Problem> parse_number(std::string_view text, std::int64_t& value) {
   return parse_integer(text, value);
 }
 
-std::optional<NumberProblem> parse_number(std::string_view text, std::uint64_t& value) {
+std::optional<Problem> parse_number(std::string_view text, std::uint64_t& value) {
   return parse_integer(text, value);
 }
 
-std::optional<NumberProblem> parse_number(std::string_view text, double& value) {
+std::optional<Problem> parse_number(std::string_view text, double& value) {
   if (has_leading_zero(text) && is_decimal(text)) {
-    return NumberProblem{"starts with a zero, which some readers take for octal", cleaned(text),
-                         false};
+    return Problem{"wrong-type", "starts with a zero, which some readers take for octal",
+                   cleaned(text)};
   }
   if (is_decimal(text)) {
     double result = 0;
     if (convert(text, result) != std::errc()) {
-      return NumberProblem{"cannot be stored as a double", "", true};
+      return Problem{"out-of-range", "cannot be stored as a double", ""};
     }
     value = result;
     return std::nullopt;
@@ -129,7 +130,7 @@ std::optional<NumberProblem> parse_number(std::string_view text, double& value) 
   for (char c : without_sign(text)) lower += static_cast<char>(c | 0x20);
   if (lower == ".inf" || lower == ".nan" || lower == "inf" || lower == "nan" ||
       lower == "infinity") {
-    return NumberProblem{"is not a finite number", "", true};
+    return Problem{"out-of-range", "is not a finite number", ""};
   }
   const auto comma = text.find(',');
   const bool decimal_comma =
@@ -138,21 +139,7 @@ std::optional<NumberProblem> parse_number(std::string_view text, double& value) 
   if (decimal_comma) suggestion[comma] = '.';
   if (!decimal_comma || !is_decimal(suggestion)) suggestion = cleaned(text);
   if (decimal_comma && text.size() - comma == 4) suggestion.clear();  // "1,000" may mean either
-  return NumberProblem{"is not a number", suggestion, false};
-}
-
-std::optional<NumberWithUnit> split_unit(std::string_view text) {
-  const auto is_letter = [](char c) {
-    return c == '%' || std::isalpha(static_cast<unsigned char>(c)) != 0;
-  };
-  std::size_t end = text.size();
-  while (end > 0 && is_letter(text[end - 1])) --end;
-  NumberWithUnit result;
-  result.unit = text.substr(end);
-  std::string_view number = text.substr(0, end);
-  while (number.ends_with(' ')) number.remove_suffix(1);
-  if (result.unit.empty() || parse_number(number, result.number)) return std::nullopt;
-  return result;
+  return Problem{"wrong-type", "is not a number", suggestion};
 }
 
 std::string plain_number(double value) {

@@ -66,7 +66,7 @@ void YamlTree::fill_in(int map, int defaults, const std::string& path) {
 void YamlTree::note_replaced(const std::string& path, int value) {
   constexpr std::size_t most = 10'000;  // aliases can make a small tree look endless
   if (replaced.size() >= most) return;
-  replaced.push_back({path, value});
+  replaced.push_back({path, {}, value});
   for (const YamlEntry& entry : std::vector<YamlEntry>(node(value).entries)) {
     note_replaced(path + "." + entry.key, entry.value);
   }

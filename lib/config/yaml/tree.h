@@ -64,20 +64,12 @@ struct YamlTree {
     Place::Origin origin = Place::Origin::file;
     std::string name;
   };
-  /// A value that another one replaced, by a merge key, !override, --set or a preset.
-  struct Replaced {
-    std::string path;
-    int value = 0;
-  };
-  struct OverrideTag {  // !override in front of a value
-    std::string path;
-    Span span;
-  };
   std::vector<YamlNode> nodes;  // an aliased node is stored once and referenced several times
   std::vector<Text> texts;
   std::vector<std::string> notes;  // "from ${STEPS}"
-  std::vector<Replaced> replaced;
-  std::vector<OverrideTag> override_tags;
+  // Entries whose key is their whole path: values that another one replaced, by a merge key,
+  // !override, --set or a preset; and values with !override in front, whose tag is at key_span.
+  std::vector<YamlEntry> replaced, override_tags;
 
   Place place(const Span& span) const;
   int add_text(Place::Origin origin, const std::string& name);

@@ -29,7 +29,7 @@ UpdateConstants constants_of(const OptimizerConfig& config, const ParamSpec& spe
           .beta2 = static_cast<float>(config.beta2),
           .epsilon = static_cast<float>(config.eps),
           .momentum = static_cast<float>(config.momentum),
-          .coupled = config.weight_decay_form == WeightDecayForm::coupled,
+          .coupled = config.weight_decay_form == "coupled",
           .rate_factor = static_cast<float>(spec.rate_factor),
           .decay_factor = static_cast<float>(spec.decay_factor)};
 }
@@ -56,7 +56,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
     if (store.owned(i).length() == 0) continue;
     const ParamSpec& spec = at(store.table(), i);
     const OptimizerRow& row = row_of(spec.update);
-    if (row.step == OptimizerStep::matrix) continue;  // MatrixUpdate
+    if (row.by_matrix) continue;  // MatrixUpdate
     Update one{.rule = row.rule,
                .parameter = flat(store.master(i)),
                .gradient = store.owned_gradient(i),
@@ -123,12 +123,9 @@ Tensor begin_of(const Tensor& buffer, const Shape& shape, DType type) {
 /// How far a step goes along the orthogonal matrix of these sides.
 double scale_of(const MuonConfig& muon, double rows, double columns) {
   const double longer = std::max(rows, columns);
-  switch (muon.scale) {
-    case MuonScale::match_adamw: return muon.scale_factor * 0.2 * std::sqrt(longer);
-    case MuonScale::spectral: return muon.scale_factor * std::sqrt(longer);
-    case MuonScale::shape: return muon.scale_factor * std::sqrt(std::max(1.0, rows / columns));
-    case MuonScale::unit_rms: break;
-  }
+  if (muon.scale == "match_adamw") return muon.scale_factor * 0.2 * std::sqrt(longer);
+  if (muon.scale == "spectral") return muon.scale_factor * std::sqrt(longer);
+  if (muon.scale == "shape") return muon.scale_factor * std::sqrt(std::max(1.0, rows / columns));
   return muon.scale_factor * std::sqrt(rows / columns);
 }
 

@@ -68,7 +68,7 @@ std::string matrices_section(const Plan& plan) {
 }  // namespace
 
 std::vector<GroupRow> group_rows(const Plan& plan, const OptimizerConfig& optimizer) {
-  const std::vector<OptimizerGroup>& groups = optimizer.groups.list;
+  const std::vector<OptimizerGroup>& groups = optimizer.groups;
   if (groups.empty()) return {};
   std::vector<GroupRow> rows;
   for (const OptimizerGroup& group : groups) {

@@ -378,7 +378,7 @@ void add_file(const LoadedSplits& loaded, const Facts& facts, SearchInput& input
   Mesh shared = mesh;
   shared.tp = *input.tensor_parallel;
   join_splits(loaded, shared, facts.model, input.given, sources, diagnostics);
-  if (input.config.parallel.search_mode == SearchMode::recursive_programming) {
+  if (input.config.parallel.search_mode == "recursive_programming") {
     check.warning("search-load-file", strategy_file_key,
                   "its operators stay as they are and the others are searched; MindSpore 2.10 "
                   "ignores the file in this search mode");

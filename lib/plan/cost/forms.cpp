@@ -426,8 +426,8 @@ void set_sums(const Plan& plan, StagePlan& rows, NoSync no_sync) {
       const bool tied = plan.model.tied && row.kind == ParamKind::token_embedding;
       if (has_head && (tied || row.unit == head)) sum.head = head;
     }
-    const bool divided = scattered && plan.optimizer_level != OptimizerLevel::level1;
-    const bool each = no_sync == NoSync::never && plan.microbatches > 1;
+    const bool divided = scattered && plan.optimizer_level != "level1";
+    const bool each = no_sync == "never" && plan.microbatches > 1;
     const bool rounded = plan.gradient.kept != DType::f32;
     sum.reduced = sum.reduced || rounded;
     sum.repeated = sum.reduced && (divided || each || rounded);
@@ -442,7 +442,7 @@ std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows,
   for (const ParamSpec& row : rows.parameters) {
     const auto form = rows.forms.usual.find(row.unit);
     const bool repeated = form != rows.forms.usual.end() && form->second.repeats();
-    freed.push_back(plan.optimizer_level == OptimizerLevel::level3 || (again && repeated));
+    freed.push_back(plan.optimizer_level == "level3" || (again && repeated));
   }
   return freed;
 }
@@ -491,7 +491,7 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
   }
   const std::vector<std::int64_t> block_sizes = set_reads(plan, rows);
   rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
-                        config.hooks.grad_sync == GradSyncStart::overlap);
+                        config.hooks.grad_sync == "overlap");
   const int buffered = config.offload.double_buffering ? 1 : 0;
   rows.actions = copy_to_host(rows.actions, input, buffered);
   // Weights come from other ranks or from the host (the rule offload-weights).

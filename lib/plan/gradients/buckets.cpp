@@ -164,9 +164,9 @@ std::vector<int> fusion_of(const Builder& builder, const Buffer& buffer, const B
   const FusionConfig none;
   const FusionConfig& given =
       buffer.scattered ? input.fusion.reducescatter : input.fusion.allreduce;
-  const bool counts = given.mode == FusionMode::index;
+  const bool counts = given.mode == FusionMode("index");
   const FusionConfig& rule = counts && input.parallel_optimizer ? none : given;
-  if (rule.mode == FusionMode::index) {
+  if (rule.mode == FusionMode("index")) {
     const std::vector<int> all = index_blocks(first + count, rule.config.index.value_or(IntList{}));
     return {all.begin() + static_cast<std::ptrdiff_t>(first), all.end()};
   }
@@ -212,7 +212,7 @@ std::int64_t default_bucket_size(BucketRule rule, std::int64_t replicas) {
 }
 
 std::int64_t fusion_threshold(const FusionConfig& config) {
-  const bool sized = config.mode == FusionMode::size && config.config.size;
+  const bool sized = config.mode == FusionMode("size") && config.config.size;
   const std::int64_t megabytes = sized ? *config.config.size : 64;
   return megabytes * 1024 * 1024 / 4;
 }

@@ -21,7 +21,7 @@ std::vector<ParamKind> stack_of(ParamKind kind, const MuonItems& items) {
   const std::vector<ParamKind> stacks[] = {
       {mlp_gate, mlp_up}, {expert_gate, expert_up}, {query, key, value}};
   for (const std::vector<ParamKind>& stack : stacks) {
-    const bool asked = items.has(stack.front() == query ? MuonItem::qkv : MuonItem::gate_up);
+    const bool asked = has(items, stack.front() == query ? MuonItem::qkv : MuonItem::gate_up);
     if (asked && std::ranges::find(stack, kind) != stack.end()) return stack;
   }
   return {kind};
@@ -54,9 +54,7 @@ class Dealer {
 
  private:
   const ParamSpec& spec(int parameter) const { return at(input_.parameters, parameter); }
-  static bool is_matrix(const ParamSpec& one) {
-    return row_of(one.update).step == OptimizerStep::matrix;
-  }
+  static bool is_matrix(const ParamSpec& one) { return row_of(one.update).by_matrix; }
 
   /// The parameters of the stack that begins with this one; empty if another one begins it.
   std::vector<int> stack_from(int first) const {
@@ -99,7 +97,7 @@ class Dealer {
   }
 
   void cut_heads(MatrixWork& one) const {
-    if (!input_.muon.items.has(MuonItem::heads)) return;
+    if (!has(input_.muon.items, MuonItem::heads)) return;
     const ParamKind kind = spec(one.parts.front().parameter).kind;
     one.by_columns = kind == ParamKind::attention_output;
     const bool by_rows = kind == ParamKind::query || kind == ParamKind::key ||

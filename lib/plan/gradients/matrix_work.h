@@ -1,4 +1,4 @@
-// Updates that need whole matrices (OptimizerStep::matrix): which matrices there are, and which
+// Updates that need whole matrices (OptimizerRow::by_matrix): which matrices there are, and which
 // rank of a stage works on which. States stay where those of all parameters are; before a matrix is
 // worked on, its parts travel to its worker, and the result travels back
 // (ownership/matrix_exchange.h).

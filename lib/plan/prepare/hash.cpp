@@ -19,7 +19,7 @@ namespace {
 class Digest {
  public:
   template <class T>
-  requires(std::integral<T> || std::is_enum_v<T>) void add(T value) {
+  requires(std::integral<T> || IsChoice<T>) void add(T value) {
     const auto wide = static_cast<std::uint64_t>(value);
     std::array<char, 8> bytes{};
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -49,10 +49,10 @@ class Digest {
   }
   void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
   void add(const CpCommTypes& types) { add(types.layers); }
-  void add(const NetworkLevels& levels) { add(levels.list.size()); }
+  void add(const NetworkLevels& levels) { add(levels.size()); }
   /// Without groups nothing, so that such plans keep the hash that they had before there were any.
   void add(const OptimizerGroups& groups) {
-    for (const OptimizerGroup& group : groups.list) {
+    for (const OptimizerGroup& group : groups) {
       add(group.match, group.type, group.lr_mult, group.wd_mult);
     }
   }
@@ -61,7 +61,6 @@ class Digest {
     add(value.set, value.list.size());
     for (const MuonTriple& triple : value.list) add(triple[0], triple[1], triple[2]);
   }
-  void add(const MuonItems& items) { add(items.list); }
   template <class... T>
   requires(sizeof...(T) > 1) void add(const T&... values) { (add(values), ...); }
 

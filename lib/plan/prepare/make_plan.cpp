@@ -137,7 +137,7 @@ Plan sizes_of(const Facts& facts) {
   set_data_rules(plan, config);
   plan.device = resolve_device(parallel, facts.site);
   plan.cudnn = resolve_cudnn(facts);
-  plan.graphs_asked = parallel.cuda_graphs == GraphChoice::yes;
+  plan.graphs_asked = parallel.cuda_graphs == "true";
   plan.cuda_graphs =
       wants_graphs(parallel, facts.mesh) && why_no_graphs(config, facts.site, facts.mesh).empty();
   if (plan.device == DeviceKind::cuda) plan.share_devices = parallel.share_devices;
@@ -174,7 +174,7 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   input.expert_replicas = plan.mesh.edp;
   input.parallel_optimizer = parallel.parallel_optimizer.enable;
   input.stage = stage;
-  input.overlap = config.hooks.grad_sync == GradSyncStart::overlap;
+  input.overlap = config.hooks.grad_sync == "overlap";
   input.fusion = parallel.comm_fusion;
   input.aggregation_groups = parallel.gradient_aggregation_group.value_or(1);
   input.layers = plan.model.layers;

@@ -166,7 +166,7 @@ class SecondsSearcher {
 
   SearchReport report_of(const SplitLayout& layout) const {
     SearchReport report;
-    report.mode = SearchMode::dynamic_programming;
+    report.mode = "dynamic_programming";
     report.ranks = ranks_;
     report.tensor_parallel = layout.tensor_parallel;
     report.data_parallel = ranks_ / layout.tensor_parallel;

@@ -12,10 +12,10 @@ namespace {
 /// The ranks of a host, then all.
 NetworkLevels usual_levels(const DeviceFigures& device) {
   NetworkLevels levels;
-  levels.list.resize(2);
-  levels.list[0].name = "host";
-  levels.list[0].ranks = device.host_ranks;
-  levels.list[1].name = "network";
+  levels.resize(2);
+  levels[0].name = "host";
+  levels[0].ranks = device.host_ranks;
+  levels[1].name = "network";
   return levels;
 }
 
@@ -24,11 +24,11 @@ NetworkLevels usual_levels(const DeviceFigures& device) {
 std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& machine,
                                  std::int64_t world) {
   const DeviceFigures& device = machine.device;
-  const bool usual = cluster.levels.list.empty();
+  const bool usual = cluster.levels.empty();
   const NetworkLevels given = usual ? usual_levels(device) : cluster.levels;
   const SoftwareFigures& software = machine.software;
   std::vector<LinkLevel> levels;
-  for (const NetworkLevel& one : given.list) {
+  for (const NetworkLevel& one : given) {
     LinkLevel level;
     level.ranks = one.ranks > 0 ? std::min(one.ranks, world) : world;
     if (levels.empty()) {

@@ -69,8 +69,7 @@ std::string why_not_cudnn(const Facts& facts) {
 
 std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
   const AttentionBackend backend = facts.parallel().attention_backend;
-  const bool asked = backend == AttentionBackend::cudnn ||
-                     (backend == AttentionBackend::automatic && facts.site.cudnn);
+  const bool asked = backend == "cudnn" || (backend == "auto" && facts.site.cudnn);
   if (!asked || !why_not_cudnn(facts).empty()) return std::nullopt;
   return extents_of(facts);
 }
@@ -83,7 +82,7 @@ void check_determinism(const Facts& facts, Check& check) {
   const char* products = "parallel.product_algorithms";
   const bool asked = facts.config.train.deterministic_mode;
   const bool on_cuda = resolve_device(facts.parallel(), facts.site) == DeviceKind::cuda;
-  const bool timed = facts.parallel().product_algorithms == ProductChoice::timed;
+  const bool timed = facts.parallel().product_algorithms == "timed";
   if (on_cuda && timed && asked && check.given(path) && check.clean({path, products})) {
     check.error("deterministic-timed", products,
                 "product_algorithms timed may choose other algorithms in each run, but "
@@ -95,7 +94,7 @@ void check_determinism(const Facts& facts, Check& check) {
                      check.clean({"model", "train.micro_batch_size", "train.global_batch_size",
                                   "parallel.device", "parallel.operator_splits"});
   if (asked || !known) return;
-  const bool own = facts.parallel().attention_backend == AttentionBackend::own;
+  const bool own = facts.parallel().attention_backend == "own";
   const std::string reason = own ? "attention_backend is own" : why_not_cudnn(facts);
   check.no_effect(path, !reason.empty(),
                   "only cuDNN's attention has a form that is not deterministic, and " + reason);
@@ -157,8 +156,8 @@ void check_attention(const Facts& facts, Check& check) {
   check_qk_clip(facts, check);
   check_sharing(facts, check);
   const std::pair<const char*, bool> choices[] = {
-      {path, parallel.attention_backend != AttentionBackend::automatic},
-      {"parallel.product_algorithms", parallel.product_algorithms != ProductChoice::proposed},
+      {path, parallel.attention_backend != "auto"},
+      {"parallel.product_algorithms", parallel.product_algorithms != "proposed"},
       {margin, parallel.product_sm_margin > 0},
       {"parallel.share_devices", shares(parallel.share_devices)}};
   for (const auto& [choice, differs] : choices) {
@@ -169,7 +168,7 @@ void check_attention(const Facts& facts, Check& check) {
                   parallel.head_chunk.has_value() && facts.model.whole_logits,
                   "model.cross_entropy_loss_fusion is false, so all logits exist at once");
   check.no_effect(margin, alone && parallel.product_sm_margin > 0, "one rank has no collectives");
-  if (!on_cuda || facts.parallel().attention_backend != AttentionBackend::cudnn) return;
+  if (!on_cuda || facts.parallel().attention_backend != "cudnn") return;
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"model", "train.micro_batch_size", "parallel.device",
                                   "parallel.operator_splits", path});
@@ -263,7 +262,7 @@ void check_figures(const Facts& facts, const DeviceFigures& device, const Softwa
 
 void check_levels(const Facts& facts, Check& check) {
   const char* path = "cluster.levels";
-  const auto& levels = facts.config.cluster.levels.list;
+  const auto& levels = facts.config.cluster.levels;
   check.no_effect(path, !levels.empty() && !facts.config.cluster.device,
                   "only cluster.device has levels");
   if (!check.clean({path})) return;

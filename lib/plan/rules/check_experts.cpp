@@ -144,11 +144,10 @@ void remark_router(const Facts& facts, Check& check) {
   check.no_effect("moe.expert_group",
                   moe.expert_group != MoeConfig{}.expert_group && moe.expert_group_size,
                   "expert_group_size says how many tokens a routing group has");
-  check.no_effect("moe.balance_counts",
-                  moe.balance_counts == BalanceCounts::free && !facts.model.free_counts,
+  check.no_effect("moe.balance_counts", moe.balance_counts == "free" && !facts.model.free_counts,
                   "without a bias and groups of experts what is chosen is free");
   check.no_effect("moe.balance_counts",
-                  moe.balance_counts == BalanceCounts::free && facts.model.balance_factor == 0,
+                  moe.balance_counts == "free" && facts.model.balance_factor == 0,
                   "router_load_balancing_type is none");
   check.no_effect("moe.shared_expert_gate",
                   moe.shared_expert_gate && !moe.shared_expert_intermediate_size,
@@ -159,14 +158,14 @@ void remark_router(const Facts& facts, Check& check) {
                   "router_enable_expert_bias is false");
   check.no_effect("moe.aux_loss_factor",
                   moe.aux_loss_factor != MoeConfig{}.aux_loss_factor &&
-                      moe.router_load_balancing_type == LoadBalancing::none,
+                      moe.router_load_balancing_type == "none",
                   "router_load_balancing_type is none");
 }
 
 void check_group_size(const Facts& facts, Check& check) {
   const char* group = "moe.expert_group_size";
   const bool needed = facts.mode == ParallelMode::auto_parallel &&
-                      facts.parallel().search_mode != SearchMode::sharding_propagation;
+                      facts.parallel().search_mode != "sharding_propagation";
   const MoeConfig& moe = facts.config.moe;
   if (!check.clean({group, "parallel.parallel_mode", "parallel.search_mode"})) return;
   if (needed && !moe.expert_group_size) {
@@ -210,7 +209,7 @@ void check_group_sizes(const Facts& facts, Check& check) {
 /// The options of MindFormers' TopkRouter belong together.
 void check_rounds(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
-  const bool by_round = moe.router_load_balancing_type == LoadBalancing::round_aux_loss;
+  const bool by_round = moe.router_load_balancing_type == "round_aux_loss";
   const auto refuse = [&](const std::string& key, const std::string& message,
                           const std::string& help) {
     if (check.clean({"moe." + key})) check.error("router-rounds", "moe." + key, message, help);

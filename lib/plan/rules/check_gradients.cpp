@@ -46,7 +46,7 @@ void check_shard_size(const Facts& facts, Check& check) {
 void remark_memory(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
-  const bool frees = resolve_optimizer_level(facts.parallel()) == OptimizerLevel::level3;
+  const bool frees = resolve_optimizer_level(facts.parallel()) == "level3";
   if (resolve_compute(facts.config.precision) != ComputeType::fp32 || (!frees && !again)) return;
   const std::string path = frees ? level_path : "recompute.parallel_optimizer_comm_recompute";
   if (!check.clean({path})) return;
@@ -62,7 +62,7 @@ void check_level(const Facts& facts, Check& check) {
   const ParallelOptimizerConfig& optimizer = facts.parallel().parallel_optimizer;
   const OptimizerLevel level = resolve_optimizer_level(facts.parallel());
   const bool shard = optimizer.gradient_accumulation_shard;
-  const bool divides = level != OptimizerLevel::level1;
+  const bool divides = level != "level1";
   const std::string word(word_of(level));
   if (check.given(gradients_path) && optimizer.optimizer_level && shard != divides) {
     check.error(
@@ -75,7 +75,7 @@ void check_level(const Facts& facts, Check& check) {
   const bool dealt = facts.mode == ParallelMode::data_parallel &&
                      resolve_bucket_rule(facts.parallel()) != BucketRule::megatron;
   if (dealt) {
-    check.no_effect(level_path, level == OptimizerLevel::level2,
+    check.no_effect(level_path, level == "level2",
                     "parallel_mode data_parallel sums whole gradients on every rank");
     const char* dealt_whole = "parallel_mode data_parallel deals whole parameters to the ranks";
     check.no_effect("parallel.parallel_optimizer.threshold",
@@ -85,8 +85,8 @@ void check_level(const Facts& facts, Check& check) {
     remark_memory(facts, check);
   }
   const RecomputeConfig& recompute = facts.config.recompute;
-  const bool frees = level == OptimizerLevel::level3 ||
-                     (recompute.enable && recompute.parallel_optimizer_comm_recompute);
+  const bool frees =
+      level == "level3" || (recompute.enable && recompute.parallel_optimizer_comm_recompute);
   check.no_effect("parallel.parallel_optimizer.prefetch", !frees && optimizer.prefetch != 1,
                   "weights stay whole on every rank");
 }
@@ -96,8 +96,8 @@ void check_gradient_sums(const Facts& facts, Check& check) {
   const char* path = "optimizer.main_grads_dtype";
   const Config& config = facts.config;
   if (type_of_gradients(config.optimizer) == DType::f32 || facts.replicas() == 1) return;
-  if (resolve_optimizer_level(config.parallel) != OptimizerLevel::level1) return;
-  if (config.hooks.no_sync == NoSync::never || !check.clean({path, "train"})) return;
+  if (resolve_optimizer_level(config.parallel) != "level1") return;
+  if (config.hooks.no_sync == "never" || !check.clean({path, "train"})) return;
   const std::int64_t microbatches = resolve_batch(config.train, facts.mesh).microbatches;
   if (microbatches == 1) return;
   check.warning("gradient-sums", path,
@@ -148,22 +148,22 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
     }
     return;
   }
-  if (*fusion.mode == FusionMode::index && !takes_index) {
+  if (*fusion.mode == "index" && !takes_index) {
     check.error("fusion-mode", path + ".mode",
                 "mode index counts gradients, so only allreduce supports it",
                 "set mode to auto or size");
     return;
   }
-  const bool fits = *fusion.mode == FusionMode::automatic ? !value.size && !value.index
-                    : *fusion.mode == FusionMode::size    ? value.size.has_value()
-                                                          : value.index.has_value();
+  const bool fits = *fusion.mode == "auto"   ? !value.size && !value.index
+                    : *fusion.mode == "size" ? value.size.has_value()
+                                             : value.index.has_value();
   if (!fits) {
-    const char* expected = *fusion.mode == FusionMode::automatic ? "no value"
-                           : *fusion.mode == FusionMode::size    ? "a number of MB"
-                                                                 : "a list of indices";
-    const char* help = *fusion.mode == FusionMode::automatic ? "leave config out"
-                       : *fusion.mode == FusionMode::size    ? "for example config: 64"
-                                                             : "for example config: [20, 35]";
+    const char* expected = *fusion.mode == "auto"   ? "no value"
+                           : *fusion.mode == "size" ? "a number of MB"
+                                                    : "a list of indices";
+    const char* help = *fusion.mode == "auto"   ? "leave config out"
+                       : *fusion.mode == "size" ? "for example config: 64"
+                                                : "for example config: [20, 35]";
     check.error("fusion-config", path + ".config",
                 formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
                           expected, shown(value)),
@@ -207,7 +207,7 @@ void remark_kinds(const Facts& facts, Check& check) {
     idle("allgather", fusion.allgather, reason);
     idle("reducescatter", fusion.reducescatter, reason);
   }
-  if (fusion.openstate && sharded && fusion.allreduce.mode == FusionMode::index) {
+  if (fusion.openstate && sharded && fusion.allreduce.mode == FusionMode("index")) {
     idle("allreduce", fusion.allreduce, "parallel_optimizer does not use mode index");
   }
 }
@@ -344,7 +344,7 @@ void check_expert_overlap(const Facts& facts, Check& check) {
 
 void check_graphs(const Facts& facts, Check& check) {
   const char* path = "parallel.cuda_graphs";
-  if (facts.parallel().cuda_graphs != GraphChoice::yes || !facts.mesh_is_clean(check)) return;
+  if (facts.parallel().cuda_graphs != "true" || !facts.mesh_is_clean(check)) return;
   const std::string reason = why_no_graphs(facts.config, facts.site, facts.mesh);
   check.no_effect(path, !reason.empty(), reason);
 }

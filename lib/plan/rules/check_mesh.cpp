@@ -48,8 +48,7 @@ void remark_sizes(const Facts& facts, Check& check) {
 void remark_compiled(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   if (facts.mode != ParallelMode::auto_parallel) {
-    check.no_effect("parallel.search_mode",
-                    parallel.search_mode != SearchMode::recursive_programming,
+    check.no_effect("parallel.search_mode", parallel.search_mode != "recursive_programming",
                     "only parallel_mode auto_parallel searches");
   }
   if (!facts.mesh_is_clean(check)) return;
@@ -101,8 +100,8 @@ void remark_data(const Facts& facts, Check& check) {
 
 void check_search(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
-  if (facts.mode == ParallelMode::auto_parallel &&
-      parallel.search_mode == SearchMode::dynamic_programming && parallel.pipeline_stages > 1 &&
+  if (facts.mode == ParallelMode::auto_parallel && parallel.search_mode == "dynamic_programming" &&
+      parallel.pipeline_stages > 1 &&
       check.clean({"parallel.search_mode", "parallel.pipeline_stages"})) {
     check.error("search-pipeline", "parallel.search_mode",
                 formatted("dynamic_programming needs {} to be 1",
@@ -166,12 +165,12 @@ void remark_lone_switches(const Facts& facts, Check& check) {
                   "autocast_dtype is not given, so that products are in precision.compute");
   const bool sums_once = facts.batch.microbatches == 1 && facts.batch.ramp.size() <= 1;
   const bool counted = facts.mesh_is_clean(check) && check.clean({"train"});
-  check.no_effect("hooks.no_sync", counted && sums_once && config.hooks.no_sync == NoSync::never,
+  check.no_effect("hooks.no_sync", counted && sums_once && config.hooks.no_sync == "never",
                   "a step has one micro-batch");
-  check.no_effect("hooks.grad_sync",
-                  counted && facts.site.world_size == 1 &&
-                      config.hooks.grad_sync == GradSyncStart::after_backward,
-                  "one rank sums no gradients");
+  check.no_effect(
+      "hooks.grad_sync",
+      counted && facts.site.world_size == 1 && config.hooks.grad_sync == "after_backward",
+      "one rank sums no gradients");
   const StrategyFileConfig& files = facts.parallel().strategy_ckpt_config;
   check.no_effect("parallel.strategy_ckpt_config.only_trainable_params",
                   !files.only_trainable_params && files.save_file.empty(),

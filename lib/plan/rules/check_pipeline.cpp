@@ -83,9 +83,8 @@ void check_ramp(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   const char* path = "train.rampup_batch_size";
   if (!train.rampup_batch_size || !check.clean({path, "train.global_batch_size"})) return;
-  const RampProblem problem = problem_of_ramp(train);
-  if (!problem.message.empty()) {
-    check.error("batch-ramp", path, problem.message, problem.help);
+  if (const auto problem = problem_of_ramp(train)) {
+    check.error(problem->code.c_str(), path, problem->message, problem->help);
     return;
   }
   check.no_effect(path, facts.batch.ramp.size() == 1 && facts.site.done.steps == 0,
@@ -476,7 +475,7 @@ void remark_ways(const Facts& facts, Check& check) {
                     "messages between stages are exchanged in batches anyway");
   }
   check.no_effect("parallel.pipeline.comm_backend",
-                  pipeline.comm_backend == PipelineCommBackend::nccl && facts.mesh.pp > 1 &&
+                  pipeline.comm_backend == PipelineCommBackend("nccl") && facts.mesh.pp > 1 &&
                       resolve_device(facts.parallel(), facts.site) == DeviceKind::cpu,
                   "NCCL carries messages between devices, and device is cpu");
   const auto compute = resolve_compute(facts.config.precision);
@@ -492,10 +491,10 @@ void remark_ways(const Facts& facts, Check& check) {
 
 /// Why gradients are summed after each micro-batch, and what changes that; "" if they are not.
 std::pair<std::string, std::string> summed_for_each(const Config& config) {
-  if (config.hooks.no_sync == NoSync::never) {
+  if (config.hooks.no_sync == "never") {
     return {"hooks.no_sync is never", "set hooks.no_sync to last_microbatch"};
   }
-  if (resolve_optimizer_level(config.parallel) != OptimizerLevel::level1) {
+  if (resolve_optimizer_level(config.parallel) != "level1") {
     return {"the parallel optimizer's level sums them after each micro-batch",
             "set optimizer_level to level1"};
   }

@@ -81,7 +81,7 @@ void check_groups(const Facts& facts, Check& check) {
   const OptimizerConfig& optimizer = facts.config.optimizer;
   const bool known = check.clean({"model.num_layers", "model.hidden_size", "model.layers",
                                   "model.layer_pattern", "moe.num_experts", "optimizer.groups"});
-  if (optimizer.groups.list.empty() || !known) return;
+  if (optimizer.groups.empty() || !known) return;
   const Mesh alone;
   std::vector<ParamSpec> parameters =
       make_parameters({.model = facts.model, .mesh = alone, .optimizer = &optimizer},
@@ -89,7 +89,7 @@ void check_groups(const Facts& facts, Check& check) {
   std::erase_if(parameters,
                 [](const ParamSpec& row) { return row.kind == ParamKind::expert_bias; });
   check_types(parameters, check);
-  check_patterns(optimizer.groups.list, parameters, check);
+  check_patterns(optimizer.groups, parameters, check);
 }
 
 namespace {
@@ -199,11 +199,11 @@ void check_muon(const OptimizerConfig& optimizer, Check& check) {
   check.rule("optimizer.muon.eps", muon.eps >= 0, muon.eps, "at least 0");
   check.range("optimizer.muon.steps", muon.steps.value_or(1), 1, 100);
   if (!check.clean({"optimizer.muon.items"})) return;
-  if (muon.items.has(MuonItem::mla_parts)) {
+  if (has(muon.items, MuonItem::mla_parts)) {
     check.error("muon-items", "optimizer.muon.items",
                 "mla_parts is not built: no model has latent attention whose parts it could take",
                 "leave mla_parts out");
-  } else if (muon.items.has(MuonItem::qkv) && muon.items.has(MuonItem::heads)) {
+  } else if (has(muon.items, MuonItem::qkv) && has(muon.items, MuonItem::heads)) {
     check.error("muon-items", "optimizer.muon.items",
                 "qkv makes one matrix of q, k and v, heads makes one of each head of them",
                 "leave out one of the two");
@@ -232,7 +232,7 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
   const std::vector<OptimizerType> used = used_types(optimizer);
   const auto decoupled = std::ranges::find_if(
       used, [](OptimizerType type) { return !row_of(type).reads("weight_decay_form"); });
-  if (optimizer.weight_decay_form == WeightDecayForm::coupled && decoupled != used.end() &&
+  if (optimizer.weight_decay_form == "coupled" && decoupled != used.end() &&
       check.clean({"optimizer.type", "optimizer.groups"})) {
     check.error(
         "weight-decay-form", "optimizer.weight_decay_form",
@@ -244,7 +244,7 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
   const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
   const std::string shown_start = named("start_weight_decay", number(start));
   const std::string shown_end = named("end_weight_decay", number(end));
-  const bool constant = optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
+  const bool constant = optimizer.weight_decay_incr_style == "constant";
   const char* path =
       optimizer.end_weight_decay ? "optimizer.end_weight_decay" : "optimizer.start_weight_decay";
   if (check.clean({"optimizer.weight_decay", "optimizer.start_weight_decay",
@@ -360,9 +360,9 @@ void check_data(const Config& config, Check& check) {
     check.no_effect("data.validation.fraction", true, "data.validation.path is given");
   }
   if (validation.path || fraction == 0) {
-    check.no_effect("data.validation.split", validation.split != SplitStyle::tail,
+    check.no_effect("data.validation.split", validation.split != "tail",
                     "no part of data.train is held out");
-  } else if (validation.split == SplitStyle::blocks && check.clean({"data.validation.fraction"})) {
+  } else if (validation.split == "blocks" && check.clean({"data.validation.fraction"})) {
     check_blocks(fraction, check);
   }
   if (!validation.path && fraction == 0) {
@@ -399,7 +399,7 @@ void check_compute(const Config& config, Check& check) {
                           word_of(precision.compute)),
                 "leave compute out, or enable_autocast");
   }
-  if (config.hooks.grad_scale == GradScale::none && products == ComputeType::fp16) {
+  if (config.hooks.grad_scale == "none" && products == ComputeType::fp16) {
     check.warning("unscaled-fp16", "hooks.grad_scale",
                   "grad_scale is none: in fp16, gradients below 6e-8 become 0",
                   "set grad_scale to loss_scale");
@@ -421,10 +421,9 @@ void check_precision(const Config& config, Check& check) {
   }
   if (!resolve_loss_scaling(config).dynamic()) {
     const PrecisionConfig usual;
-    const std::string reason = config.hooks.grad_scale == GradScale::none
-                                   ? "hooks.grad_scale is none"
-                               : precision.loss_scale ? "loss_scale is constant"
-                                                      : "dynamic_loss_scale is false";
+    const std::string reason = config.hooks.grad_scale == "none" ? "hooks.grad_scale is none"
+                               : precision.loss_scale            ? "loss_scale is constant"
+                                                                 : "dynamic_loss_scale is false";
     const auto remark = [&](const char* key, bool differs) {
       check.no_effect(std::string("precision.") + key, differs, reason);
     };

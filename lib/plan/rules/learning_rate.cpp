@@ -72,11 +72,9 @@ double weight_decay_at(const OptimizerConfig& optimizer, std::int64_t total_step
   const std::int64_t rise = optimizer.weight_decay_incr_steps.value_or(total_steps);
   if (step > static_cast<double>(rise) || rise < 1) return end;
   const double x = ratio(step, rise);
-  switch (optimizer.weight_decay_incr_style) {
-    case WeightDecayStyle::constant: return end;
-    case WeightDecayStyle::linear: return start + (end - start) * x;
-    case WeightDecayStyle::cosine: return start + (end - start) * cosine_fall(1.0 - x);
-  }
+  const WeightDecayStyle style = optimizer.weight_decay_incr_style;
+  if (style == "linear") return start + (end - start) * x;
+  if (style == "cosine") return start + (end - start) * cosine_fall(1.0 - x);
   return end;
 }
 

@@ -109,7 +109,7 @@ namespace {
 
 /// The number of which every batch is a multiple.
 std::int64_t common_part(const TrainConfig& train) {
-  const bool ramps = train.rampup_batch_size && problem_of_ramp(train).message.empty();
+  const bool ramps = train.rampup_batch_size && !problem_of_ramp(train);
   if (!ramps) return train.global_batch_size;
   const IntList& ramp = *train.rampup_batch_size;
   return std::gcd(train.global_batch_size, std::gcd(ramp[0], ramp[1]));
@@ -148,8 +148,8 @@ DType type_of_masters(const OptimizerConfig& optimizer) {
 
 DType resolve_muon_products(const MuonConfig& muon, DeviceKind device, DType compute) {
   const bool narrow = device == DeviceKind::cuda && size_of(compute) == 2;
-  const bool automatic = muon.ns_dtype == MuonProducts::automatic;
-  const bool is_bf16 = automatic ? narrow : muon.ns_dtype == MuonProducts::bf16;
+  const bool automatic = muon.ns_dtype == "auto";
+  const bool is_bf16 = automatic ? narrow : muon.ns_dtype == "bf16";
   return is_bf16 ? DType::bf16 : DType::f32;
 }
 
@@ -294,9 +294,9 @@ OptimizerLevel resolve_optimizer_level(const ParallelConfig& parallel) {
   const ParallelOptimizerConfig& optimizer = parallel.parallel_optimizer;
   const bool shard = optimizer.gradient_accumulation_shard &&
                      resolve_bucket_rule(parallel) != BucketRule::megatron;
-  if (!optimizer.enable) return OptimizerLevel::level1;
-  return optimizer.optimizer_level.value_or(shard ? OptimizerLevel::level2
-                                                  : OptimizerLevel::level1);
+  if (!optimizer.enable) return OptimizerLevel("level1");
+  return optimizer.optimizer_level.value_or(shard ? OptimizerLevel("level2")
+                                                  : OptimizerLevel("level1"));
 }
 
 std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
@@ -312,8 +312,8 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
 }
 
 bool wants_graphs(const ParallelConfig& parallel, const Mesh& mesh) {
-  if (parallel.cuda_graphs != GraphChoice::automatic) {
-    return parallel.cuda_graphs == GraphChoice::yes;
+  if (parallel.cuda_graphs != "auto") {
+    return parallel.cuda_graphs == "true";
   }
   return mesh.world_size() == 1;
 }
@@ -338,7 +338,7 @@ std::string why_no_graphs(const Config& config, const Site& site, const Mesh& me
 
 LossScaling resolve_loss_scaling(const Config& config) {
   const PrecisionConfig& precision = config.precision;
-  if (config.hooks.grad_scale == GradScale::none) return {};
+  if (config.hooks.grad_scale == "none") return {};
   if (precision.loss_scale) {
     const double scale = *precision.loss_scale;
     return {.on = true, .initial = scale, .least = scale};

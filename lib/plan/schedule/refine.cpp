@@ -79,7 +79,7 @@ class Refinement {
       coming_.push_back(static_cast<int>(block));
       rows_.push_back(Action{.kind = ActionKind::gather, .bucket = coming_.back()});
     }
-    if (when == ParamSyncStart::overlap) return;
+    if (when == "overlap") return;
     for (const int block : coming_) await_gather(block);
     coming_.clear();
   }

@@ -111,8 +111,7 @@ std::vector<Action> in_turns(const std::vector<Action>& one, const std::vector<A
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
                            const std::vector<ReadBlock>& gathers = {},
-                           ParamSyncStart param_sync = ParamSyncStart::overlap,
-                           bool overlap = true);
+                           ParamSyncStart param_sync = "overlap", bool overlap = true);
 
 /// Adds the copies of what input.forms keeps on the host to the rows of refine(). An F with its
 /// copy out, and a copy back with what is read after it, are uses of a buffer; they come in the

@@ -49,7 +49,7 @@ class LayoutSearch {
 
   std::optional<SearchReport> run() {
     if (!sizes_divide(input_, facts_.mesh)) return std::nullopt;
-    const bool recursive = report_.mode == SearchMode::recursive_programming;
+    const bool recursive = report_.mode == "recursive_programming";
     const bool found = recursive ? search_rounds() : spread();
     return found ? std::optional(std::move(report_)) : std::nullopt;
   }

@@ -59,7 +59,7 @@ struct SecondsSearch {
 };
 
 struct SearchReport {
-  SearchMode mode = SearchMode::recursive_programming;
+  SearchMode mode = "recursive_programming";
   std::int64_t ranks = 1;  // of a stage, without context parallelism
   std::int64_t tensor_parallel = 1;
   std::int64_t data_parallel = 1;

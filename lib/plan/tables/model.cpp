@@ -83,7 +83,7 @@ LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
   kind.kv_heads = config.num_query_groups.value_or(model.heads);
   kind.qk_norm = config.qk_layernorm;
   kind.limits = {config.sliding_window.value_or(0), config.attention_chunk_size.value_or(0)};
-  kind.sinks = config.softmax_type == SoftmaxType::learnable;
+  kind.sinks = config.softmax_type == "learnable";
   if (config.attention_temperature.beta > 0) {
     kind.temperature =
         static_cast<int>(number_in(model.temperatures, config.attention_temperature));
@@ -184,7 +184,7 @@ double default_softmax_scale(std::int64_t head_dim) {
 }
 
 ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
-  const bool gpt2 = config.family == Family::gpt2;
+  const bool gpt2 = config.family == "gpt2";
   ModelShape model;
   model.family = config.family;
   model.norm_kind = gpt2 ? NormKind::layer_norm : NormKind::rms_norm;
@@ -228,7 +228,7 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.experts = moe.num_experts;
   model.topk = moe.router_topk;
   model.expert_ffn = moe.ffn_hidden_size.value_or(model.kinds.front().ffn);
-  model.sigmoid_scores = moe.router_score_function == ScoreFunction::sigmoid;
+  model.sigmoid_scores = moe.router_score_function == "sigmoid";
   model.topk_scaling = moe.router_topk_scaling_factor;
   model.expert_groups = std::max<std::int64_t>(1, moe.router_num_groups);
   model.group_topk = std::max<std::int64_t>(1, moe.router_group_topk);
@@ -236,19 +236,18 @@ ModelShape model_shape(const ModelConfig& config, const MoeConfig& moe) {
   model.bias_rate = moe.router_bias_update_rate;
   model.shared_ffn = moe.shared_expert_intermediate_size.value_or(0);
   model.shared_gate = moe.shared_expert_gate && model.shared_ffn > 0;
-  model.rounds = moe.router_choice == ExpertChoice::rounds;
+  model.rounds = moe.router_choice == "rounds";
   model.pre_softmax = moe.router_pre_softmax.value_or(model.topk == 1);
   const bool whole = model.sigmoid_scores ? model.topk == 1 : model.pre_softmax;
   model.weights = moe.router_weights.value_or(whole ? ExpertWeights::all : ExpertWeights::chosen);
-  const bool by_micro_batch = moe.expert_group == ExpertGroup::micro_batch;
+  const bool by_micro_batch = moe.expert_group == "micro_batch";
   model.routing_group = moe.expert_group_size.value_or(by_micro_batch ? 0 : model.seq_length);
   model.capacity_group = moe.capacity_group_size.value_or(model.routing_group);
-  model.free_counts = moe.balance_counts == BalanceCounts::free &&
-                      (model.expert_bias || model.group_topk < model.expert_groups);
+  model.free_counts =
+      moe.balance_counts == "free" && (model.expert_bias || model.group_topk < model.expert_groups);
   model.capacity_factor = moe.capacity_factor.value_or(0);
   model.overflow = moe.overflow;
-  model.balance_factor =
-      moe.router_load_balancing_type == LoadBalancing::none ? 0 : moe.aux_loss_factor;
+  model.balance_factor = moe.router_load_balancing_type == "none" ? 0 : moe.aux_loss_factor;
   model.z_factor = moe.z_loss_factor;
   return model;
 }

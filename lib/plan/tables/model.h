@@ -42,7 +42,7 @@ struct LayerKind {
 /// `family` is what the world outside calls the network. Code asks for the parts that follow it,
 /// so that a family is one more way of choosing them in model_shape().
 struct ModelShape {
-  Family family = Family::gpt2;
+  Family family = "gpt2";
   NormKind norm_kind = NormKind::layer_norm;
   bool learned_positions = true;  // a table added to the token embedding; else RoPE
   Activation activation = Activation::gelu;

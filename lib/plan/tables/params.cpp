@@ -36,8 +36,8 @@ int group_of(const ParamSpec& parameter, const OptimizerGroups& groups) {
     return std::ranges::any_of(
         group.match, [&](const std::string& pattern) { return matches(pattern, parameter.name); });
   };
-  const auto found = std::ranges::find_if(groups.list, takes);
-  return found == groups.list.end() ? -1 : static_cast<int>(found - groups.list.begin());
+  const auto found = std::ranges::find_if(groups, takes);
+  return found == groups.end() ? -1 : static_cast<int>(found - groups.begin());
 }
 
 namespace {
@@ -67,7 +67,7 @@ void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter) {
   parameter.update = is_muon_matrix(parameter) ? optimizer.type : rest_of(optimizer.type);
   parameter.group = group_of(parameter, optimizer.groups);
   if (parameter.group < 0) return;
-  const OptimizerGroup& group = at(optimizer.groups.list, parameter.group);
+  const OptimizerGroup& group = at(optimizer.groups, parameter.group);
   if (group.type) parameter.update = *group.type;
   parameter.rate_factor = group.lr_mult;
   if (!group.wd_mult) return;

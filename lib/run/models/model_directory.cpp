@@ -48,7 +48,7 @@ ReadResult read_model_directory(const std::filesystem::path& directory,
 }
 
 void forget_groups(MoeConfig& moe) {
-  moe.expert_group = ExpertGroup::sequence;
+  moe.expert_group = "sequence";
   moe.expert_group_size.reset();
   moe.capacity_group_size.reset();
 }

@@ -211,7 +211,7 @@ TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World
                              Group& everyone)
     : everyone_(everyone) {
   if (plan.device != DeviceKind::cuda) return;
-  on_ = config.parallel.product_algorithms == ProductChoice::timed;
+  on_ = config.parallel.product_algorithms == "timed";
   broadcast(everyone_, on_);
   if (!on_) return;
   site_ = own_site(world, shares(plan.share_devices));

@@ -82,7 +82,7 @@ bool is_priced(const std::string& path) {
 bool is_read(const std::string& path, SearchMode mode) {
   return std::ranges::find(keys_read, path) != std::end(keys_read) ||
          path.starts_with(splits_section) || path == strategy_file_key ||
-         (mode == SearchMode::dynamic_programming && is_priced(path));
+         (mode == "dynamic_programming" && is_priced(path));
 }
 
 std::string text_of_file(const fs::path& path) {
@@ -108,7 +108,7 @@ Values values_read(const ReadResult& read) {
                         regular ? hex_text(fnv1a(text_of_file(file))) : std::string(not_given));
   }
   const ClusterConfig& cluster = read.config.cluster;
-  if (read.config.parallel.search_mode == SearchMode::dynamic_programming && cluster.device) {
+  if (read.config.parallel.search_mode == "dynamic_programming" && cluster.device) {
     values.emplace_back(device_key, hex_text(fnv1a(std::string(device_text(cluster)))));
   }
   return values;

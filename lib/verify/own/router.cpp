@@ -105,7 +105,7 @@ void Router::choose_for(const RouterInput& input, std::int64_t token, RouterChoi
   Values ranking = by_sigmoid() ? scores(input, token) : free;
   for (std::size_t e = 0; e < input.bias.size(); ++e) ranking[e] += double{input.bias[e]};
   if (moe_.router_group_topk < moe_.router_num_groups) leave_best_groups(input, token, ranking);
-  const bool counts_free = moe_.balance_counts == BalanceCounts::free;
+  const bool counts_free = moe_.balance_counts == "free";
   for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
     const std::int64_t expert = first_of_largest(ranking);
     const std::int64_t other = first_of_largest(free);
@@ -193,7 +193,7 @@ void Router::drop(const RouterInput& input, std::int64_t first, RouterChoices& m
 RouterChoices Router::choose(const RouterInput& input) const {
   const auto count = static_cast<std::size_t>(place(sizes_.tokens, 0));
   RouterChoices made{std::vector(count, -1), std::vector<char>(count), std::vector(count, -1)};
-  const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
+  const bool in_rounds = moe_.router_choice == "rounds";
   for (std::int64_t token = 0; token < sizes_.tokens && !in_rounds; ++token) {
     if (at(input.real, token) != 0) choose_for(input, token, made);
   }
@@ -229,7 +229,7 @@ double Router::balance(const RouterInput& input, const RouterChoices& made, std:
 
 double Router::evenness(const RouterInput& input, const RouterChoices& made) const {
   double sum = 0;
-  const bool in_rounds = moe_.router_choice == ExpertChoice::rounds;
+  const bool in_rounds = moe_.router_choice == "rounds";
   const std::int64_t rounds = in_rounds ? moe_.router_topk : 1;
   for (std::int64_t first = 0; first < sizes_.tokens; first += sizes_.balance_group) {
     for (std::int64_t round = 0; round < rounds; ++round) {
@@ -241,7 +241,7 @@ double Router::evenness(const RouterInput& input, const RouterChoices& made) con
 
 double Router::loss(const RouterInput& input, const RouterChoices& choices,
                     double positions) const {
-  const bool balances = moe_.router_load_balancing_type != LoadBalancing::none;
+  const bool balances = moe_.router_load_balancing_type != "none";
   const RouterSums all = sums(input, choices);
   const double uneven = balances ? moe_.aux_loss_factor * all.balance : 0;
   return (uneven + moe_.z_loss_factor * all.z_loss) / positions;

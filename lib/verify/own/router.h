@@ -57,7 +57,7 @@ class Router {
   Values logits_of(const RouterInput& input, std::int64_t token) const;
   Values scores(const RouterInput& input, std::int64_t token) const;
   Values probabilities(const RouterInput& input, std::int64_t token) const;
-  bool by_sigmoid() const { return moe_.router_score_function == ScoreFunction::sigmoid; }
+  bool by_sigmoid() const { return moe_.router_score_function == "sigmoid"; }
   ExpertWeights weights() const;
   std::int64_t place(std::int64_t token, std::int64_t round) const;
   std::int64_t places(const RouterInput& input, std::int64_t first) const;

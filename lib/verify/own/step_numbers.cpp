@@ -35,7 +35,7 @@ ScaleRule scale_rule(const Config& config) {
   ComputeType products = precision.compute;
   if (precision.enable_autocast) products = precision.autocast_dtype.value_or(products);
   const bool moves = precision.dynamic_loss_scale.value_or(products == ComputeType::fp16);
-  if (config.hooks.grad_scale == GradScale::none) return {};
+  if (config.hooks.grad_scale == "none") return {};
   if (precision.loss_scale) return {.least = *precision.loss_scale};
   if (!moves) return {};
   return {.growth = precision.loss_scale_growth,
@@ -94,10 +94,10 @@ double weight_decay(const OptimizerConfig& optimizer, std::int64_t steps, std::i
   const double first = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
   const double last = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
   const std::int64_t rise = optimizer.weight_decay_incr_steps.value_or(steps);
-  const bool is_constant = optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
+  const bool is_constant = optimizer.weight_decay_incr_style == "constant";
   if (is_constant || rise < 1 || updates > rise) return last;
   double part = static_cast<double>(updates) / static_cast<double>(rise);
-  if (optimizer.weight_decay_incr_style == WeightDecayStyle::cosine) part = 1 - half_wave(part);
+  if (optimizer.weight_decay_incr_style == "cosine") part = 1 - half_wave(part);
   return first + part * (last - first);
 }
 

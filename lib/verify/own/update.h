@@ -1,10 +1,13 @@
 // An update by the optimizer of the configuration, in double.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/shape.h"
 #include "config/schema/config.h"
 #include "plan/tables/model.h"
 #include "verify/own/step_numbers.h"
@@ -59,5 +62,24 @@ class Update {
   StepNumbers numbers_;
   double clip_ = 1;
 };
+
+// Muon's steps of whole parameters, in double: which rows or columns make a matrix, and what is
+// made of it.
+
+/// The direction of a whole parameter, and its shape; nothing where there is no such parameter or
+/// another optimizer updates it.
+struct Direction {
+  Shape shape;
+  std::vector<double> values;
+};
+using DirectionOf = std::function<Direction(const std::string& name)>;
+
+/// The amount that muon subtracts from each element of the parameter at a learning rate of 1.
+/// Matrices are [out, in], those of experts [experts, out, in].
+std::vector<double> muon_steps_of(const std::string& name, const MuonConfig& muon,
+                                  std::int64_t head_dim, const DirectionOf& direction_of);
+
+/// By how much a step in fp32 may be off, as a share of its largest element.
+double muon_bound(const MuonConfig& muon);
 
 }  // namespace trainctl::own

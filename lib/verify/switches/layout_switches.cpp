@@ -7,12 +7,174 @@
 
 #include "config/schema/words.h"
 #include "plan/rules/resolve.h"
-#include "verify/switches/layout_experts.h"
-#include "verify/switches/layout_splits.h"
+#include "plan/tables/splits.h"
 
 namespace trainctl {
 
 namespace {
+
+using Words = std::vector<std::string>;
+
+/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
+/// is of its own sizes.
+bool apply_experts(std::string_view word, Config& config) {
+  const bool whole = word.starts_with("wep");
+  const auto ranks = number_in(word, whole ? "wep" : "ep");
+  if (!ranks) return false;
+  config.parallel.expert_parallel = *ranks;
+  if (whole) config.parallel.expert_tensor_parallel = 1;
+  return true;
+}
+
+/// Tensor-parallel ranks may be replicas, too: of experts cut otherwise than dense layers.
+Words expert_words(const Config& config, const LayoutSizes& sizes) {
+  Words words{""};
+  const std::int64_t replicas = sizes.replicas() * sizes.tp;
+  for (std::int64_t ranks = 1; config.moe.num_experts > 1 && ranks <= replicas; ++ranks) {
+    if (replicas % ranks != 0 || config.moe.num_experts % ranks != 0) continue;
+    if (ranks > 1) words.push_back("ep" + std::to_string(ranks));
+    if (sizes.tp > 1) words.push_back("wep" + std::to_string(ranks));
+  }
+  return words;
+}
+
+/// Sets the number of chunks in which rows go to experts of other ranks and back.
+bool apply_expert_chunks(std::string_view word, Config& config) {
+  const auto count = number_in(word, "echunks");
+  if (!count) return false;
+  config.moe.comp_comm_parallel = true;
+  config.moe.comp_comm_parallel_degree = *count;
+  return true;
+}
+
+Words expert_chunk_words(const Config& config, const LayoutSizes& sizes) {
+  const bool exchanges = config.moe.num_experts > 1 && sizes.replicas() * sizes.tp > 1;
+  return exchanges ? Words{"", "echunks2", "echunks3"} : Words{""};
+}
+
+/// Sends rows during passes of other micro-batches.
+bool apply_expert_overlap(std::string_view word, Config& config) {
+  if (word != "ep_overlap") return false;
+  config.moe.overlap_expert_parallel_comm = true;
+  return true;
+}
+
+Words expert_overlap_words(const Config& config, const LayoutSizes& sizes) {
+  const bool exchanges = config.moe.num_experts > 1 && sizes.replicas() * sizes.tp > 1;
+  return exchanges ? Words{"", "ep_overlap"} : Words{""};
+}
+
+/// Over how many ranks each expert is cut; or each of those that cut dense layers sends its share.
+bool apply_expert_parts(std::string_view word, Config& config) {
+  const auto count = number_in(word, "etp");
+  if (!count && word != "group_a2a") return false;
+  config.parallel.expert_tensor_parallel = count;
+  config.moe.group_wise_a2a = !count;
+  return true;
+}
+
+Words expert_part_words(const Config& config, const LayoutSizes& sizes) {
+  if (config.moe.num_experts == 1 || sizes.replicas() * sizes.tp == 1) return {""};
+  return sizes.tp > 1 ? Words{"", "etp1", "etp2", "group_a2a"} : Words{"", "etp2"};
+}
+
+using Words = std::vector<std::string>;
+
+void by_operator(Config& config) {
+  config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
+}
+
+/// The part of the word behind `prefix` as splits of all layers.
+std::optional<std::string> splits_in(std::string_view word, std::string_view prefix,
+                                     const Config& config) {
+  if (!word.starts_with(prefix)) return std::nullopt;
+  word.remove_prefix(prefix.size());
+  if (const auto split = parse_split(word)) return std::string(word_of(*split));
+  if (word != "mixed") return std::nullopt;
+  std::vector<SplitBy> splits;
+  for (std::int64_t layer = 0; layer < config.model.num_layers; ++layer) {
+    splits.push_back(all_splits[static_cast<std::size_t>(layer + 1) % std::size(all_splits)]);
+  }
+  return layer_splits_text(splits);
+}
+
+bool apply_layers(std::string_view word, std::string_view prefix,
+                  std::optional<std::string> OperatorSplitsConfig::*member, Config& config) {
+  auto splits = splits_in(word, prefix, config);
+  if (!splits) return false;
+  by_operator(config);
+  config.parallel.operator_splits.*member = std::move(splits);
+  return true;
+}
+
+/// Leaves a mode that splits the model as it is.
+void split_model(Config& config) {
+  auto& mode = config.parallel.parallel_mode;
+  if (mode != ParallelMode::semi_auto_parallel) mode = ParallelMode::hybrid_parallel;
+}
+
+/// Splits the token table and the logits: by vocab_emb_dp, or by a split of both or of one.
+bool apply_vocabulary(std::string_view word, Config& config) {
+  ParallelConfig& parallel = config.parallel;
+  OperatorSplitsConfig& splits = parallel.operator_splits;
+  if (word == "vocab_tp" || word == "vocab_dp") {
+    parallel.vocab_emb_dp = word == "vocab_dp";
+    splits.embedding = splits.head = std::nullopt;
+    return true;
+  }
+  const std::size_t end = word.find('_');
+  const std::string_view what = word.substr(0, end);
+  if (what != "vocab" && what != "emb" && what != "head") return false;
+  const auto split =
+      end == std::string_view::npos ? std::nullopt : parse_split(word.substr(end + 1));
+  if (!split) return false;
+  by_operator(config);
+  parallel.vocab_emb_dp.reset();
+  if (what != "head") splits.embedding = split;
+  if (what != "emb") splits.head = split;
+  return true;
+}
+
+/// vocab_dp is by tokens with sequence parallelism and whole without.
+Words vocabulary_words(const Config& config, const LayoutSizes& sizes) {
+  if (sizes.tp == 1) return {""};
+  Words words{"vocab_tp", "vocab_dp", sizes.sequence_parallel ? "vocab_whole" : "vocab_tokens"};
+  const bool tied = config.model.tie_word_embeddings.value_or(config.model.family == "gpt2");
+  if (tied) return words;
+  words.emplace_back(sizes.sequence_parallel ? "emb_whole" : "emb_tokens");
+  words.emplace_back(sizes.sequence_parallel ? "head_tokens" : "head_whole");
+  return words;
+}
+
+/// Splits the attention of all layers in one way, or ("mixed") cycles through the three ways.
+bool apply_attention_split(std::string_view word, Config& config) {
+  return apply_layers(word, "attn_", &OperatorSplitsConfig::attention, config);
+}
+
+/// Mixed layers have every split.
+Words attention_split_words(const Config&, const LayoutSizes& sizes) {
+  if (sizes.tp == 1) return {""};
+  return sizes.cp > 1 ? Words{"", "attn_whole"} : Words{"", "attn_mixed"};
+}
+
+bool apply_mlp_split(std::string_view word, Config& config) {
+  return apply_layers(word, "mlp_", &OperatorSplitsConfig::feed_forward, config);
+}
+
+Words mlp_split_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.tp > 1 ? Words{"", "mlp_mixed"} : Words{""};
+}
+
+/// Tokens to heads in one exchange.
+bool apply_moves(std::string_view word, Config& config) {
+  if (word != "alltoall") return false;
+  config.parallel.enable_alltoall = true;
+  return true;
+}
+
+Words move_words(const Config&, const LayoutSizes& sizes) {
+  return sizes.tp > 1 && sizes.cp == 1 ? Words{"", "alltoall"} : Words{""};
+}
 
 using Words = std::vector<std::string>;
 
@@ -115,9 +277,9 @@ Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
 }
 
 constexpr std::pair<std::string_view, OptimizerLevel> levels[] = {
-    {"zero1", OptimizerLevel::level1},
-    {"zero2", OptimizerLevel::level2},
-    {"zero3", OptimizerLevel::level3}};
+    {"zero1", OptimizerLevel("level1")},
+    {"zero2", OptimizerLevel("level2")},
+    {"zero3", OptimizerLevel("level3")}};
 
 /// Small parameters are cut too. Gradients are divided by rows or slices only, and so is zero2.
 bool apply_parallel_optimizer(std::string_view word, Config& config) {
@@ -127,8 +289,8 @@ bool apply_parallel_optimizer(std::string_view word, Config& config) {
     optimizer.enable = true;
     optimizer.threshold = 0;
     optimizer.optimizer_level = level;
-    optimizer.gradient_accumulation_shard = level != OptimizerLevel::level1;
-    if (level == OptimizerLevel::level2) split_model(config);
+    optimizer.gradient_accumulation_shard = level != "level1";
+    if (level == "level2") split_model(config);
     return true;
   }
   return false;
@@ -156,7 +318,7 @@ Words shard_size_words(const Config&, const LayoutSizes& sizes) {
 /// Sums after every micro-batch.
 bool apply_sums(std::string_view word, Config& config) {
   if (word != "each_sum") return false;
-  config.hooks.no_sync = NoSync::never;
+  config.hooks.no_sync = "never";
   return true;
 }
 
@@ -191,7 +353,7 @@ bool apply_buckets(std::string_view word, Config& config) {
   } else if (word == "fusion") {
     parallel.bucket_rule = BucketRule::comm_fusion;
     FusionConfig& fusion = parallel.comm_fusion.allreduce;
-    if (!fusion.mode) fusion = {FusionMode::index, {std::nullopt, IntList{1, 6}}};
+    if (!fusion.mode) fusion = {FusionMode("index"), {std::nullopt, IntList{1, 6}}};
   } else if (word == "layers") {
     parallel.bucket_rule = BucketRule::layers;
     if (!parallel.gradient_aggregation_group) parallel.gradient_aggregation_group = 2;

@@ -27,7 +27,7 @@ bool is_read(const Config& config) {
 }
 
 bool has_one_decay(const Config& config) {
-  return config.optimizer.weight_decay_incr_style == WeightDecayStyle::constant;
+  return config.optimizer.weight_decay_incr_style == "constant";
 }
 /// Without momentum both forms are the same.
 bool decays_in_a_form(const Config& config) {
@@ -59,11 +59,11 @@ bool has_bias(const Config& config) {
 }
 bool drops(const Config& config) { return has_experts(config) && config.moe.capacity_factor; }
 bool balances(const Config& config) {
-  return has_experts(config) && config.moe.router_load_balancing_type != LoadBalancing::none;
+  return has_experts(config) && config.moe.router_load_balancing_type != "none";
 }
 bool weighs_by_softmax(const Config& config) {
   const MoeConfig& moe = config.moe;
-  const bool softmax = moe.router_score_function == ScoreFunction::softmax;
+  const bool softmax = moe.router_score_function == "softmax";
   return has_experts(config) && softmax && (!moe.router_weights || moe.router_num_groups > 1);
 }
 bool groups_experts(const Config& config) {
