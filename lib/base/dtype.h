@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -73,36 +74,23 @@ inline bf16 from_float<bf16>(float value) {
   return to_bf16(value);
 }
 
+/// The DType whose elements are T.
 template <class T>
-struct dtype_of;
+inline constexpr std::nullptr_t dtype_of = nullptr;
 template <>
-struct dtype_of<float> {
-  static constexpr DType value = DType::f32;
-};
+inline constexpr DType dtype_of<float> = DType::f32;
 template <>
-struct dtype_of<bf16> {
-  static constexpr DType value = DType::bf16;
-};
+inline constexpr DType dtype_of<bf16> = DType::bf16;
 template <>
-struct dtype_of<std::int32_t> {
-  static constexpr DType value = DType::i32;
-};
+inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 template <>
-struct dtype_of<std::int64_t> {
-  static constexpr DType value = DType::i64;
-};
+inline constexpr DType dtype_of<std::int64_t> = DType::i64;
 template <>
-struct dtype_of<std::uint16_t> {
-  static constexpr DType value = DType::u16;
-};
+inline constexpr DType dtype_of<std::uint16_t> = DType::u16;
 template <>
-struct dtype_of<std::uint8_t> {
-  static constexpr DType value = DType::u8;
-};
+inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
 template <>
-struct dtype_of<double> {
-  static constexpr DType value = DType::f64;
-};
+inline constexpr DType dtype_of<double> = DType::f64;
 
 // IEEE 754 half precision as a plain 2-byte value: 5 bits of exponent, 10 of fraction, so numbers
 // from 6e-8 to 65504. The conversions have no branches and compilers make vector code of them.
@@ -150,8 +138,6 @@ inline fp16 from_float<fp16>(float value) {
 }
 
 template <>
-struct dtype_of<fp16> {
-  static constexpr DType value = DType::f16;
-};
+inline constexpr DType dtype_of<fp16> = DType::f16;
 
 }  // namespace trainctl

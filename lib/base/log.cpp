@@ -132,11 +132,10 @@ void set_log_rank(int rank, int world_size) {
 
 void set_log_level(LogLevel level) { threshold = static_cast<int>(level); }
 
-void open_log_file(const std::filesystem::path& directory, int rank, LogFile mode) {
+void open_log_file(const std::filesystem::path& directory, int rank, bool appends) {
   const auto path = directory / ("rank-" + std::to_string(rank) + ".log");
   try {
-    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(),
-                                                                    mode == LogFile::replace);
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(), !appends);
     file_of_thread = std::make_shared<spdlog::logger>(path.string(), std::move(sink));
     file_of_thread->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
     file_of_thread->set_level(spdlog::level::trace);

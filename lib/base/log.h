@@ -23,10 +23,9 @@ enum class LogLevel { debug, info, warning, error };
 void set_log_rank(int rank, int world_size);
 /// Messages below `level` are dropped.
 void set_log_level(LogLevel level);
-enum class LogFile { replace, append };
-/// Adds DIR/rank-N.log as a second destination for this rank's messages. Throws Error{io}.
-void open_log_file(const std::filesystem::path& directory, int rank,
-                   LogFile mode = LogFile::replace);
+/// Adds DIR/rank-N.log as a second destination for this rank's messages: behind what is in it, or
+/// instead of that. Throws Error{io}.
+void open_log_file(const std::filesystem::path& directory, int rank, bool appends = false);
 /// How many bytes at a place steer a terminal: a control character other than a newline or tab, or
 /// a character that turns the direction of writing. 0: none.
 std::size_t steering_bytes(std::string_view text, std::size_t at);

@@ -35,7 +35,7 @@ struct Tensor {
   /// For kernels of the tensor's device.
   template <class T>
   T* elements() const {
-    assert(dtype_of<T>::value == dtype);
+    assert(dtype_of<T> == dtype);
     return static_cast<T*>(data);
   }
   /// Rows [begin, end) of the first dim.
@@ -59,7 +59,7 @@ struct Tensor {
 /// A view of `count` host elements as a tensor of shape [count].
 template <class T>
 Tensor host_tensor(T* data, std::int64_t count) {
-  return Tensor{data, Shape{count}, dtype_of<T>::value, DeviceKind::cpu};
+  return Tensor{data, Shape{count}, dtype_of<T>, DeviceKind::cpu};
 }
 
 }  // namespace trainctl

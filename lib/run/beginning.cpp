@@ -129,8 +129,7 @@ void enter_directory(const Beginning& beginning, const std::string& config, cons
     write("plan.json", plan);
     if (!layout.empty()) write(layout_file_name, layout);
   });
-  open_log_file(beginning.directory, everyone.rank(),
-                beginning.start.kind == Start::Kind::resume ? LogFile::append : LogFile::replace);
+  open_log_file(beginning.directory, everyone.rank(), beginning.start.kind == Start::Kind::resume);
 }
 
 }  // namespace trainctl

@@ -23,7 +23,7 @@ class DeviceCopies {
     Copy& copy = copies_[values.data()];
     if (copy.values != bytes || size == 0) {
       // One element more: no values have a place, too.
-      copy.slab = Slab(DeviceKind::cuda, {{"values", {size + 1}, dtype_of<T>::value}});
+      copy.slab = Slab(DeviceKind::cuda, {{"values", {size + 1}, dtype_of<T>}});
       copy.values = bytes;
       if (size > 0) cuda_copy(copy.slab.at("values").data, bytes.data(), std::ssize(bytes));
     }

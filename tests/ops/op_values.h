@@ -64,7 +64,7 @@ class Values {
   static Values random(const Shape& shape, DType dtype, std::uint64_t stream, float deviation = 1);
   template <class T>
   static Values of(const std::vector<T>& elements) {
-    Values values(Shape{static_cast<std::int64_t>(elements.size())}, dtype_of<T>::value);
+    Values values(Shape{static_cast<std::int64_t>(elements.size())}, dtype_of<T>);
     std::memcpy(values.bytes_.data(), elements.data(), values.bytes_.size());
     return values;
   }

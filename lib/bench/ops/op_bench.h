@@ -62,7 +62,7 @@ class OpBench {
   template <class T>
   Tensor filled(const std::string& name, const Shape& shape,
                 const std::function<T(std::int64_t)>& at) const {
-    const Tensor tensor = zeros(name, shape, dtype_of<T>::value);
+    const Tensor tensor = zeros(name, shape, dtype_of<T>);
     std::vector<T> list;
     for (std::int64_t i = 0; i < tensor.numel(); ++i) list.push_back(at(i));
     store(host_tensor(list.data(), tensor.numel()), tensor);
