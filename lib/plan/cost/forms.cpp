@@ -163,14 +163,19 @@ std::vector<FormPoint> hull_of(std::vector<FormPoint> all) {
 }
 
 void FormSavings::add(std::size_t block, const std::vector<FormPoint>& hull,
-                      std::int64_t microbatches) {
+                      std::int64_t microbatches, std::int64_t alike) {
   if (microbatches == 0) return;
+  const std::ptrdiff_t before = std::ssize(steps_);
   for (std::size_t i = 1; i < hull.size(); ++i) {
-    steps_.push_back({.bytes = (hull[i - 1].kept - hull[i].kept) * microbatches,
-                      .seconds = hull[i].seconds - hull[i - 1].seconds,
-                      .block = block});
+    Step step{.bytes = (hull[i - 1].kept - hull[i].kept) * microbatches * alike,
+              .seconds = (hull[i].seconds - hull[i - 1].seconds) * static_cast<double>(alike),
+              .block = block};
+    step.price = step.seconds / static_cast<double>(step.bytes);
+    steps_.push_back(step);
   }
-  std::ranges::stable_sort(steps_, {}, &Step::price);
+  const auto added = steps_.begin() + before;
+  std::ranges::stable_sort(added, steps_.end(), {}, &Step::price);
+  std::ranges::inplace_merge(steps_.begin(), added, steps_.end(), {}, &Step::price);
   sums_.clear();
   Step sum;
   for (const Step& one : steps_) {
@@ -185,7 +190,7 @@ double FormSavings::seconds(std::int64_t over) const {
   const auto last = std::ranges::lower_bound(sums_, over, {}, &Step::bytes);
   if (last == sums_.end()) return std::numeric_limits<double>::infinity();
   const Step& step = steps_[static_cast<std::size_t>(last - sums_.begin())];
-  return last->seconds - step.price() * static_cast<double>(last->bytes - over);
+  return last->seconds - step.price * static_cast<double>(last->bytes - over);
 }
 
 FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks) {

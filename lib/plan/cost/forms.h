@@ -77,11 +77,13 @@ class FormSavings {
     std::int64_t bytes = 0;  // that it saves
     double seconds = 0;      // that it costs
     std::size_t block = 0;
-    double price() const { return seconds / static_cast<double>(bytes); }
+    double price = 0;  // seconds of a byte
   };
 
-  /// Adds all steps of a block of which this number of micro-batches is kept.
-  void add(std::size_t block, const std::vector<FormPoint>& hull, std::int64_t microbatches);
+  /// Adds all steps of a block of which this number of micro-batches is kept; `alike`: the number
+  /// of such blocks, whose steps are taken together.
+  void add(std::size_t block, const std::vector<FormPoint>& hull, std::int64_t microbatches,
+           std::int64_t alike = 1);
   /// The least seconds that save `over` bytes, if a part of one step may be taken. Infinite where
   /// all steps together save less.
   double seconds(std::int64_t over) const;

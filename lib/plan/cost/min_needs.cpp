@@ -36,29 +36,13 @@ class StageNeeds {
   /// the most that one of its layers recomputes: for each such size, the least time with forms that
   /// need no more.
   double repeats(std::int64_t limit, std::int64_t& lacking) {
-    std::map<int, std::vector<Form>> forms;
-    std::set<std::int64_t> sizes;
-    for (const int unit : blocks_) {
-      const int like = like_of(unit);
-      if (forms.contains(like)) continue;
-      for (const Form& one : forms[like] = forms_of(like)) sizes.insert(one.once);
-    }
-    const std::int64_t others = rows_.memory.device() + min_beside_blocks(draft_, stage_, moment_);
+    if (choices_.empty()) add_choices();
     double seconds = std::numeric_limits<double>::infinity();
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (const std::int64_t once : sizes) {
-      std::map<int, std::vector<FormPoint>> hulls;
-      for (const auto& [like, all] : forms) hulls[like] = hull_within(all, once);
-      FormSavings savings;
-      std::int64_t over = others + once - limit;
-      for (std::size_t block = 0; block < blocks_.size(); ++block) {
-        const std::vector<FormPoint>& hull = hulls.at(like_of(blocks_[block]));
-        const std::int64_t kept = at(moment_.kept, blocks_[block]);
-        over += hull.front().kept * kept;
-        savings.add(block, hull, kept);
-      }
-      seconds = std::min(seconds, savings.seconds(over));
-      least = std::min(least, over - savings.bytes());
+    for (const Choices& one : choices_) {
+      const std::int64_t over = one.bytes - limit;
+      seconds = std::min(seconds, one.savings.seconds(over));
+      least = std::min(least, over - one.savings.bytes());
     }
     lacking = std::max<std::int64_t>(0, least);
     return lacking > 0 ? 0 : seconds;
@@ -68,6 +52,35 @@ class StageNeeds {
   int like_of(int unit) const {
     return *std::ranges::find_if(blocks_,
                                  [&](int other) { return cost_alike(draft_, other, unit); });
+  }
+
+  /// The forms that need no more than some bytes once.
+  struct Choices {
+    std::int64_t bytes = 0;  // of a rank where nothing is saved
+    FormSavings savings{};
+  };
+  void add_choices() {
+    std::map<int, std::vector<Form>> forms;
+    std::map<std::pair<int, std::int64_t>, std::int64_t> blocks;  // how many are and keep alike
+    std::set<std::int64_t> sizes;
+    for (const int unit : blocks_) {
+      const int like = like_of(unit);
+      ++blocks[{like, at(moment_.kept, unit)}];
+      if (forms.contains(like)) continue;
+      for (const Form& one : forms[like] = forms_of(like)) sizes.insert(one.once);
+    }
+    const std::int64_t others = rows_.memory.device() + min_beside_blocks(draft_, stage_, moment_);
+    for (const std::int64_t once : sizes) {
+      std::map<int, std::vector<FormPoint>> hulls;
+      for (const auto& [like, all] : forms) hulls[like] = hull_within(all, once);
+      Choices& made = choices_.emplace_back(Choices{.bytes = others + once});
+      for (const auto& [one, alike] : blocks) {
+        const auto& [like, kept] = one;
+        const std::vector<FormPoint>& hull = hulls.at(like);
+        made.bytes += hull.front().kept * kept * alike;
+        made.savings.add(static_cast<std::size_t>(like), hull, kept, alike);
+      }
+    }
   }
 
   struct Form {
@@ -100,6 +113,7 @@ class StageNeeds {
   const StagePrices& prices_;
   std::vector<int> blocks_;
   FullestMoment moment_{};
+  std::vector<Choices> choices_{};  // by what they need once; empty: not asked yet
 };
 
 /// When the first B of a stage begins in a play, and what its compute queue does from then on.
@@ -121,30 +135,38 @@ std::vector<Backward> backwards_in(const Simulation& played, const SimulationInp
   return all;
 }
 
-/// Seconds after the last row of each stage until the first stage has passed the last gradient on:
-/// its B and W of the first chunk, and the messages. 0 where W lies apart.
-std::vector<double> tails_of(const Plan& draft, const Config& config,
-                             const SimulationInput& input) {
-  std::vector<double> tails(input.ranks.size(), 0.0);
+/// The way of the first and of the last gradient through the first chunks of the stages.
+struct WayBack {
+  bool in_turns = false;         // F and B end a step in turns, W with B
+  std::vector<double> messages;  // seconds until a stage has the first gradient of the next one
+  std::vector<double> first;     // seconds of its passes with that
+  std::vector<double> last;      // of the message and the passes of the last micro-batch
+};
+
+WayBack way_back(const Plan& draft, const Config& config, const SimulationInput& input) {
   const ScheduleTraits& traits = traits_of(config.parallel.pipeline.scheduler);
   const bool deferred = config.parallel.pipeline.defer_embedding_wgrad_compute;
-  if (traits.places_weights || draft.late_weights || deferred) return tails;
-  double tail = 0;
-  for (std::size_t stage = 0; stage < input.ranks.size(); ++stage) {
-    const RankRows& rank = input.ranks[stage];
-    tails[stage] = tail;
-    int last = -1;  // micro-batch
+  WayBack way;
+  way.in_turns = !traits.places_weights && !draft.late_weights && !deferred;
+  for (const RankRows& rank : input.ranks) {
+    int last = 0;
     for (const Action& row : rank.rows) {
       if (row.kind == ActionKind::backward_input && row.chunk == 0) last = row.microbatch;
     }
+    double message = 0, first_passes = 0, last_passes = 0;
     for (const Action& row : rank.rows) {
-      const bool pass = row.kind == ActionKind::backward_input ||
-                        row.kind == ActionKind::backward_weight || is_receive(row.kind);
-      const bool back = row.kind != ActionKind::receive_forward;
-      if (pass && back && row.chunk == 0 && row.microbatch == last) tail += input.cost(rank, row);
+      const bool weights = way.in_turns && row.kind == ActionKind::backward_weight;
+      const bool pass = row.kind == ActionKind::backward_input || weights;
+      const bool receives = row.kind == ActionKind::receive_backward;
+      if (row.chunk != 0 || !(pass || receives)) continue;
+      if (row.microbatch == 0) (pass ? first_passes : message) += input.cost(rank, row);
+      if (row.microbatch == last) last_passes += input.cost(rank, row);
     }
+    way.messages.push_back(message);
+    way.first.push_back(first_passes);
+    way.last.push_back(last_passes);
   }
-  return tails;
+  return way;
 }
 
 /// The bytes of a draft in its own forms: its activations have no places yet.
@@ -154,40 +176,104 @@ std::int64_t drafted_bytes(const Plan& draft, int stage) {
   return memory.device() + slots.device + (memory.on_cuda ? 0 : slots.host);
 }
 
+/// The bounds of a draft, which answer for any limit.
+class DraftNeeds {
+ public:
+  DraftNeeds(const Plan& draft, const Config& config, const Machine& machine)
+      : draft_(draft),
+        config_(config),
+        machine_(machine),
+        prices_(device_prices(draft, price_list(draft, machine))) {
+    for (int stage = 0; stage < draft.map.stages; ++stage) {
+      bytes_.push_back(drafted_bytes(draft, stage));
+      stages_.emplace_back();
+    }
+  }
+
+  LeastNeeds within(std::optional<std::int64_t> limit) {
+    LeastNeeds needs;
+    std::vector<double> repeats(bytes_.size(), 0.0);
+    for (int stage = 0; stage < draft_.map.stages; ++stage) {
+      const std::int64_t bytes = at(bytes_, stage);
+      if (!limit && bytes > needs.bytes) needs.stage = stage;
+      needs.bytes = std::max(needs.bytes, bytes);
+      if (!limit || bytes <= *limit) continue;
+      needs.repeats = true;
+      StageNeeds& one = stage_needs(stage);
+      std::int64_t lacking = bytes - *limit;
+      if (one.has_blocks()) at(repeats, stage) = one.repeats(*limit, lacking);
+      if (lacking <= needs.lacking) continue;
+      needs.lacking = lacking;
+      needs.stage = stage;
+    }
+    if (needs.lacking > 0) return needs;
+    play();
+    needs.seconds = step_->time.step();
+    if (needs.repeats) needs.seconds += seconds_more(repeats);
+    return needs;
+  }
+
+ private:
+  StageNeeds& stage_needs(int stage) {
+    auto& one = at(stages_, stage);
+    if (!one) one.emplace(draft_, stage, config_.recompute, *at(prices_, stage));
+    return *one;
+  }
+  void play() {
+    if (step_) return;
+    step_ = play_step(draft_, machine_, prices_);
+    backwards_ = backwards_in(step_->played, step_->input);
+    way_ = way_back(draft_, config_, step_->input);
+  }
+  /// Seconds that a step is longer with these seconds of R in each stage. With one chunk a stage
+  /// the first gradient comes through the stages behind it, each of which repeats its layers
+  /// first, and the last one passes the stages before it in the same way. With several
+  /// chunks it is not known which of them repeats.
+  double seconds_more(const std::vector<double>& repeats) const {
+    const int stages = draft_.map.stages;
+    const bool one_chunk = draft_.map.chunks == 1;
+    std::vector<double> begins;
+    for (const Backward& one : backwards_) begins.push_back(one.begin);
+    for (int stage = stages - 2; one_chunk && stage >= 0; --stage) {
+      const double behind = at(begins, stage + 1) + at(repeats, stage + 1) +
+                            at(way_.first, stage + 1) + at(way_.messages, stage);
+      at(begins, stage) = std::max(at(begins, stage), behind);
+    }
+    double more = 0;
+    double tail = 0;
+    for (int stage = 0; stage < stages; ++stage) {
+      const double repeated = static_cast<double>(draft_.microbatches) * at(repeats, stage);
+      const double end = at(begins, stage) + at(backwards_, stage).work + repeated + tail;
+      more = std::max(more, end - step_->played.seconds);
+      if (way_.in_turns) tail += at(way_.last, stage) + (one_chunk ? at(repeats, stage) : 0);
+    }
+    return more;
+  }
+
+  const Plan& draft_;
+  const Config& config_;
+  const Machine& machine_;
+  StagePricesList prices_;
+  std::vector<std::int64_t> bytes_{};                // of each stage, in the forms of the draft
+  std::vector<std::optional<StageNeeds>> stages_{};  // those that need more than a limit
+  std::optional<PlayedStep> step_{};
+  std::vector<Backward> backwards_{};
+  WayBack way_{};
+};
+
 }  // namespace
 
 LeastNeeds min_needs(const Plan& draft, const Config& config, const Machine& machine,
                      std::optional<std::int64_t> limit) {
-  LeastNeeds needs;
-  const auto prices = device_prices(draft, price_list(draft, machine));
-  std::vector<double> repeats(draft.stages.size(), 0.0);
-  for (int stage = 0; stage < draft.map.stages; ++stage) {
-    const std::int64_t bytes = drafted_bytes(draft, stage);
-    if (!limit && bytes > needs.bytes) needs.stage = stage;
-    needs.bytes = std::max(needs.bytes, bytes);
-    if (!limit || bytes <= *limit) continue;
-    needs.repeats = true;
-    StageNeeds one(draft, stage, config.recompute, *at(prices, stage));
-    std::int64_t lacking = bytes - *limit;
-    if (one.has_blocks()) at(repeats, stage) = one.repeats(*limit, lacking);
-    if (lacking <= needs.lacking) continue;
-    needs.lacking = lacking;
-    needs.stage = stage;
-  }
-  if (needs.lacking > 0) return needs;
-  PlayedStep step = play_step(draft, machine, prices);
-  needs.seconds = step.time.step();
-  if (!needs.repeats) return needs;
-  const auto backwards = backwards_in(step.played, step.input);
-  const auto tails = tails_of(draft, config, step.input);
-  double more = 0;
-  for (int stage = 0; stage < draft.map.stages; ++stage) {
-    const Backward& one = at(backwards, stage);
-    const double repeated = static_cast<double>(draft.microbatches) * at(repeats, stage);
-    more = std::max(more, one.begin + one.work + repeated + at(tails, stage) - step.played.seconds);
-  }
-  needs.seconds += more;
-  return needs;
+  return DraftNeeds(draft, config, machine).within(limit);
+}
+
+std::vector<LeastNeeds> min_needs(const Plan& draft, const Config& config, const Machine& machine,
+                                  std::span<const std::int64_t> limits) {
+  DraftNeeds needs(draft, config, machine);
+  std::vector<LeastNeeds> all;
+  for (const std::int64_t limit : limits) all.push_back(needs.within(limit));
+  return all;
 }
 
 }  // namespace trainctl

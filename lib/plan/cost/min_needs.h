@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "config/schema/config.h"
 #include "plan/plan.h"
@@ -27,8 +29,12 @@ struct LeastNeeds {
 /// parts that its largest layer recomputes. The forms of its layers are then the cheapest that save
 /// enough, where a part of a layer's micro-batch may have another form than the rest. From its
 /// first B on a stage has all its work and these repeats to do, and behind its last one the stages
-/// before it have theirs.
+/// before it have theirs. With one chunk a stage the first B waits for the repeats of the stages
+/// behind it.
 LeastNeeds min_needs(const Plan& draft, const Config& config, const Machine& machine,
                      std::optional<std::int64_t> limit);
+/// As above, for each of several limits.
+std::vector<LeastNeeds> min_needs(const Plan& draft, const Config& config, const Machine& machine,
+                                  std::span<const std::int64_t> limits);
 
 }  // namespace trainctl
