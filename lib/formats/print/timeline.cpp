@@ -78,29 +78,40 @@ std::string folded(std::span<const std::string> words) {
   return text;
 }
 
-}  // namespace
-
-Timeline make_timeline(const Plan& plan) {
-  const SimulationInput input = one_replica(plan);
-  Simulation played = simulate(input);
-  std::sort(played.times.begin(), played.times.end(), [](const RowTime& a, const RowTime& b) {
+/// The blocks of the rows of each rank, `scale` units of time in one of the simulator.
+Timeline timeline_of(const SimulationInput& input, const Simulation& played, double scale) {
+  std::vector<RowTime> times = played.times;
+  std::sort(times.begin(), times.end(), [](const RowTime& a, const RowTime& b) {
     return a.rank != b.rank ? a.rank < b.rank : a.row < b.row;
   });
   Timeline timeline;
-  timeline.length = played.seconds;
+  timeline.length = scale * played.seconds;
   std::vector<double> busy(input.ranks.size(), 0.0);
-  for (const RowTime& time : played.times) {
+  for (const RowTime& time : times) {
     const auto stage = static_cast<std::size_t>(time.rank);
     const Action& row = input.ranks[stage].rows[static_cast<std::size_t>(time.row)];
     if (!is_pass(row.kind) || row.begin == row.end) continue;
     busy[stage] += time.finish - time.start;
-    add_row(timeline.blocks,
-            {time.rank, kind_of(row), row.microbatch, row.chunk, time.start, time.finish});
+    add_row(timeline.blocks, {time.rank, kind_of(row), row.microbatch, row.chunk,
+                              scale * time.start, scale * time.finish});
   }
   std::erase_if(timeline.blocks, [](const TimeBlock& block) { return block.length() <= 0; });
   for (const double time : busy) {
-    timeline.idle_fraction.push_back(timeline.length > 0 ? 1 - time / timeline.length : 0);
+    timeline.idle_fraction.push_back(played.seconds > 0 ? 1 - time / played.seconds : 0);
   }
+  return timeline;
+}
+
+}  // namespace
+
+Timeline make_timeline(const Plan& plan) {
+  const SimulationInput input = one_replica(plan);
+  return timeline_of(input, simulate(input), 1);
+}
+
+Timeline make_timeline(const PlayedStep& step) {
+  Timeline timeline = timeline_of(step.input, step.played, 1000);
+  timeline.in_milliseconds = true;
   return timeline;
 }
 

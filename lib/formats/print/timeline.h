@@ -1,11 +1,10 @@
-// The step as blocks of time, one row per pipeline stage, for drawing a schedule. The times are
-// those of the simulator, with F : B : W = 1 : 1 : 1 per layer and no other costs, as for the
-// plan's bubble.
+// The step as blocks of time, one row per pipeline stage, for drawing a schedule.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "plan/cost/device_prices.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -28,9 +27,14 @@ struct Timeline {
   std::vector<TimeBlock> blocks;      // by stage and start, none empty
   std::vector<double> idle_fraction;  // per stage
   double length = 0;
+  bool in_milliseconds = false;  // else F, B and W of one layer take one unit each
 };
 
+/// The times are those of the simulator, with F : B : W = 1 : 1 : 1 per layer and no other costs,
+/// as for the plan's bubble.
 Timeline make_timeline(const Plan& plan);
+/// The times of a step that was played by prices.
+Timeline make_timeline(const PlayedStep& step);
 
 /// "3 F, 5 x (F B), 3 B": the kinds of a stage's compute rows, with repetitions folded. W is
 /// omitted if it always follows its B directly.

@@ -174,6 +174,7 @@ std::string blocks_data(const Plan& plan, const Timeline& timeline, double end) 
   JsonText json;
   json.open_object(JsonText::Form::one_line);
   json.member("end", rounded(end));
+  json.member("unit", timeline.in_milliseconds ? " ms" : "");
   json.member("chunks", plan.map.chunks);
   json.key("stages").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) write_blocks(json, timeline, stage, end);
@@ -227,14 +228,17 @@ std::string stages_html(const Plan& plan) {
 
 std::string schedule_html(const Plan& plan, const Timeline& timeline) {
   const double end = end_of(timeline);
-  std::string note = plan.schedule + ", " + grouped_count(plan.microbatches, "micro-batch") +
-                     ", bubble " + percent(plan.bubble_fraction) +
-                     ". F, B and W of one layer take one unit of time each, all else none. Blocks "
-                     "have the number of their micro-batch";
+  std::string note =
+      plan.schedule + ", " + grouped_count(plan.microbatches, "micro-batch") + ", bubble " +
+      percent(plan.bubble_fraction) +
+      (timeline.in_milliseconds
+           ? ". Passes take their time at the prices of the device."
+           : ". F, B and W of one layer take one unit of time each, all else none.") +
+      " Blocks have the number of their micro-batch";
   note += plan.map.chunks > 1 ? " and chunk." : ".";
   if (end < timeline.length) {
     note += " The first " + printed("%.4g", end) + " of " + printed("%.4g", timeline.length) +
-            " units are drawn.";
+            (timeline.in_milliseconds ? " ms are drawn." : " units are drawn.");
   }
   return "<section id=\"schedule\">\n<h2>Schedule</h2>\n<p>" + escaped(note) +
          "</p>\n<div id=\"gantt\"></div>\n" + blocks_data(plan, timeline, end) +

@@ -8,7 +8,7 @@
   if (data.chunks > 1) {
     make("p", node, "Blocks of later chunks are lighter, by turns in three steps.");
   }
-  const time = (value) => String(+value.toFixed(2));
+  const time = (value) => +value.toFixed(2) + data.unit;
   lanes(node, {title: "Schedule", end: data.end || 1, time,
     lanes: data.stages.map((blocks, stage) => ({name: "stage " + stage, blocks})),
     css: (block) => kinds[block[2]][0] + block[4] % 3,

@@ -332,12 +332,14 @@ class SearchPage {
   const SearchedLayouts& searched_;
 };
 
-/// The best layout's schedule, as its own page has it.
+/// The best layout's stages, and its schedule in the time that it takes.
 std::string timeline_of(const LayoutSearch& search, const SearchedLayouts& searched) {
   Diagnostics none;
   const Plan plan = prepare(config_of(search, searched.found.front()), search.sources, search.site,
                             Purpose::plan, none);
-  return stages_html(plan) + schedule_html(plan, make_timeline(plan));
+  const auto machine = machine_of(search.config.cluster, searched.world);
+  const StagePricesList prices = device_prices(plan, price_list(plan, *machine));
+  return stages_html(plan) + schedule_html(plan, make_timeline(play_step(plan, *machine, prices)));
 }
 
 }  // namespace
