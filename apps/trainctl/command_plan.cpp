@@ -126,11 +126,26 @@ std::string key_words() {
   return text + ",...";
 }
 
+/// Refuses a freed key that is not searched with this number of ranks.
+void check_freed_keys(const SearchCommand& command, std::int64_t world) {
+  for (const std::string& word : key_choice(command.options).freed) {
+    const std::int64_t most = max_ranks_of(word);
+    if (world <= most) continue;
+    const auto key = std::ranges::find(searched_keys(), word, &SearchedKey::word);
+    refuse(
+        search_program,
+        formatted("--free {}: it is searched with at most {} ranks, and there are {}; search once "
+                  "more for each of its values, with --set {}=VALUE",
+                  word, most, world, key->paths.front()));
+  }
+}
+
 /// One of the world sizes. `page`, if given, becomes the page of what was found.
 SearchedLayouts search_world(const SearchCommand& command, const PlanRequest& request,
                              std::string* page) {
   const Planned planned = plan_config(request, Purpose::plan);
   const Config& config = planned.read.config;
+  check_freed_keys(command, planned.site.world_size);
   LayoutSearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
   search.gap = command.options.gap / 100;
   search.top = static_cast<int>(command.options.top);
@@ -146,17 +161,15 @@ SearchedLayouts search_world(const SearchCommand& command, const PlanRequest& re
                                .sets = request.set_options});
   }
   if (searched.found.empty() || command.options.save.empty()) return searched;
-  const FoundLayout& best = searched.found.front();
-  write_whole_file(command.options.save, "# The best layout that trainctl plan --search found: " +
-                                             layout_text(best.layout, searched.world) + "\n" +
-                                             dump_config(config_of(search, best), nullptr));
+  write_whole_file(command.options.save, best_config(search, searched));
   return searched;
 }
 
 std::vector<SearchedLayouts> search_worlds(const SearchCommand& command) {
   std::vector<SearchedLayouts> all;
-  for (const std::int64_t world :
-       numbers_of(search_program, "--world-sizes", command.options.world_sizes, 1)) {
+  const auto worlds = numbers_of(search_program, "--world-sizes", command.options.world_sizes, 1);
+  for (const std::int64_t world : worlds) check_freed_keys(command, world);
+  for (const std::int64_t world : worlds) {
     if (stop_signal() != 0) break;
     PlanRequest request = command.request;
     request.world_size = world;

@@ -243,3 +243,40 @@ TEST_CASE("a search by seconds is shown, kept and taken again") {
       planned("validate", config, {here[0], here[1], "--set", "log.max_attention_logit=true"});
   CHECK(contains(reported.err, "the search read log.max_attention_logit: false, and it is true"));
 }
+
+namespace {
+
+/// Runs `words` on two ranks over MPI; one of them has a memory in which no layout fits.
+Outcome on_two_ranks(const Words& words, int rank_without_memory) {
+  const Words little = {"--set", "cluster.device_memory=0.0001"};
+  Words all = mpirun_words(1);
+  const std::string program = all.back();
+  for (int rank = 0; rank < 2; ++rank) {
+    if (rank > 0) all.insert(all.end(), {":", "-n", "1", program});
+    all.insert(all.end(), words.begin(), words.end());
+    if (rank == rank_without_memory) all.insert(all.end(), little.begin(), little.end());
+  }
+  return run_program("mpirun", all);
+}
+
+}  // namespace
+
+TEST_CASE("over MPI the first rank alone searches, and the other takes its answer") {
+  const TempDir dir;
+  const std::string config = dir.write(
+      "a.yaml", model() +
+                    "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}\n" +
+                    "cluster: {device: cpu-avx2}\n");
+  const Words train = train_words(config, dir / "run", {"--stop-after", "1"});
+  const Words bench = {"bench", "step", "--config", config, "--steps", "1"};
+  for (const Words& words : {train, bench}) {
+    // The search of the second rank would find nothing.
+    const Outcome taken = on_two_ranks(words, 1);
+    INFO(taken.out << taken.err);
+    CHECK(taken.exit_code == 0);
+    const Outcome refused = on_two_ranks(words, 0);
+    INFO(refused.out << refused.err);
+    CHECK(refused.exit_code != 0);
+    CHECK(contains(refused.err, "search-space-empty"));
+  }
+}

@@ -213,6 +213,12 @@ TEST_CASE("options that do not go together are named") {
       {{"plan", "--config", config, "--search", "--free", "expert_parallel", "--set",
         "cluster.device=cpu-avx2"},
        "--free expert_parallel: the model has no experts"},
+      {{"plan", "--config", config, "--search", "--free", "scheduler", "--world-size", "2048",
+        "--set", "cluster.device=cpu-avx2"},
+       "--free scheduler: it is searched with at most 1024 ranks, and there are 2048"},
+      {{"plan", "--config", config, "--search", "--free", "scheduler", "--world-sizes", "2,2048",
+        "--set", "cluster.device=cpu-avx2"},
+       "at most 1024 ranks, and there are 2048"},
       {{"plan", "--config", config, "--search", "--rank", "1"}, "--rank is for one plan"},
       {{"plan", "--config", config, "--search", "--lr-at", "5"}, "--lr-at is for one plan"},
       {{"plan", "--config", config, "--search", "--memory-model", "all"},
@@ -285,6 +291,15 @@ TEST_CASE("the best layout of a search is saved as a file that plans as it says"
       trainctl({"plan", "--config", saved, "--world-size", "2", "--format", "json"}).out);
   CHECK(plan["time"]["step_seconds"] == best["seconds"]);
   CHECK(plan["mesh"]["tp"] == best["tensor_parallel"]);
+  // Each key that was searched says so, with what another value would take.
+  const std::string text = read_file(saved);
+  INFO(text);
+  const std::size_t sizes = text.find("\n  tensor_parallel: ");
+  const std::string line = text.substr(sizes + 1, text.find('\n', sizes + 1) - sizes - 1);
+  CHECK(contains(line, "  # searched; "));
+  CHECK(contains(line, " % with "));
+  CHECK(contains(text, "  # searched\n"));
+  CHECK_FALSE(contains(text.substr(text.find("\n  hidden_size: ") + 1, 60), "searched"));
   CHECK(trainctl({"plan", "--config", config, "--search", "--save", saved}).exit_code ==
         exits::usage);
   const Outcome worlds =

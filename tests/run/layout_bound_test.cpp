@@ -117,7 +117,7 @@ void compare(LayoutSearch& search, const RankLayout& layout, double share, Layou
   }
   CHECK(bound.seconds(layout) <= whole.seconds * (1 + 1e-9));
   CHECK(bound.state_bytes(layout) <= whole.bytes);
-  const LayoutBound::Closer closer = bound.closer(layout);
+  const LayoutBound::Closer closer = bound.closer(layout, everything);
   CHECK(closer.seconds <= whole.seconds * (1 + 1e-9));
   CHECK(closer.bytes <= whole.bytes);
   const LeastNeeds least = min_needs(draft, config, *machine, everything);
@@ -130,6 +130,9 @@ void compare(LayoutSearch& search, const RankLayout& layout, double share, Layou
   const LeastNeeds within = min_needs(draft, config, *machine, limit);
   const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
   if (!picked.fits) return;
+  const LayoutBound::Closer part = bound.closer(layout, limit);
+  CHECK(part.bytes <= limit);
+  CHECK(part.seconds <= picked.seconds * (1 + 1e-9));
   CHECK(within.lacking == 0);
   CHECK(within.seconds <= picked.seconds * (1 + 1e-9));
   ++closeness.all;

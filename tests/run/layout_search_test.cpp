@@ -43,8 +43,8 @@ LayoutSearch search_of(const ReadResult& read, std::int64_t ranks, double gib) {
 /// The search alone, without the comparisons with the best.
 SearchedLayouts best_of(const LayoutSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
-  LayoutBound bound(search, free_keys(search), *machine);
-  return search_once(search, *machine, bound);
+  KnownLayouts known(search, *machine);
+  return search_once(search, known);
 }
 
 /// The least seconds of all layouts that fit, each with and without repeats.
@@ -133,9 +133,18 @@ TEST_CASE("words are searched where the file gives none and the sizes allow them
   CHECK(axis_words("scheduler", with(two, "parallel.pipeline.scheduler=gpipe"), 2) ==
         Words{"gpipe"});
   CHECK(axis_words("scheduler", small_file({"parallel.pipeline_stages=1"}), 2).empty());
-  CHECK(axis_words("scheduler", small_file(two), 128).size() == 4);
-  CHECK(axis_words("scheduler", small_file(two), 256) == Words{"1f1b"});
-  CHECK(unsearched_text(256) == unsearched_text() + ", parallel.pipeline.scheduler");
+  const std::int64_t most = max_ranks_of("scheduler");
+  const std::vector<std::string> many = {two[0], "train.global_batch_size=4096",
+                                         "parallel.context_parallel=1"};
+  CHECK(axis_words("scheduler", small_file(many), most).size() == 4);
+  CHECK(axis_words("scheduler", small_file(many), 2 * most) == Words{"1f1b"});
+  CHECK(unsearched_text(2 * most) == unsearched_text() + ", parallel.pipeline.scheduler");
+  CHECK(max_ranks_of("tensor_parallel") == max_ranks);
+  FreeKeys all;
+  all.scheduler = all.tensor = true;
+  CHECK(within_ranks(all, most).scheduler);
+  CHECK_FALSE(within_ranks(all, most + 1).scheduler);
+  CHECK(within_ranks(all, most + 1).tensor);
   CHECK(axis_words("cp_comm_type", small_file(four), 4) ==
         Words{"p2p", "all_gather", "a2a", "a2a+p2p [2, 2]"});
   CHECK(axis_words("cp_comm_type", with(four, "model.num_query_groups=2"), 4) ==
@@ -162,6 +171,30 @@ TEST_CASE("words are searched where the file gives none and the sizes allow them
   CHECK(parallel.tp_comm_overlap.enable);
   CHECK(layout_text(layout, 16) ==
         "tp 2 cp 4 pp 2 x 2 micro-batch 1 zb-v a2a+p2p [2, 2] tp_comm_overlap on");
+}
+
+TEST_CASE("the space leaves out no layout whose micro-batches make groups") {
+  const ReadResult read =
+      small_file({"model.num_layers=8", "train.global_batch_size=24", "parallel.pipeline_stages=4",
+                  "parallel.virtual_pipeline_stages=2"});
+  const LayoutSearch search = search_of(read, 4, 1);
+  const FreeKeys free = free_keys(search);
+  const std::vector<RankLayout> space = layouts_of(read.config, free, 4);
+  int refused = 0;
+  for (const ScheduleTraits& traits : schedules) {
+    for (const std::int64_t size : {1, 2, 3, 4, 6, 8}) {
+      RankLayout layout{.stages = 4, .chunks = 2, .micro_batch_size = size};
+      layout.scheduler = traits.value;
+      Diagnostics found;
+      prepare_draft(config_of(search, {.layout = layout}), search.sources, search.site, found);
+      const bool broken = std::ranges::any_of(
+          found.list(), [](const Diagnostic& one) { return one.code == "microbatch-group"; });
+      INFO(layout_text(layout, 4));
+      CHECK(broken == (std::ranges::find(space, layout) == space.end()));
+      refused += broken ? 1 : 0;
+    }
+  }
+  CHECK(refused >= 2);
 }
 
 TEST_CASE("a search over words finds the least of all layouts") {
@@ -537,9 +570,31 @@ TEST_CASE("where nothing fits a search tells the reasons, each with the layout t
   CHECK(refused.message.find("MiB more than the limit") != std::string::npos);
   REQUIRE(searched.empty);
   REQUIRE(searched.empty->leanest);
-  CHECK(print_search(searched).find("search-space-empty: no layout of 2 ranks fits in 0.001 GiB: " +
+  const std::string code = "search-space-empty";
+  CHECK(print_search(searched).find(code + ": no layout of 2 ranks fits in 0.001 GiB: " +
                                     layout_text(searched.empty->leanest->layout, 2)) !=
         std::string::npos);
+}
+
+TEST_CASE(
+    "where nothing fits a search names the smallest number of ranks for which a layout fits") {
+  const ReadResult read = small_file({});
+  for (const std::int64_t world : {4, 8}) {
+    // The leanest layout of these ranks needs all of the limit.
+    const SearchedLayouts leanest = search_layouts(search_of(read, world, 0.001));
+    REQUIRE((leanest.empty && leanest.empty->limit));
+    const double gib = *leanest.empty->limit;
+    const SearchedLayouts searched = search_layouts(search_of(read, 2, gib));
+    INFO(print_search(searched));
+    REQUIRE(searched.found.empty());
+    REQUIRE(searched.empty);
+    CHECK(searched.empty->world == world);
+    for (const std::int64_t fewer : {2, 4}) {
+      if (fewer < world) CHECK(best_of(search_of(read, fewer, gib)).found.empty());
+    }
+    CHECK(print_search(searched).find("a layout fits with --world-size " + std::to_string(world)) !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and what would fit") {
@@ -618,11 +673,16 @@ TEST_CASE("the frontier has the best within each eighth of the limit") {
     alone.top = 0;
     const SearchedLayouts within = best_of(alone);
     INFO(part.limit << " GiB\n" << print_search(within));
-    // A part that ended early may have found nothing where something fits.
-    if (!part.ended_early) REQUIRE(part.fits == !within.found.empty());
+    if (part.ended_early) {
+      // The whole search within this part looks at more layouts than the one within all memory.
+      CHECK((within.plays >= std::max<std::size_t>(48, searched.plays) ||
+             within.opened >= std::max<std::size_t>(8, searched.opened)));
+    } else {
+      REQUIRE(part.fits == !within.found.empty());
+      if (part.fits) CHECK(part.seconds == within.found.front().seconds);
+    }
     if (!part.fits) continue;
     REQUIRE_FALSE(within.found.empty());
-    if (!part.ended_early) CHECK(part.seconds == within.found.front().seconds);
     CHECK(within.found.front().seconds >= (1 - part.gap) * part.seconds * (1 - 1e-12));
     CHECK(std::ranges::any_of(searched.frontier, [&](const FoundLayout& one) {
       return one.seconds == part.seconds &&

@@ -19,7 +19,6 @@ namespace trainctl {
 namespace {
 
 constexpr double bytes_of_a_gib = 1 << 30;
-constexpr int frontier_parts = 8;
 
 /// The layouts that no other beats, the fastest first.
 std::vector<FoundLayout> unbeaten(std::vector<FoundLayout> all) {
@@ -99,7 +98,8 @@ std::optional<Lean> leanest_of(const LayoutSearch& search, const Machine& machin
     if (one.drafted) return one;
     if (drafts >= max_drafts) continue;
     const LayoutOutcome& outcome = searched.outcomes[one.number];
-    const LayoutNeeds needs = draft_layout(search, machine, {.layout = outcome.layout});
+    const double limit[] = {search.memory_limit};
+    const LayoutNeeds needs = draft_layout(search, machine, outcome.layout, limit).front();
     if (!needs.code.empty() && needs.code != out_of_memory) continue;
     one.lacking = std::max(one.lacking, needs.lacking);
     one.stage = needs.stage;
@@ -166,8 +166,8 @@ std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool div
     other.max_plays = drafts_of_a_world;
     const auto machine = machine_of(search.config.cluster, world);
     if (!machine) return std::nullopt;
-    LayoutBound bound(other, free_keys(other), *machine);
-    const SearchedLayouts searched = search_once(other, *machine, bound);
+    KnownLayouts known(other, *machine);
+    const SearchedLayouts searched = search_once(other, known);
     if (!searched.found.empty()) return world;
     drafts += searched.plays;
     if (drafts > drafts_of_all || (search.stops && search.stops())) break;
@@ -177,8 +177,7 @@ std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool div
 
 }  // namespace
 
-void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBound& bound,
-                  SearchedLayouts& searched) {
+void add_frontier(const LayoutSearch& search, KnownLayouts& known, SearchedLayouts& searched) {
   constexpr std::size_t min_plays = 48, min_opened = 8;
   std::vector<FoundLayout> all = searched.found;
   PartOfMemory before{.limit = search.memory_limit,
@@ -186,27 +185,27 @@ void add_frontier(const LayoutSearch& search, const Machine& machine, LayoutBoun
                       .seconds = searched.found.front().seconds,
                       .gap = searched.gap};
   FoundLayout best = searched.found.front();
-  for (int eighth = frontier_parts - 1; eighth > 0 && before.fits; --eighth) {
+  for (std::size_t number = 1; number < known.limits().size() && before.fits; ++number) {
     LayoutSearch part = search;
-    part.memory_limit = search.memory_limit * eighth / frontier_parts;
+    part.memory_limit = known.limits()[number];
+    const std::int64_t limit = bytes_of_gib(part.memory_limit);
     PartOfMemory one = before;
     one.limit = part.memory_limit;
     // The best within more memory is the best here too if it fits.
-    if (best.bytes > limit_bytes(part)) {
+    if (best.bytes > limit) {
       part.max_plays = std::max(min_plays, searched.plays);
       part.max_opened = std::max(min_opened, searched.opened);
-      const SearchedLayouts less = search_once(part, machine, bound);
+      const SearchedLayouts less = search_once(part, known, number);
+      one.ended_early = less.left > 0 && (less.found.empty() || less.gap > search.gap);
       for (FoundLayout found : less.found) {
         found.memory_limit = part.memory_limit;
         all.push_back(std::move(found));
       }
-      const FoundLayout* within = best_within(all, limit_bytes(part));
-      one.ended_early = less.left > 0 && (less.found.empty() || less.gap > search.gap);
+      const FoundLayout* within = best_within(all, limit);
       one.fits = within != nullptr;
       one.seconds = one.fits ? within->seconds : 0;
       if (one.fits) best = *within;
-      const double least = less.found.empty() ? 0 : (1 - less.gap) * less.found.front().seconds;
-      one.gap = one.fits && less.left > 0 ? std::max(0.0, 1 - least / one.seconds) : 0;
+      one.gap = one.fits && less.left > 0 ? std::max(0.0, 1 - less.least / one.seconds) : 0;
     }
     searched.parts.push_back(one);
     before = one;
@@ -242,7 +241,7 @@ EmptySpace empty_space(const LayoutSearch& search, const Machine& machine,
     space.leanest = FoundLayout{.layout = outcome.layout, .repeats = free_keys(search).recompute};
     space.stage = lean->stage;
     space.lacking = lean->lacking;
-    space.bytes = limit_bytes(search) + lean->lacking;
+    space.bytes = bytes_of_gib(search.memory_limit) + lean->lacking;
     space.limit = limit_that_fits(search, space);
   }
   space.world = world_that_fits(search, searched.space > 0);

@@ -52,7 +52,7 @@ const std::vector<LayoutKey> keys_of_sizes{
        const int level = one.layout.optimizer_level;
        return level == 0 ? "off" : "level" + std::to_string(level);
      }},
-    {"layers of stages",
+    {"stage_layers",
      [](const SearchedLayouts&, const LayoutOutcome& one) { return cut_text(one.layout); }},
 };
 

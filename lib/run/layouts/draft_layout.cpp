@@ -23,28 +23,43 @@ bool refused(const Diagnostics& found, LayoutNeeds& needs) {
   return !needs.code.empty();
 }
 
-LayoutNeeds drafted_needs(const LayoutSearch& search, const Machine& machine,
-                          const FoundLayout& layout) {
-  const Config config = config_of(search, layout);
+/// The least needs of a draft within the limit; `counts`: whether forms are searched that save
+/// enough.
+LayoutNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool counts) {
+  const std::int64_t lacking =
+      counts ? least.lacking : std::max<std::int64_t>(0, least.bytes - limit);
   LayoutNeeds needs;
-  Diagnostics found;
-  const Plan draft = prepare_draft(config, search.sources, search.site, found);
-  if (refused(found, needs)) return needs;
-  // The needs of a stage do not count bytes on the host.
-  const bool counts = free_keys(search).recompute && !search.config.offload.enable;
-  const std::int64_t limit = limit_bytes(search);
-  const LeastNeeds least =
-      min_needs(draft, config, machine, counts ? std::optional(limit) : std::nullopt);
+  if (lacking > 0) {
+    needs =
+        without_memory(limit, "stage " + std::to_string(least.stage) + " needs at least ", lacking);
+  }
   needs.seconds = least.seconds;
   needs.bytes = least.bytes;
   needs.repeats = least.repeats;
   needs.stage = least.stage;
-  needs.lacking = counts ? least.lacking : std::max<std::int64_t>(0, least.bytes - limit);
-  if (needs.lacking == 0) return needs;
-  LayoutNeeds lacks = without_memory(
-      search, "stage " + std::to_string(least.stage) + " needs at least ", needs.lacking);
-  lacks.stage = least.stage;
-  return lacks;
+  return needs;
+}
+
+std::vector<LayoutNeeds> drafted_needs(const LayoutSearch& search, const Machine& machine,
+                                       const RankLayout& layout, std::span<const double> limits) {
+  const Config config = config_of(search, {.layout = layout});
+  std::vector<LayoutNeeds> all(limits.size());
+  Diagnostics found;
+  const Plan draft = prepare_draft(config, search.sources, search.site, found);
+  if (refused(found, all.front())) {
+    std::ranges::fill(all, LayoutNeeds(all.front()));
+    return all;
+  }
+  // The needs of a stage do not count bytes on the host.
+  const bool counts = free_keys(search).recompute && !search.config.offload.enable;
+  std::vector<std::int64_t> bytes;
+  for (const double limit : limits) bytes.push_back(bytes_of_gib(limit));
+  const std::vector<LeastNeeds> least =
+      counts
+          ? min_needs(draft, config, machine, bytes)
+          : std::vector<LeastNeeds>(limits.size(), min_needs(draft, config, machine, std::nullopt));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = needs_within(bytes[i], least[i], counts);
+  return all;
 }
 
 LayoutNeeds planned_needs(const LayoutSearch& search, const FoundLayout& layout) {
@@ -58,30 +73,29 @@ LayoutNeeds planned_needs(const LayoutSearch& search, const FoundLayout& layout)
   needs.seconds = plan.time->step();
   needs.bytes = plan.max_memory().device();
   needs.stage = static_cast<int>(fullest - plan.stages.begin());
-  needs.lacking = std::max<std::int64_t>(0, needs.bytes - limit_bytes(search));
+  needs.lacking = std::max<std::int64_t>(0, needs.bytes - bytes_of_gib(search.memory_limit));
   return needs;
 }
 
 }  // namespace
 
-std::int64_t limit_bytes(const LayoutSearch& search) {
-  return static_cast<std::int64_t>(search.memory_limit * (std::int64_t{1} << 30));
+std::int64_t bytes_of_gib(double gib) {
+  return static_cast<std::int64_t>(gib * (std::int64_t{1} << 30));
 }
 
-LayoutNeeds without_memory(const LayoutSearch& search, const std::string& what,
-                           std::int64_t lacking) {
+LayoutNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking) {
   return {.code = out_of_memory,
-          .message = what + format_bytes(limit_bytes(search) + lacking) + " per rank, " +
-                     format_bytes(lacking) + " more than the limit",
+          .message = what + format_bytes(limit + lacking) + " per rank, " + format_bytes(lacking) +
+                     " more than the limit",
           .lacking = lacking};
 }
 
-LayoutNeeds draft_layout(const LayoutSearch& search, const Machine& machine,
-                         const FoundLayout& layout) {
+std::vector<LayoutNeeds> draft_layout(const LayoutSearch& search, const Machine& machine,
+                                      const RankLayout& layout, std::span<const double> limits) {
   try {
-    return drafted_needs(search, machine, layout);
+    return drafted_needs(search, machine, layout, limits);
   } catch (const Error& error) {
-    return {.code = failed, .message = error.what()};
+    return {limits.size(), {.code = failed, .message = error.what()}};
   }
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "plan/prices/machine.h"
 #include "run/layouts/search_layouts.h"
@@ -21,16 +23,15 @@ struct LayoutNeeds {
   int stage = -1;             // the fullest; of a draft that lacks memory the one that lacks it
 };
 
-/// Bytes of a rank that the search may use.
-std::int64_t limit_bytes(const LayoutSearch& search);
+std::int64_t bytes_of_gib(double gib);
 
-/// The refusal of a layout that lacks these bytes: "`what`... per rank, ... more than the limit".
-LayoutNeeds without_memory(const LayoutSearch& search, const std::string& what,
-                           std::int64_t lacking);
+/// The refusal of a layout that lacks these bytes within a limit: "`what`... per rank, ... more
+/// than the limit".
+LayoutNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking);
 
-/// At least, whatever is recomputed where that is free.
-LayoutNeeds draft_layout(const LayoutSearch& search, const Machine& machine,
-                         const FoundLayout& layout);
+/// At least, whatever is recomputed where that is free, within each of the limits (GiB).
+std::vector<LayoutNeeds> draft_layout(const LayoutSearch& search, const Machine& machine,
+                                      const RankLayout& layout, std::span<const double> limits);
 /// As it is planned; `lacking` may be above 0 without a code.
 LayoutNeeds plan_layout(const LayoutSearch& search, const FoundLayout& layout);
 

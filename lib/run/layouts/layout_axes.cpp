@@ -16,8 +16,8 @@ std::vector<RankLayout> schedulers_of(const Config&, const RankLayout& layout) {
   return all;
 }
 
-// Schedules differ in what they keep, which only drafts tell: in large spaces these take minutes.
-constexpr std::int64_t max_ranks_of_schedules = 128;
+// Schedules multiply the layouts of a space: in larger ones a search takes minutes.
+constexpr std::int64_t max_ranks_of_schedules = 1024;
 
 const LayoutAxis scheduler_axis{
     .key = "scheduler",

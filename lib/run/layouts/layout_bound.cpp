@@ -5,8 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "base/at.h"
 #include "plan/cost/communication.h"
 #include "plan/cost/estimate.h"
+#include "plan/generators/generators.h"
 #include "plan/rules/check.h"
 #include "plan/rules/place_layers.h"
 #include "plan/rules/resolve.h"
@@ -97,7 +99,7 @@ LayoutBound::Unit LayoutBound::Units::of(const ChunkLayers& chunk) const {
 }
 
 double LayoutBound::seconds(const RankLayout& layout) {
-  return std::max(ideal_, of_stages(layout)) * apart_ + machine_.software.fixed;
+  return std::max(ideal_, of_stages(layout, {})) * apart_ + machine_.software.fixed;
 }
 
 /// Where layers lie does not depend on the other sizes.
@@ -124,7 +126,7 @@ bool LayoutBound::in_turns(const RankLayout& layout) const {
          !parallel.pipeline.defer_embedding_wgrad_compute;
 }
 
-double LayoutBound::of_stages(const RankLayout& layout) {
+double LayoutBound::of_stages(const RankLayout& layout, const Repeats& repeats) {
   const Units* units = units_of(layout);
   const StageMap& map = map_of(layout);
   if (units == nullptr || map.all.empty()) return 0;
@@ -139,12 +141,13 @@ double LayoutBound::of_stages(const RankLayout& layout) {
   for (int stage = 0; stage < map.stages; ++stage) {
     Unit all;
     for (int chunk = 0; chunk < map.chunks; ++chunk) all += units->of(map.at(stage, chunk));
+    const double repeat = repeats.seconds.empty() ? 0 : at(repeats.seconds, stage);
     const double around = in_turns ? before.passes() : before.forward;
-    most = std::max(most, around + batches * all.passes());
+    most = std::max(most, around + batches * (all.passes() + repeat));
     // The last gradient still has to pass the stages before, and the first one's W follows it.
     if (!moves && stage > 0) {
-      most = std::max(most, before.forward + batches * (all.forward + all.input) + before.input +
-                                opening.weight);
+      most = std::max(most, before.forward + batches * (all.forward + all.input + repeat) +
+                                before.input + opening.weight);
     }
     before += units->of(map.at(stage, 0));
   }
@@ -169,7 +172,7 @@ double LayoutBound::largest_stage(const RankLayout& layout) {
   return static_cast<double>(most);
 }
 
-LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
+LayoutBound::Closer LayoutBound::closer(const RankLayout& layout, std::int64_t limit) {
   const std::optional<Shares>* shares = alike_ ? &layer_shares(layout) : nullptr;
   if (shares == nullptr || !*shares) return {seconds(layout), state_bytes(layout)};
   const Shares& layer = **shares;
@@ -184,10 +187,135 @@ LayoutBound::Closer LayoutBound::closer(const RankLayout& layout) {
   const double beside = sums + gathers;
   const double slowed =
       machine_.device.contention * std::min(beside, work) + machine_.software.sums_rest * beside;
-  const double least = std::max({ideal_, of_stages(layout), beside}) + slowed;
-  const auto bytes =
-      static_cast<std::int64_t>(counts_states() ? max_alike * layers * layer.bytes : 0);
-  return {least * apart_ + machine_.software.fixed, std::max(state_bytes(layout), bytes)};
+  const Repeats repeats = repeats_of(layout, layer.bytes, limit);
+  const double least = std::max({ideal_, of_stages(layout, repeats), beside}) + slowed;
+  return {least * apart_ + machine_.software.fixed, std::max(state_bytes(layout), repeats.bytes)};
+}
+
+namespace {
+
+/// Rows of a schedule are counted with at most this number of them.
+constexpr std::int64_t max_rows_counted = 1 << 16;
+
+/// Micro-batches of each chunk between F and B when these are most; none where the schedule has too
+/// many rows, or where its micro-batches make no groups.
+std::vector<std::int64_t> most_kept(PipelineScheduler scheduler, const ScheduleInput& input) {
+  std::vector<std::int64_t> now(static_cast<std::size_t>(input.chunks()), 0);
+  std::vector<std::int64_t> most = now;
+  const int last = input.microbatches % input.group_size;
+  const bool groups = input.microbatches >= input.group_size && (last == 0 || last >= input.stages);
+  const bool large = std::int64_t{input.microbatches} * input.chunks() > max_rows_counted;
+  if (input.microbatches < 1 || large || (input.chunks() > 1 && !groups)) return most;
+  std::int64_t sum = 0, largest = 0;
+  for (const Action& row : make_schedule(scheduler, input)) {
+    const bool forward = row.kind == ActionKind::forward;
+    if (!forward && row.kind != ActionKind::backward_input) continue;
+    at(now, row.chunk) += forward ? 1 : -1;
+    sum += forward ? 1 : -1;
+    if (sum <= largest) continue;
+    largest = sum;
+    most = now;
+  }
+  return most;
+}
+
+/// As above for any number of micro-batches: where they are many, the most kept of two and of four
+/// times the stages tell whether it grows with their number or not at all.
+std::vector<std::int64_t> most_kept_of(PipelineScheduler scheduler, ScheduleInput input,
+                                       std::int64_t microbatches) {
+  const std::int64_t some = 2 * std::int64_t{input.stages};
+  if (microbatches > 2 * some && input.group_size == input.stages) {
+    input.microbatches = static_cast<int>(some);
+    std::vector<std::int64_t> few = most_kept(scheduler, input);
+    input.microbatches = static_cast<int>(2 * some);
+    const std::vector<std::int64_t> more = most_kept(scheduler, input);
+    if (few == more) return few;
+    if (std::ranges::all_of(more, [&](std::int64_t one) { return one == 2 * some; })) {
+      return std::vector<std::int64_t>(few.size(), microbatches);
+    }
+  }
+  input.microbatches = static_cast<int>(microbatches);
+  return most_kept(scheduler, input);
+}
+
+/// The least seconds of R with which some chunks save `over` bytes, if a part of a layer may have
+/// another form; infinite where all forms together save less. `sizes`: layers and kept
+/// micro-batches of each chunk.
+double least_repeats(const std::vector<FormPoint>& forms, std::int64_t over,
+                      const std::vector<std::pair<std::int64_t, std::int64_t>>& sizes) {
+  FormSavings savings;
+  for (const auto& [layers, kept] : sizes) savings.add(0, forms, kept, layers);
+  return savings.seconds(over);
+}
+
+}  // namespace
+
+const std::vector<std::vector<std::int64_t>>& LayoutBound::kept_of(const RankLayout& layout) {
+  const auto batches = static_cast<std::int64_t>(batches_of(layout));
+  const RankLayout key{
+      .stages = layout.stages, .chunks = layout.chunks, .scheduler = layout.scheduler};
+  const auto [found, is_new] = kept_.try_emplace({key, batches});
+  if (!is_new) return found->second;
+  const auto& group = search_.config.parallel.pipeline.microbatch_group_size_per_vp_stage;
+  ScheduleInput input;
+  input.stages = static_cast<int>(layout.stages);
+  input.group_size = static_cast<int>(group.value_or(layout.stages));
+  input.units.resize(static_cast<std::size_t>(layout.chunks));
+  input.route = traits_of(layout.scheduler).route;
+  for (input.stage = 0; input.stage < input.stages; ++input.stage) {
+    found->second.push_back(most_kept_of(layout.scheduler, input, batches));
+  }
+  return found->second;
+}
+
+/// Bytes of a stage are those of its states, and of what its schedule keeps in the leanest forms
+/// that it takes.
+LayoutBound::Repeats LayoutBound::repeats_of(const RankLayout& layout, double layer_bytes,
+                                             std::int64_t limit) {
+  Repeats repeats;
+  if (!counts_states()) return repeats;
+  const std::vector<FormPoint>& forms = units_of(layout)->forms;
+  const StageMap& map = map_of(layout);
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
+  for (int stage = 0; stage < map.stages && !map.all.empty(); ++stage) {
+    sizes.clear();
+    std::int64_t layers = 0, kept = 0;
+    const auto* lie = forms.empty() ? nullptr : &at(kept_of(layout), stage);
+    for (int chunk = 0; chunk < map.chunks; ++chunk) {
+      const std::int64_t held = map.at(stage, chunk).count;
+      const std::int64_t most = lie == nullptr ? 0 : at(*lie, chunk);
+      layers += held;
+      kept += held * most;
+      sizes.emplace_back(held, most);
+    }
+    const auto states =
+        static_cast<std::int64_t>(max_alike * static_cast<double>(layers) * layer_bytes);
+    std::int64_t bytes = states + (forms.empty() ? 0 : forms.front().kept * kept);
+    double seconds = 0;
+    if (bytes > limit && !forms.empty()) {
+      seconds = least_repeats(forms, bytes - limit, sizes);
+      const bool saves = seconds < std::numeric_limits<double>::infinity();
+      bytes = saves ? limit : states + forms.back().kept * kept;
+      if (!saves) seconds = 0;
+    }
+    repeats.bytes = std::max(repeats.bytes, bytes);
+    repeats.seconds.push_back(seconds);
+  }
+  return repeats;
+}
+
+/// The forms of the first layer; only the one without repeats where no parts may be recomputed.
+std::vector<FormPoint> LayoutBound::forms_of(const Plan& plan, const StagePrices& prices) const {
+  const RecomputeConfig& recompute = search_.config.recompute;
+  if (!alike_ || !counts_states() || (!free_.recompute && recompute.enable)) return {};
+  std::vector<FormPoint> points;
+  for (int parts = 0; parts <= (free_.recompute ? all_parts : 0); ++parts) {
+    const BlockForm form = form_with(plan, recompute, static_cast<std::uint8_t>(parts));
+    if (form.again != parts) continue;
+    const double seconds = parts == 0 ? 0 : std::max(0.0, prices.repeat(1, form).whole());
+    points.push_back({.kept = form_bytes(plan, 0, 1, form).kept, .seconds = seconds});
+  }
+  return hull_of(std::move(points));
 }
 
 const std::optional<LayoutBound::Shares>& LayoutBound::layer_shares(const RankLayout& layout) {
@@ -345,7 +473,9 @@ const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
   const Plan& plan = draft->plan;
   const StagePlan& stage = plan.stages.front();
   units.emplace();
-  add_units(plan, *draft->prices().front(), *units);
+  const StagePricesList prices = draft->prices();
+  add_units(plan, *prices.front(), *units);
+  units->forms = forms_of(plan, *prices.front());
   const double each = 1 / static_cast<double>(std::max<std::int64_t>(1, stage.flat.length));
   const MemoryEstimate& memory = stage.memory;
   // The bytes are those of the parameter that keeps least: groups differ, and the additional memory

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "plan/cost/device_prices.h"
+#include "plan/cost/forms.h"
 #include "plan/prices/machine.h"
 #include "plan/tables/stage_map.h"
 #include "run/layouts/search_layouts.h"
@@ -32,12 +34,15 @@ class LayoutBound {
 
   /// The bounds with the exchanges between replicas of a stage and the parts that these divide, by
   /// drafts of some layers and of one more on the ranks of a stage. Sums and gathers are in one
-  /// queue, and slow the work that they overlap.
+  /// queue, and slow the work that they overlap. Where a stage has more than `limit` bytes of
+  /// states and of what its schedule keeps, its layers recompute parts: the cheapest that save
+  /// enough, where a part of a layer may have another form than the rest. `bytes` are above the
+  /// limit where no form saves enough.
   struct Closer {
     double seconds = 0;
     std::int64_t bytes = 0;
   };
-  Closer closer(const RankLayout& layout);
+  Closer closer(const RankLayout& layout, std::int64_t limit);
 
  private:
   /// The prices of one unit on a rank, with one micro-batch.
@@ -54,6 +59,14 @@ class LayoutBound {
            optimizer = 0;  // bytes of an element, where nothing is divided
     Unit of(const ChunkLayers& chunk) const;
     Unit first_layer{};
+    /// The forms of a layer of which no mixture of two others is better; none where layers differ
+    /// or their forms are not known.
+    std::vector<FormPoint> forms{};
+  };
+  /// Seconds of R of one micro-batch by stage, and bytes of the stage that needs most.
+  struct Repeats {
+    std::vector<double> seconds{};
+    std::int64_t bytes = 0;
   };
   /// The share that a layer adds to a rank of a stage with one micro-batch.
   struct Shares {
@@ -81,10 +94,14 @@ class LayoutBound {
   double largest_stage(const RankLayout& layout);  // layers
   /// Whether F and B end a step in turns, W with B.
   bool in_turns(const RankLayout& layout) const;
-  double of_stages(const RankLayout& layout);
+  double of_stages(const RankLayout& layout, const Repeats& repeats);
+  Repeats repeats_of(const RankLayout& layout, double layer_bytes, std::int64_t limit);
+  /// Micro-batches of each chunk of each stage that lie there when the stage keeps most.
+  const std::vector<std::vector<std::int64_t>>& kept_of(const RankLayout& layout);
   const StageMap& map_of(const RankLayout& layout);
   const Units* units_of(const RankLayout& layout);
   void add_units(const Plan& plan, const StagePrices& prices, Units& units) const;
+  std::vector<FormPoint> forms_of(const Plan& plan, const StagePrices& prices) const;
 
   const LayoutSearch& search_;
   const FreeKeys free_;
@@ -95,6 +112,7 @@ class LayoutBound {
   std::map<RankLayout, StageMap> maps_;
   std::map<RankLayout, std::optional<Units>> units_;
   std::map<RankLayout, std::optional<Shares>> shares_;
+  std::map<std::pair<RankLayout, std::int64_t>, std::vector<std::vector<std::int64_t>>> kept_;
 };
 
 }  // namespace trainctl

@@ -93,17 +93,13 @@ std::vector<RankLayout> cuts_of(std::int64_t layers, bool free, const RankLayout
 }
 
 /// The layout with every combination of words of the axes.
-std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, std::int64_t world,
-                                 RankLayout layout) {
-  const auto is_searched = [&](const LayoutAxis& axis) {
-    return free.*axis.free && world <= axis.max_ranks;
-  };
+std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, RankLayout layout) {
   for (const LayoutAxis& axis : layout_axes()) {
-    if (!is_searched(axis)) axis.take_given(config.parallel, layout);
+    if (!(free.*axis.free)) axis.take_given(config.parallel, layout);
   }
   std::vector<RankLayout> all{layout};
   for (const LayoutAxis& axis : layout_axes()) {
-    if (!is_searched(axis) || !axis.applies(layout)) continue;
+    if (!(free.*axis.free) || !axis.applies(layout)) continue;
     std::vector<RankLayout> more;
     for (const RankLayout& one : all) {
       const std::vector<RankLayout> values = axis.values(config, one);
@@ -114,8 +110,19 @@ std::vector<RankLayout> words_of(const Config& config, const FreeKeys& free, std
   return all;
 }
 
+/// Whether the micro-batches of a schedule in groups make whole ones, as a rule wants it.
+bool makes_groups(const Config& config, const RankLayout& layout, std::int64_t of_replica) {
+  const bool grouped = layout.stages > 1 && layout.chunks > 1 && traits_of(layout.scheduler).groups;
+  if (!grouped || of_replica % layout.micro_batch_size != 0) return true;
+  const auto& given = config.parallel.pipeline.microbatch_group_size_per_vp_stage;
+  const std::int64_t group = given.value_or(layout.stages);
+  const std::int64_t batches = of_replica / layout.micro_batch_size;
+  const std::int64_t last = batches % group;
+  return group >= layout.stages && group <= batches && (last == 0 || last >= layout.stages);
+}
+
 /// The layouts of `sizes` with each number of chunks, each cut and each word.
-std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free, std::int64_t world,
+std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free,
                                      const RankLayout& sizes) {
   const std::int64_t layers = config.model.num_layers;
   const std::int64_t chunks = free.chunks ? 1 : config.parallel.virtual_pipeline_stages;
@@ -125,7 +132,7 @@ std::vector<RankLayout> pipelines_of(const Config& config, const FreeKeys& free,
   for (RankLayout one = sizes; one.chunks <= most; ++one.chunks) {
     if (one.chunks < chunks) continue;
     for (const RankLayout& cut : cuts_of(layers, free.cut, one)) {
-      const std::vector<RankLayout> words = words_of(config, free, world, cut);
+      const std::vector<RankLayout> words = words_of(config, free, cut);
       all.insert(all.end(), words.begin(), words.end());
     }
   }
@@ -138,13 +145,13 @@ void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replic
   const std::int64_t batch = config.train.global_batch_size;
   if (sizes.stages > config.model.num_layers || batch % replicas != 0) return;
   const bool shares = replicas * sizes.context_parallel > 1;
-  const std::int64_t world =
-      replicas * sizes.tensor_parallel * sizes.context_parallel * sizes.stages;
   const std::int64_t given = config.train.micro_batch_size.value_or(1);
-  for (RankLayout layout : pipelines_of(config, free, world, sizes)) {
+  const bool by_number = !free.micro_batch && config.train.micro_batch_num;
+  for (RankLayout layout : pipelines_of(config, free, sizes)) {
     for (const std::int64_t size :
          sizes_of(free.micro_batch, given, batch / replicas, max_micro_batch)) {
       layout.micro_batch_size = size;
+      if (!by_number && !makes_groups(config, layout, batch / replicas)) continue;
       for (int level = 0; level <= (free.optimizer && shares ? 3 : 0); ++level) {
         layout.optimizer_level = level;
         all.push_back(layout);
@@ -241,7 +248,21 @@ std::string unsearched_text(std::int64_t world) {
   return text;
 }
 
-std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world) {
+std::int64_t max_ranks_of(std::string_view word) {
+  const auto axis = std::ranges::find(layout_axes(), word, &LayoutAxis::key);
+  return axis == layout_axes().end() ? max_ranks : axis->max_ranks;
+}
+
+FreeKeys within_ranks(FreeKeys free, std::int64_t world) {
+  for (const LayoutAxis& axis : layout_axes()) {
+    free.*axis.free = free.*axis.free && world <= axis.max_ranks;
+  }
+  return free;
+}
+
+std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& given,
+                                   std::int64_t world) {
+  const FreeKeys free = within_ranks(given, world);
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t heads = config.model.num_attention_heads;
   std::vector<RankLayout> all;

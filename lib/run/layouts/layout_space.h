@@ -80,6 +80,11 @@ std::vector<std::string_view> unsearched_keys(std::int64_t world = 1);
 /// "parallel.rank_order, offload".
 std::string unsearched_text(std::int64_t world = 1);
 
+/// The most ranks with which a search chooses the key of this word.
+std::int64_t max_ranks_of(std::string_view word);
+/// Without the keys that are not searched with this number of ranks.
+FreeKeys within_ranks(FreeKeys free, std::int64_t world);
+
 /// Every layout whose sizes divide what they split, in ascending order. Rules may still refuse it.
 /// Stages have equal numbers of layers, embedding and loss counted or not, or the first and the
 /// last one have other numbers: of these pairs the four with the smallest largest stage. Each comes

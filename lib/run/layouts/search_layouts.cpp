@@ -17,24 +17,25 @@ namespace trainctl {
 
 namespace {
 
-enum class Step { bounded, sized, drafted, planned };
+enum class Step : std::uint8_t { bounded, sized, drafted };
 
 /// A layout on its way; its bound grows with each step.
 struct Open {
-  FoundLayout found;
-  Step step = Step::bounded;
+  double bound = 0;        // seconds, or bytes where any layout will do
   std::size_t number = 0;  // in the space, which orders equal bounds
+  Step step = Step::bounded;
+  bool repeats = false;  // with recompute.select auto
 };
 struct IsLater {
   bool operator()(const Open& a, const Open& b) const {
-    return std::pair(a.found.bound, a.number) > std::pair(b.found.bound, b.number);
+    return std::pair(a.bound, a.number) > std::pair(b.bound, b.number);
   }
 };
 
 class Search {
  public:
-  Search(const LayoutSearch& search, const Machine& machine, LayoutBound& bound)
-      : search_(search), free_(free_keys(search)), machine_(machine), bound_(bound) {
+  Search(const LayoutSearch& search, KnownLayouts& known, std::size_t part)
+      : search_(search), free_(free_keys(search)), known_(known), part_(part) {
     result_.world = search.site.world_size;
     result_.memory_limit = search.memory_limit;
     result_.tokens = search.config.train.global_batch_size * search.config.model.seq_length;
@@ -44,19 +45,18 @@ class Search {
   }
 
   SearchedLayouts run() {
-    const std::vector<RankLayout> space = layouts_of(search_.config, free_, result_.world);
-    result_.space = space.size();
-    for (std::size_t number = 0; number < space.size(); ++number) {
-      const std::int64_t bytes = bound_.state_bytes(space[number]);
-      const FoundLayout one{.layout = space[number],
-                            .bound = order_of(bound_.seconds(space[number]), bytes)};
-      const std::int64_t lacking = bytes - limit();
-      if (lacking > 0) {
-        refuse(too_large("states need at least ", lacking), one);
+    result_.space = known_.layouts().size();
+    std::vector<Open> all;
+    for (std::size_t number = 0; number < result_.space; ++number) {
+      const std::int64_t states = known_.states(number);
+      const Open one{.bound = order_of(known_.seconds(number), states), .number = number};
+      if (states > limit()) {
+        refuse_size("states need at least ", states, one);
       } else {
-        heap_.push({one, Step::bounded, number});
+        all.push_back(one);
       }
     }
+    heap_ = Heap(IsLater(), std::move(all));
     while (!heap_.empty() && !is_done() && !has_enough() && !(search_.stops && search_.stops())) {
       open_next();
       tell();
@@ -66,6 +66,8 @@ class Search {
   }
 
  private:
+  using Heap = std::priority_queue<Open, std::vector<Open>, IsLater>;
+
   void tell() {
     constexpr std::chrono::seconds between{5};
     const auto now = std::chrono::steady_clock::now();
@@ -74,7 +76,7 @@ class Search {
     std::string line = std::to_string(result_.plays) + " of " + std::to_string(result_.space) +
                        " layouts drafted, " + std::to_string(result_.opened) + " planned";
     if (!result_.found.empty() && !heap_.empty()) {
-      const double gap = 1 - heap_.top().found.bound / best();
+      const double gap = 1 - heap_.top().bound / best();
       line += "; best " + format_seconds(best()) + " " +
               layout_text(result_.found.front().layout, result_.world) + ", others at most " +
               printed("%.1f", 100 * std::max(0.0, gap)) + " % faster";
@@ -88,7 +90,7 @@ class Search {
   }
   bool is_done() const {
     if (search_.any) return !result_.found.empty();
-    return !result_.found.empty() && heap_.top().found.bound >= (1 - search_.gap) * best();
+    return !result_.found.empty() && heap_.top().bound >= (1 - search_.gap) * best();
   }
 
   bool has_enough() const {
@@ -96,17 +98,13 @@ class Search {
            (search_.max_opened > 0 && result_.opened >= search_.max_opened);
   }
 
-  std::int64_t limit() const { return limit_bytes(search_); }
-
-  LayoutNeeds next_of(const Open& open) const {
-    return open.step == Step::sized ? draft_layout(search_, machine_, open.found)
-                                    : plan_layout(search_, open.found);
-  }
-  LayoutNeeds too_large(const std::string& what, std::int64_t lacking) const {
-    return without_memory(search_, what, lacking);
+  std::int64_t limit() const { return bytes_of_gib(search_.memory_limit); }
+  FoundLayout found_of(const Open& open) const {
+    return {.layout = known_.layouts()[open.number], .repeats = open.repeats, .bound = open.bound};
   }
 
-  /// Plans the next layouts at once. They are always as many, so that threads change nothing.
+  /// Drafts or plans the next layouts at once. They are always as many, so that threads change
+  /// nothing.
   void open_next() {
     constexpr std::size_t at_once = 8;
     std::vector<Open> next;
@@ -116,119 +114,174 @@ class Search {
       if (open.step == Step::bounded) {
         size(open);
       } else {
-        next.push_back(std::move(open));
+        next.push_back(open);
       }
     }
-    std::vector<LayoutNeeds> outcomes(next.size());
+    std::vector<std::vector<LayoutNeeds>> drafts(next.size());
+    std::vector<LayoutNeeds> plans(next.size());
     parallel_for(std::ssize(next), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        outcomes[i] = next_of(next[i]);
+        const Open& open = next[i];
+        if (open.step == Step::drafted) {
+          plans[i] = plan_layout(search_, found_of(open));
+        } else if (known_.drafted(open.number) == nullptr) {
+          drafts[i] = known_.draft(open.number);
+        }
       }
     });
-    for (std::size_t i = 0; i < next.size(); ++i) take(next[i], outcomes[i]);
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      if (!drafts[i].empty()) known_.keep_draft(next[i].number, std::move(drafts[i]));
+      if (next[i].step == Step::drafted) {
+        take_plan(next[i], plans[i]);
+      } else {
+        take_draft(next[i], (*known_.drafted(next[i].number))[part_]);
+      }
+    }
   }
 
   /// Gives the layout its closer bound.
   void size(Open& open) {
-    const LayoutBound::Closer least = bound_.closer(open.found.layout);
+    const std::int64_t bytes = known_.bring_closer(open.number, part_);
     open.step = Step::sized;
-    open.found.bound = std::max(open.found.bound, order_of(least.seconds, least.bytes));
-    const std::int64_t lacking = least.bytes - limit();
-    if (lacking > 0) return refuse(too_large("states need at least ", lacking), open.found);
-    heap_.push(std::move(open));
+    open.bound = std::max(open.bound, order_of(known_.seconds(open.number), bytes));
+    if (bytes > limit()) return refuse_size("needs at least ", bytes, open);
+    heap_.push(open);
   }
 
-  void take(Open& open, const LayoutNeeds& outcome) {
-    const bool drafted = open.step == Step::sized;
-    ++(drafted ? result_.plays : result_.opened);
-    if (!outcome.code.empty()) return refuse(outcome, open.found);
-    if (drafted) {
-      open.step = Step::drafted;
-      open.found.repeats = outcome.repeats;
-      open.found.bound = std::max(open.found.bound, outcome.seconds);
-      if (search_.any) open.found.bound = 0;  // it is planned next
-      return heap_.push(std::move(open));
-    }
-    if (outcome.lacking > 0) return repeat(open, outcome);
-    open.found.seconds = outcome.seconds;
-    open.found.bytes = outcome.bytes;
+  void take_draft(Open& open, const LayoutNeeds& needs) {
+    ++result_.plays;
+    if (!needs.code.empty()) return refuse(needs, open);
+    open.step = Step::drafted;
+    open.repeats = needs.repeats;
+    open.bound = std::max(open.bound, needs.seconds);
+    if (search_.any) open.bound = 0;  // it is planned next
+    heap_.push(open);
+  }
+
+  void take_plan(Open& open, const LayoutNeeds& needs) {
+    ++result_.opened;
+    if (!needs.code.empty()) return refuse(needs, open);
+    if (needs.lacking > 0) return repeat(open, needs);
+    FoundLayout found = found_of(open);
+    found.seconds = needs.seconds;
+    found.bytes = needs.bytes;
     const auto place = std::ranges::upper_bound(
-        result_.found, open.found, [](const FoundLayout& a, const FoundLayout& b) {
+        result_.found, found, [](const FoundLayout& a, const FoundLayout& b) {
           return std::pair(a.seconds, a.layout) < std::pair(b.seconds, b.layout);
         });
-    result_.found.insert(place, open.found);
+    result_.found.insert(place, found);
   }
 
   /// A plan that does not fit comes again with repeats, or is refused.
-  void repeat(Open& open, const LayoutNeeds& outcome) {
-    if (free_.recompute && !open.found.repeats) {
-      open.found.repeats = true;
-      open.found.bound = std::max(open.found.bound, outcome.seconds);
-      return heap_.push(std::move(open));
+  void repeat(Open& open, const LayoutNeeds& needs) {
+    if (free_.recompute && !open.repeats) {
+      open.repeats = true;
+      open.bound = std::max(open.bound, needs.seconds);
+      return heap_.push(open);
     }
-    refuse(too_large("needs ", outcome.lacking), open.found);
+    refuse_size("needs ", limit() + needs.lacking, open);
   }
 
-  /// The nearest lacks the least memory, or could have been the fastest.
-  void refuse(const LayoutNeeds& outcome, const FoundLayout& found) {
-    RefusedLayouts& refused = result_.refused[outcome.code];
-    const auto rank = [](std::int64_t lacking, const FoundLayout& one) {
-      return std::pair(lacking, one.bound);
-    };
+  /// Refuses a layout that needs more bytes than the limit.
+  void refuse_size(const char* what, std::int64_t bytes, const Open& open) {
+    LayoutNeeds needs;
+    needs.code = out_of_memory;
+    needs.lacking = bytes - limit();
+    refuse(needs, open, what);
+  }
+
+  /// The nearest lacks the least memory, or could have been the fastest. `what` begins its message
+  /// where that is not told yet.
+  void refuse(const LayoutNeeds& needs, const Open& open, const char* what = "") {
+    RefusedLayouts& refused = result_.refused[needs.code];
     if (refused.count == 0 ||
-        rank(outcome.lacking, found) < rank(refused.lacking, refused.nearest)) {
-      refused.nearest = found;
-      refused.lacking = outcome.lacking;
-      refused.message = outcome.message;
+        std::pair(needs.lacking, open.bound) < std::pair(refused.lacking, refused.nearest.bound)) {
+      refused.nearest = found_of(open);
+      refused.lacking = needs.lacking;
+      refused.message = needs.message.empty() ? without_memory(limit(), what, needs.lacking).message
+                                              : needs.message;
     }
     ++refused.count;
-    result_.outcomes.push_back({found.layout, found.repeats, LayoutOutcome::State::refused,
-                                found.bound, outcome.code, outcome.lacking, outcome.stage});
+    keep({known_.layouts()[open.number], open.repeats, LayoutOutcome::State::refused, open.bound,
+          needs.code, needs.lacking, needs.stage});
   }
 
-  void keep_outcomes() {
-    for (const FoundLayout& one : result_.found) {
-      result_.outcomes.push_back(
-          {one.layout, one.repeats, LayoutOutcome::State::planned, one.seconds});
-    }
-    for (auto left = heap_; !left.empty(); left.pop()) {
-      const FoundLayout& one = left.top().found;
-      result_.outcomes.push_back(
-          {one.layout, one.repeats, LayoutOutcome::State::bounded, one.bound});
-    }
+  /// Only the search within the whole limit tells of all its layouts.
+  void keep(LayoutOutcome outcome) {
+    if (part_ == 0) result_.outcomes.push_back(std::move(outcome));
   }
 
   void finish() {
     result_.left = heap_.size();
-    keep_outcomes();
-    if (result_.found.empty()) return;
-    const double least = heap_.empty() ? best() : heap_.top().found.bound;
-    result_.gap = std::max(0.0, 1 - least / best());
+    if (!heap_.empty() && !search_.any) result_.least = heap_.top().bound;
+    if (!result_.found.empty() && !search_.any) {
+      result_.least = heap_.empty() ? best() : std::min(best(), heap_.top().bound);
+      result_.gap = 1 - result_.least / best();
+    }
+    for (const FoundLayout& one : result_.found) {
+      keep({one.layout, one.repeats, LayoutOutcome::State::planned, one.seconds});
+    }
+    for (; !heap_.empty(); heap_.pop()) {
+      const Open& one = heap_.top();
+      keep({known_.layouts()[one.number], one.repeats, LayoutOutcome::State::bounded, one.bound});
+    }
   }
 
   const LayoutSearch& search_;
   FreeKeys free_;
-  const Machine& machine_;
-  LayoutBound& bound_;
+  KnownLayouts& known_;
+  std::size_t part_;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
-  std::priority_queue<Open, std::vector<Open>, IsLater> heap_;
+  Heap heap_;
   SearchedLayouts result_;
 };
 
 }  // namespace
 
-SearchedLayouts search_once(const LayoutSearch& search, const Machine& machine,
-                            LayoutBound& bound) {
-  return Search(search, machine, bound).run();
+KnownLayouts::KnownLayouts(const LayoutSearch& search, const Machine& machine, int parts)
+    : search_(search),
+      machine_(machine),
+      bound_(search, free_keys(search), machine),
+      layouts_(layouts_of(search.config, free_keys(search), search.site.world_size)) {
+  for (int part = 0; part < parts; ++part) {
+    limits_.push_back(search.memory_limit * (parts_of_memory - part) / parts_of_memory);
+  }
+  for (const RankLayout& layout : layouts_) {
+    seconds_.push_back(bound_.seconds(layout));
+    states_.push_back(bound_.state_bytes(layout));
+  }
+}
+
+std::int64_t KnownLayouts::bring_closer(std::size_t number, std::size_t part) {
+  const LayoutBound::Closer closer = bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
+  seconds_[number] = std::max(seconds_[number], closer.seconds);
+  return closer.bytes;
+}
+
+const std::vector<LayoutNeeds>* KnownLayouts::drafted(std::size_t number) const {
+  const auto found = drafts_.find(number);
+  return found == drafts_.end() ? nullptr : &found->second;
+}
+
+void KnownLayouts::keep_draft(std::size_t number, std::vector<LayoutNeeds> needs) {
+  drafts_[number] = std::move(needs);
+}
+
+std::vector<LayoutNeeds> KnownLayouts::draft(std::size_t number) const {
+  return draft_layout(search_, machine_, layouts_[number], limits_);
+}
+
+SearchedLayouts search_once(const LayoutSearch& search, KnownLayouts& known, std::size_t part) {
+  return Search(search, known, part).run();
 }
 
 SearchedLayouts search_layouts(const LayoutSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   require(machine.has_value(), ExitCode::config, "cluster.device cannot be read");
-  LayoutBound bound(search, free_keys(search), *machine);
-  SearchedLayouts searched = search_once(search, *machine, bound);
+  KnownLayouts known(search, *machine, parts_of_memory);
+  SearchedLayouts searched = search_once(search, known);
   if (!searched.found.empty()) {
-    add_frontier(search, *machine, bound, searched);
+    add_frontier(search, known, searched);
     compare_layouts(search, *machine, searched);
   } else if (searched.left == 0) {
     searched.empty = empty_space(search, *machine, searched);
@@ -237,7 +290,8 @@ SearchedLayouts search_layouts(const LayoutSearch& search) {
 }
 
 FreeKeys free_keys(const LayoutSearch& search) {
-  return free_keys(search.config, search.sources, search.keys);
+  return within_ranks(free_keys(search.config, search.sources, search.keys),
+                      search.site.world_size);
 }
 
 Config config_of(const LayoutSearch& search, const FoundLayout& found) {

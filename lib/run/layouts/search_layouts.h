@@ -88,6 +88,7 @@ struct SearchedLayouts {
   std::size_t opened = 0;          // planned: with recompute.select auto if that is needed
   std::size_t left = 0;            // neither planned nor refused
   double gap = 0;                  // that is proven; 0: none is faster
+  double least = 0;                // seconds that no layout that fits is below
   std::vector<FoundLayout> found;  // that fit, the fastest first
   /// From these, and from the best within seven eighths of the limit, six, and so on, those that no
   /// other beats in seconds and bytes.
@@ -124,6 +125,10 @@ std::string print_search_json(const SearchedLayouts& searched);
 /// The best of several numbers of ranks, one row each.
 std::string print_worlds(const std::vector<SearchedLayouts>& worlds);
 std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds);
+
+/// The best as a configuration with every value, and a comment at each key that was searched: what
+/// the fastest layout with another value takes more.
+std::string best_config(const LayoutSearch& search, const SearchedLayouts& searched);
 
 /// "+3.1 %": how much more than the best.
 std::string more_text(double seconds, double best);
