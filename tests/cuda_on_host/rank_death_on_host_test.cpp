@@ -16,12 +16,12 @@ namespace {
 constexpr double deadline = 60;
 
 /// Where the rank dies in its step number `step`, from 1 on.
-enum class Place { forward, backward, sum, optimizer };
+enum class DeathPlace { forward, backward, sum, optimizer };
 
 struct Death {
   int rank;
   int step;
-  Place place;
+  DeathPlace place;
 };
 
 struct Ranks {
@@ -40,24 +40,24 @@ Hooks hooks_of(const Death& death, int& calls) {
     if (microbatch == 0) die();
   };
   switch (death.place) {
-    case Place::forward:
+    case DeathPlace::forward:
       hooks.after_forward = [of_first, last = -1](int unit, int m, const Tensor& x) mutable {
         if (last < 0) last = unit;
         if (unit == last) of_first(unit, m, x);
       };
       break;
-    case Place::backward:
+    case DeathPlace::backward:
       hooks.after_backward = [of_first, last = -1](int unit, int m, const Tensor& x) mutable {
         if (last < 0) last = unit;
         if (unit == last) of_first(unit, m, x);
       };
       break;
-    case Place::sum:
+    case DeathPlace::sum:
       hooks.grad_sync = [die](int bucket) {
         if (bucket == 1) die();
       };
       break;
-    case Place::optimizer: hooks.finalize_model_grads = [die](ParamStore&) { die(); }; break;
+    case DeathPlace::optimizer: hooks.finalize_model_grads = [die](ParamStore&) { die(); }; break;
   }
   return hooks;
 }
@@ -111,36 +111,37 @@ const Ranks sharded{{"parallel.parallel_optimizer.enable=true",
 }  // namespace
 
 TEST_CASE("a rank that dies in a step ends its replicas") {
-  for (const Place place : {Place::forward, Place::backward, Place::sum, Place::optimizer}) {
+  for (const DeathPlace place :
+       {DeathPlace::forward, DeathPlace::backward, DeathPlace::sum, DeathPlace::optimizer}) {
     INFO(static_cast<int>(place));
     check_death(replicas, {1, 2, place});
   }
-  check_death(sharded, {0, 2, Place::sum});
+  check_death(sharded, {0, 2, DeathPlace::sum});
 }
 
 TEST_CASE("a rank that dies in a step ends those that share its layers") {
   const Ranks tensor{{"parallel.tensor_parallel=2", "parallel.sequence_parallel=true",
                       "parallel.pipeline_stages=2", "train.micro_batch_size=2"},
                      4};
-  check_death(tensor, {3, 2, Place::forward});
-  check_death(tensor, {0, 2, Place::backward});
+  check_death(tensor, {3, 2, DeathPlace::forward});
+  check_death(tensor, {0, 2, DeathPlace::backward});
   const Ranks ring{{"parallel.context_parallel=3", "model.seq_length=18"}, 3};
-  check_death(ring, {1, 2, Place::backward});
+  check_death(ring, {1, 2, DeathPlace::backward});
 }
 
 TEST_CASE("a rank that dies in a step ends those whose steps are graphs") {
   const Ranks graphs{
       {"parallel.pipeline_stages=2", "train.micro_batch_size=2", "parallel.cuda_graphs=true"}, 4};
-  check_death(graphs, {2, 3, Place::backward});  // while the others capture
-  check_death(graphs, {1, 4, Place::forward});
+  check_death(graphs, {2, 3, DeathPlace::backward});  // while the others capture
+  check_death(graphs, {1, 4, DeathPlace::forward});
 }
 
 TEST_CASE("a rank that dies in a step ends those that wait for rows of experts") {
   const Ranks experts{{"model.family=llama", "moe.num_experts=4", "moe.router_topk=2",
                        "parallel.expert_parallel=2"},
                       2};
-  check_death(experts, {1, 2, Place::forward});
-  check_death(experts, {0, 2, Place::backward});
+  check_death(experts, {1, 2, DeathPlace::forward});
+  check_death(experts, {0, 2, DeathPlace::backward});
 }
 
 // Run with CUDA_ON_HOST_DEVICES=1.
@@ -148,10 +149,10 @@ TEST_CASE("a rank that dies in a step ends those on its device", "[.one_device]"
   const Ranks stages{{"parallel.tensor_parallel=2", "parallel.pipeline_stages=2",
                       "train.micro_batch_size=2", "parallel.share_devices=true"},
                      4};
-  check_death(stages, {3, 2, Place::forward});
-  check_death(stages, {0, 2, Place::backward});
+  check_death(stages, {3, 2, DeathPlace::forward});
+  check_death(stages, {0, 2, DeathPlace::backward});
   Ranks halves = sharded;
   halves.set_options.push_back("parallel.share_devices=true");
-  check_death(halves, {0, 2, Place::sum});
-  check_death(halves, {1, 2, Place::optimizer});
+  check_death(halves, {0, 2, DeathPlace::sum});
+  check_death(halves, {1, 2, DeathPlace::optimizer});
 }
