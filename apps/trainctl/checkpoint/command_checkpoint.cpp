@@ -224,9 +224,10 @@ constexpr const char* import_examples =
     "  trainctl checkpoint import --from hf models/gpt2 --to models/checked\n"
     "  trainctl checkpoint import --from llmc gpt2_124M.bin --to models/gpt2\n";
 
-ModelForm form_of(const CommandLine& line, const std::string& option, const std::string& word) {
-  if (word == "hf") return ModelForm::hugging_face;
-  if (word == "llmc") return ModelForm::llmc;
+/// Whether a form is llm.c's file; else it is Hugging Face's directory.
+bool is_llmc(const CommandLine& line, const std::string& option, const std::string& word) {
+  if (word == "hf") return false;
+  if (word == "llmc") return true;
   line.refuse(option + " " + word + ": expected hf DIR or llmc FILE");
 }
 
@@ -286,9 +287,9 @@ int run_export(const Arguments& arguments) {
                 "SIZE");
   if (!line.parse(arguments, export_examples)) return 0;
   ConvertRequest request{
-      .from = from, .to_form = form_of(line, "--to", to[0]), .to = to[1], .averages = averages};
+      .from = from, .to_llmc = is_llmc(line, "--to", to[0]), .to = to[1], .averages = averages};
   if (line.given("--shard-size")) {
-    if (request.to_form != ModelForm::hugging_face) {
+    if (request.to_llmc) {
       line.refuse("--shard-size is for hf only; llm.c's model is one file");
     }
     request.shard_bytes = bytes_of(line, shard_size);
@@ -310,7 +311,7 @@ int run_import(const Arguments& arguments) {
   line.require("--to");
   add_dtype(line, dtype);
   if (!line.parse(arguments, import_examples)) return 0;
-  return convert({.from_form = form_of(line, "--from", from[0]), .from = from[1], .to = to}, dtype);
+  return convert({.from_llmc = is_llmc(line, "--from", from[0]), .from = from[1], .to = to}, dtype);
 }
 
 }  // namespace

@@ -190,12 +190,11 @@ std::string fit_text(const MemoryFit& fit) {
 
 namespace {
 
-MemoryModelRows megatron_rows(const PrintInput& input, MegatronVersion version) {
+MemoryModelRows megatron_rows(const PrintInput& input, bool head) {
   const MemoryModelInput sizes =
       megatron_memory_input(input.plan, input.config->model.make_vocab_size_divisible_by,
                             input.config->recompute, input.config->parallel.parallel_optimizer);
-  const MegatronMemory memory = megatron_memory(sizes, version);
-  const bool head = version == MegatronVersion::head;
+  const MegatronMemory memory = megatron_memory(sizes, head);
   MemoryModelRows rows;
   rows.name = head ? "megatron" : "megatron-0.15";
   rows.about = "most loaded rank, 16-bit training with Adam";
@@ -236,10 +235,8 @@ std::vector<MemoryModelRows> memory_models(const PrintInput& input) {
   const auto wants = [&input](MemoryModels model) {
     return input.memory_models == model || input.memory_models == MemoryModels::all;
   };
-  if (wants(MemoryModels::megatron)) models.push_back(megatron_rows(input, MegatronVersion::head));
-  if (wants(MemoryModels::megatron_0_15)) {
-    models.push_back(megatron_rows(input, MegatronVersion::core_0_15_3));
-  }
+  if (wants(MemoryModels::megatron)) models.push_back(megatron_rows(input, true));
+  if (wants(MemoryModels::megatron_0_15)) models.push_back(megatron_rows(input, false));
   if (wants(MemoryModels::korthikanti)) models.push_back(korthikanti_rows(input));
   return models;
 }

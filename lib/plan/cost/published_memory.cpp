@@ -75,17 +75,16 @@ struct LayerParameters {
   double router = 0;
 };
 
-LayerParameters layer_parameters(const MemoryModelInput& in, MegatronVersion version) {
+LayerParameters layer_parameters(const MemoryModelInput& in, bool head) {
   const double gate = in.gated ? 1.5 : 1.0;
   const double q_ratio = in.head_size * in.heads / in.hidden;
   const bool moe = in.experts > 1;
-  const bool both = version == MegatronVersion::core_0_15_3 || !in.rms_norm;
+  const bool both = !head || !in.rms_norm;
   LayerParameters layer;
   layer.dense = 2 * in.hidden * in.hidden * (1 + in.groups / in.heads) * q_ratio;
   if (moe) {
     layer.experts = 2 * in.hidden * in.expert_ffn * in.experts * gate;
-    const bool router = version == MegatronVersion::head;
-    if (router) layer.router = in.hidden * in.experts + (in.linear_bias ? in.experts : 0);
+    if (head) layer.router = in.hidden * in.experts + (in.linear_bias ? in.experts : 0);
   } else {
     layer.dense += 2 * in.hidden * in.ffn * gate;
   }
@@ -97,8 +96,8 @@ double bytes_per_parameter(bool distributed, double replicas) {
   return distributed ? 6 + 12 / replicas : 18;
 }
 
-void add_weights(MegatronMemory& memory, const MemoryModelInput& in, MegatronVersion version) {
-  const LayerParameters layer = layer_parameters(in, version);
+void add_weights(MegatronMemory& memory, const MemoryModelInput& in, bool head) {
+  const LayerParameters layer = layer_parameters(in, head);
   const double embedding = in.hidden * in.vocab;
   const double second = in.untied ? embedding : 0;
   const double final_norm = layer.norms / 2;
@@ -107,7 +106,7 @@ void add_weights(MegatronMemory& memory, const MemoryModelInput& in, MegatronVer
   memory.model = (layer.dense + layer.experts + layer.norms + layer.router) * in.layers +
                  final_norm + embedding + second;
   double dense = 0;
-  if (version == MegatronVersion::core_0_15_3) {
+  if (!head) {
     memory.experts = layer.experts * share / in.tp;
     dense =
         (((layer.dense + layer.norms) * in.layers + final_norm) / in.pp + embedding + head_here) /
@@ -117,11 +116,10 @@ void add_weights(MegatronMemory& memory, const MemoryModelInput& in, MegatronVer
     const double replicated = (layer.norms + layer.router) * share + final_norm / in.pp;
     dense = (layer.dense * share + embedding + head_here) / in.tp + replicated;
   }
-  const bool by_edp = version == MegatronVersion::head;
   memory.parameters = dense + memory.experts;
   memory.weights =
       dense * bytes_per_parameter(in.distributed_optimizer, in.dp) +
-      memory.experts * bytes_per_parameter(in.distributed_optimizer, by_edp ? in.edp : in.dp);
+      memory.experts * bytes_per_parameter(in.distributed_optimizer, head ? in.edp : in.dp);
 }
 
 /// The factor by which micro-batches in flight multiply the sum over all layers.
@@ -189,9 +187,9 @@ MemoryModelInput megatron_memory_input(const Plan& plan, std::int64_t padding,
   return in;
 }
 
-MegatronMemory megatron_memory(const MemoryModelInput& input, MegatronVersion version) {
+MegatronMemory megatron_memory(const MemoryModelInput& input, bool head) {
   MegatronMemory memory;
-  add_weights(memory, input, version);
+  add_weights(memory, input, head);
   add_activations(memory, input);
   return memory;
 }

@@ -66,8 +66,6 @@ double korthikanti_total(const MemoryModelInput& input, Technique technique);
 // to its terms so that its numbers can be compared: it assumes 16-bit training with Adam, counts
 // the most loaded shard, and knows nothing of context parallelism or of this program's buffers.
 
-enum class MegatronVersion : std::uint8_t { core_0_15_3, head };
-
 /// Megatron recomputes the core of attention only where it is told to (selective); our attention
 /// never stores scores, so only `recompute.select: full` counts as full.
 /// `padding`: model.make_vocab_size_divisible_by.
@@ -89,11 +87,12 @@ struct MegatronMemory {
 };
 
 /// Weights: 18 bytes per parameter (2 weight, 4 gradient, 4 master, 8 Adam), with the distributed
-/// optimizer 6 + 12 / dp. core_0_15_3 divides every parameter by tp, counts both norms with biases
-/// and has no router; head keeps norms and routers whole and divides routed experts by etp and ep
-/// (6 + 12 / edp bytes each). Both spread the final norm over the pipeline stages.
+/// optimizer 6 + 12 / dp. Version core_0.15.3 divides every parameter by tp, counts both norms with
+/// biases and has no router; the main branch (`head`) keeps norms and routers whole and divides
+/// routed experts by etp and ep (6 + 12 / edp bytes each). Both spread the final norm over the
+/// pipeline stages.
 /// Activations with sequence parallelism and selective recomputation: s b h (18 + 4 f / h) per
 /// layer, all divided by tp; else s b h (10 + 24 / tp), and 5 % on top.
-MegatronMemory megatron_memory(const MemoryModelInput& input, MegatronVersion version);
+MegatronMemory megatron_memory(const MemoryModelInput& input, bool head);
 
 }  // namespace trainctl

@@ -77,7 +77,7 @@ class StagePrices {
   virtual double wire(const CollectiveUse& use) const = 0;
   /// The copy of this number of bytes between the device and its host.
   virtual double copy(double bytes) const = 0;
-  /// As the functions of these names in plan/cost/expert_overlap.h.
+  /// As the functions of these names in plan/cost/overlap.h.
   virtual double hidden(int unit, ActionKind kind, const BlockForm& form) const = 0;
   virtual double expert_work(int unit, bool all) const = 0;
   // The sums over a step.

@@ -91,7 +91,7 @@ struct Source {
 /// The one place that knows where weights can come from.
 Source open_source(const ConvertRequest& request) {
   Source source;
-  if (request.from_form == ModelForm::llmc) {
+  if (request.from_llmc) {
     auto weights = std::make_unique<LlmcWeights>(request.from);
     source.model = model_shape(weights->model());
     if (source.model.vocab == gpt2_end_of_text + 1) {
@@ -117,14 +117,13 @@ std::int64_t parameters_of(const ModelShape& model) {
 
 void check_target(const ConvertRequest& request) {
   const FileKind kind = kind_of_file(request.to);
-  const bool is_empty_folder = request.to_form == ModelForm::hugging_face &&
-                               kind == FileKind::folder && names_in(request.to).empty();
+  const bool is_empty_folder =
+      !request.to_llmc && kind == FileKind::folder && names_in(request.to).empty();
   const bool is_free = kind == FileKind::none || is_empty_folder;
   require(is_free, ExitCode::usage, request.to.string() + " exists already; nothing was written");
 }
 
-void check_expressible(const ModelShape& model, ModelForm form) {
-  const bool llmc = form == ModelForm::llmc;
+void check_expressible(const ModelShape& model, bool llmc) {
   const std::string reason = llmc ? unknown_to_llmc(model) : unknown_to_hugging_face(model);
   require(reason.empty(), ExitCode::unavailable,
           std::string(llmc ? "llm.c" : "transformers") + " cannot hold this model: " + reason);
@@ -171,13 +170,13 @@ std::filesystem::path without_last_slash(const std::filesystem::path& path) {
 std::string convert_model(const ConvertRequest& request) {
   check_target(request);
   const Source source = open_source(request);
-  check_expressible(source.model, request.to_form);
+  check_expressible(source.model, request.to_llmc);
   std::string also;
-  if (request.to_form == ModelForm::llmc) {
+  if (request.to_llmc) {
     write_llmc_model(request.to, source.model, *source.weights, request.stored);
   } else {
     const WholeFolder folder(without_last_slash(request.to));
-    if (request.from_form == ModelForm::hugging_face) {
+    if (!request.from_llmc) {
       for (const std::string& name : copy_tokenizer(request.from, folder.path())) {
         also += ", " + name;
       }

@@ -30,15 +30,11 @@ ModelShape model_of(const std::filesystem::path& directory);
 /// that is read here.
 std::string tokenizer_in(const std::filesystem::path& directory);
 
-enum class ModelForm : std::uint8_t {
-  hugging_face,  // a directory; to read, also that of a run
-  llmc,          // a file
-};
-
+/// From and to Hugging Face's directory or llm.c's file. To read, a directory may be that of a run.
 struct ConvertRequest {
-  ModelForm from_form = ModelForm::hugging_face;
+  bool from_llmc = false;
   std::filesystem::path from;
-  ModelForm to_form = ModelForm::hugging_face;
+  bool to_llmc = false;
   std::filesystem::path to;      // must not exist yet; a directory may be there and empty
   DType stored = DType::f32;     // or bf16
   std::int64_t shard_bytes = 0;  // of a Hugging Face directory; 0: one file

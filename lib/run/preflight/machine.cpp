@@ -1,4 +1,5 @@
 #include "run/preflight/machine.h"
+#include "run/records/step_records.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -38,18 +39,6 @@ std::optional<std::int64_t> number_in(const fs::path& path) {
   std::int64_t value = 0;
   if (!(file >> value)) return std::nullopt;  // "max": unlimited
   return value;
-}
-
-/// "Key:  1234 kB" in /proc/meminfo.
-std::optional<std::int64_t> memory_info(const fs::path& root, const std::string& wanted) {
-  std::ifstream file(root / "proc/meminfo");
-  std::string key;
-  while (file >> key) {
-    std::int64_t kibibytes = 0;
-    if (key == wanted && file >> kibibytes) return kibibytes * 1024;
-    std::getline(file, key);
-  }
-  return std::nullopt;
 }
 
 /// The folder of this process for a controller of cgroup 1, or of cgroup 2 if that is empty.
@@ -110,8 +99,8 @@ void tighten(FreeMemory& room, const fs::path& folder, const std::string& name, 
 }  // namespace
 
 std::optional<FreeMemory> memory_room(const fs::path& root) {
-  const auto total = memory_info(root, "MemTotal:");
-  const auto free = memory_info(root, "MemAvailable:");
+  const auto total = bytes_in(root / "proc/meminfo", "MemTotal:");
+  const auto free = bytes_in(root / "proc/meminfo", "MemAvailable:");
   if (!total || !free) return std::nullopt;
   FreeMemory room{.limit = *total, .free = *free};
   visit_cgroups(root, "", [&](const fs::path& folder, const std::string& name) {

@@ -16,18 +16,6 @@ namespace trainctl {
 
 namespace {
 
-/// "VmHWM:   1234 kB" in such a file, or 0.
-std::int64_t bytes_in(const char* path, const std::string& wanted) {
-  std::ifstream file(path);
-  std::string key;
-  while (file >> key) {
-    std::int64_t kibibytes = 0;
-    if (key == wanted && file >> kibibytes) return kibibytes * 1024;
-    std::getline(file, key);
-  }
-  return 0;
-}
-
 struct Pages {
   std::int64_t all = 0;
   std::int64_t resident = 0;
@@ -42,14 +30,25 @@ Pages pages_now() {
 
 }  // namespace
 
+std::optional<std::int64_t> bytes_in(const std::filesystem::path& file, const std::string& key) {
+  std::ifstream lines(file);
+  std::string found;
+  while (lines >> found) {
+    std::int64_t kibibytes = 0;
+    if (found == key && lines >> kibibytes) return kibibytes * 1024;
+    std::getline(lines, found);
+  }
+  return std::nullopt;
+}
+
 // getrusage would also count what the process was before exec.
-std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM:"); }
+std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM:").value_or(0); }
 
 std::int64_t resident_bytes() { return pages_now().resident * ::sysconf(_SC_PAGESIZE); }
 
 std::int64_t virtual_bytes() { return pages_now().all * ::sysconf(_SC_PAGESIZE); }
 
-std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable:"); }
+std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable:").value_or(0); }
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

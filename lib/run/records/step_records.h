@@ -16,6 +16,8 @@
 
 namespace trainctl {
 
+/// The bytes of a line "VmHWM:   1234 kB" of a file in /proc; nothing without such a line.
+std::optional<std::int64_t> bytes_in(const std::filesystem::path& file, const std::string& key);
 /// The peak resident memory of this process (VmHWM), in bytes; 0 if the system does not report it.
 std::int64_t peak_resident_bytes();
 /// The resident memory of this process now, in bytes; 0 as above.
