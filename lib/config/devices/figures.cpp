@@ -166,8 +166,7 @@ int parse_figures(YamlTree& tree, std::string_view text, const std::string& name
   const std::string normal = normalise_text(text);
   const int number = tree.add_text(Place::Origin::file, name);
   diagnostics.add_source(name, normal);
-  const YamlTree::Text source{Place::Origin::file, name};
-  if (!check_text(normal, source, diagnostics)) return -1;
+  if (!check_text(normal, tree.texts.back(), diagnostics)) return -1;
   const int root = parse_yaml(tree, normal, number, diagnostics);
   if (root < 0) return -1;
   if (tree.node(root).kind == YamlNode::Kind::map) return root;

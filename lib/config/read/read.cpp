@@ -97,7 +97,7 @@ int enter(YamlTree& tree, int map, const Step& step) {
 void apply_set_option(YamlTree& tree, int root, const std::string& argument,
                       Diagnostics& diagnostics) {
   const int text = tree.add_text(Place::Origin::set_option, argument);
-  const YamlTree::Text source = tree.texts.back();
+  const Place source = tree.texts.back();
   if (!check_text(argument, source, diagnostics)) return;
   TextMarks marks(argument);
   const std::size_t equals = argument.find('=');
@@ -155,7 +155,7 @@ class Composer {
     if (kept != nullptr) *kept = text;
     bytes_ += text.size();
     const int index = tree_.add_text(Place::Origin::file, name);
-    const YamlTree::Text source = tree_.texts.back();
+    const Place source = tree_.texts.back();
     diagnostics_.add_source(name, text);
     if (!check_text(text, source, diagnostics_)) return -1;
     const int root = parse_yaml(tree_, text, index, diagnostics_);
@@ -459,7 +459,7 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
   call_as_written(reading.spellings, reading.result.diagnostics);
   const std::optional<StartingModel> start = fill_model(reading, root, around);
   fill_router(tree, root, reading.spellings, reading.result.diagnostics);
-  const Place file{Place::Origin::file, tree.texts[0].name, 0, 0, 0};
+  const Place file = tree.texts[0];
   read_section(reading, root, "", file, reading.result.config);
   fill_optimizer(reading.result.sources, reading.result.config.optimizer);
   if (start) check_model_against(reading, *start);

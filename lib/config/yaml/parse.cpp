@@ -74,9 +74,9 @@ std::string normalise_text(std::string_view text) {
   return result;
 }
 
-bool check_text(const std::string& text, const YamlTree::Text& source, Diagnostics& diagnostics) {
+bool check_text(const std::string& text, const Place& source, Diagnostics& diagnostics) {
   const auto refuse = [&](Finding finding, int line, int column) {
-    Place place{source.origin, source.name, line, column, line > 0 ? column + 1 : 0};
+    Place place{source.origin, source.file, line, column, line > 0 ? column + 1 : 0};
     diagnostics.add({Severity::error, std::move(finding.code), "", std::move(finding.message),
                      std::move(finding.help), std::move(place)});
     return false;
@@ -638,7 +638,7 @@ int parse_yaml(YamlTree& tree, const std::string& text, int text_index, Diagnost
   TextMarks marks(text);
   Diagnostics found;
   TreeBuilder builder(tree, marks, text_index, found);
-  const std::string& name = at(tree.texts, text_index).name;
+  const std::string& name = at(tree.texts, text_index).file;
   try {
     std::istringstream stream(mask_variables(text));
     YAML::Parser parser(stream);

@@ -12,17 +12,17 @@
 namespace trainctl {
 
 Place YamlTree::place(const Span& span) const {
-  const Text& text = at(texts, span.text);
+  const Place& text = at(texts, span.text);
   const bool has_lines =
       text.origin == Place::Origin::file || text.origin == Place::Origin::set_option;
-  if (!has_lines) return {text.origin, text.name, 0, 0, 0};
-  Place place{text.origin, text.name, span.line, span.column, span.end_column};
+  if (!has_lines) return text;
+  Place place{text.origin, text.file, span.line, span.column, span.end_column};
   if (span.note >= 0) place.note = at(notes, span.note);
   return place;
 }
 
 int YamlTree::add_text(Place::Origin origin, const std::string& name) {
-  texts.push_back({origin, name});
+  texts.push_back({origin, name, 0, 0, 0});
   return static_cast<int>(texts.size()) - 1;
 }
 

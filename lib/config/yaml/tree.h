@@ -60,12 +60,8 @@ struct YamlNode {
 };
 
 struct YamlTree {
-  struct Text {
-    Place::Origin origin = Place::Origin::file;
-    std::string name;
-  };
-  std::vector<YamlNode> nodes;  // an aliased node is stored once and referenced several times
-  std::vector<Text> texts;
+  std::vector<YamlNode> nodes;     // an aliased node is stored once and referenced several times
+  std::vector<Place> texts;        // each as a whole, without a line
   std::vector<std::string> notes;  // "from ${STEPS}"
   // Entries whose key is their whole path: values that another one replaced, by a merge key,
   // !override, --set or a preset; and values with !override in front, whose tag is at key_span.
@@ -95,7 +91,7 @@ std::string normalise_text(std::string_view text);
 
 /// Checks a text before it is parsed: its size, invalid UTF-8, control characters, tabs as
 /// indentation. Adds at most one error; true if there is none.
-bool check_text(const std::string& text, const YamlTree::Text& source, Diagnostics& diagnostics);
+bool check_text(const std::string& text, const Place& source, Diagnostics& diagnostics);
 
 /// Parses a normalised, checked text that is tree.texts[text_index] and returns its root node, or
 /// -1 with exactly one error added if it is not valid YAML. Errors that leave the rest readable
