@@ -141,18 +141,18 @@ void check_freed_keys(const SearchCommand& command, std::int64_t world) {
 }
 
 /// One of the world sizes. `page`, if given, becomes the page of what was found.
-SearchedLayouts search_world(const SearchCommand& command, const PlanRequest& request,
-                             std::string* page) {
+SearchedStrategies search_world(const SearchCommand& command, const PlanRequest& request,
+                                std::string* page) {
   const Planned planned = plan_config(request, Purpose::plan);
   const Config& config = planned.read.config;
   check_freed_keys(command, planned.site.world_size);
-  LayoutSearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
+  StrategySearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
   search.gap = command.options.gap / 100;
   search.top = static_cast<int>(command.options.top);
   search.keys = key_choice(command.options);
   search.stops = [] { return stop_signal() != 0; };
   search.tell = [](const std::string& line) { log_info(line); };
-  SearchedLayouts searched = search_layouts(search);
+  SearchedStrategies searched = search_layouts(search);
   if (page != nullptr) {
     *page = print_search_page(search, searched,
                               {.title = std::filesystem::path(request.config).stem().string(),
@@ -165,8 +165,8 @@ SearchedLayouts search_world(const SearchCommand& command, const PlanRequest& re
   return searched;
 }
 
-std::vector<SearchedLayouts> search_worlds(const SearchCommand& command) {
-  std::vector<SearchedLayouts> all;
+std::vector<SearchedStrategies> search_worlds(const SearchCommand& command) {
+  std::vector<SearchedStrategies> all;
   const auto worlds = numbers_of(search_program, "--world-sizes", command.options.world_sizes, 1);
   for (const std::int64_t world : worlds) check_freed_keys(command, world);
   for (const std::int64_t world : worlds) {
@@ -179,12 +179,12 @@ std::vector<SearchedLayouts> search_worlds(const SearchCommand& command) {
 }
 
 /// Whether some search found a layout that fits.
-bool any_fits(const std::vector<SearchedLayouts>& worlds) {
+bool any_fits(const std::vector<SearchedStrategies>& worlds) {
   return std::ranges::any_of(worlds, [](const auto& one) { return !one.found.empty(); });
 }
 
 int show_worlds(const SearchCommand& command) {
-  const std::vector<SearchedLayouts> worlds = search_worlds(command);
+  const std::vector<SearchedStrategies> worlds = search_worlds(command);
   deliver(command.format == "json" ? print_worlds_json(worlds) : print_worlds(worlds),
           command.output);
   return any_fits(worlds) ? 0 : static_cast<int>(ExitCode::does_not_fit);
@@ -281,7 +281,7 @@ int show_search(const SearchCommand& command) {
   if (!command.options.world_sizes.empty()) return show_worlds(command);
   std::string page;
   const bool html = command.format == "html";
-  const SearchedLayouts searched = search_world(command, request, html ? &page : nullptr);
+  const SearchedStrategies searched = search_world(command, request, html ? &page : nullptr);
   const bool json = command.format == "json";
   deliver(html   ? page
           : json ? print_search_json(searched)

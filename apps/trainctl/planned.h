@@ -29,7 +29,7 @@ struct Planned {
   ReadResult read;
   Site site;
   Plan plan;                   // usable only if ok()
-  ChosenLayout layout;         // what auto_parallel found
+  ChosenStrategy layout;       // what auto_parallel found
   bool steps_unknown = false;  // train.epochs, and the data was not read
   bool ok() const { return !read.diagnostics.has_errors(); }
 };

@@ -42,7 +42,7 @@ Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& s
 /// train.epochs training data is counted, and text tokenised first, as a run does; without
 /// `counts_epochs` data is not looked at, and the number of steps is unknown (train.steps stays 0).
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose,
-             const LayoutSearchRequest& layout = {}, bool counts_epochs = true);
+             const StrategyRequest& layout = {}, bool counts_epochs = true);
 
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);

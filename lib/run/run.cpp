@@ -510,14 +510,14 @@ struct Prepared {
   Site site;
   Plan plan;
   bool searches = false;  // as the file asks for auto_parallel
-  ChosenLayout layout;    // what that found
+  ChosenStrategy layout;  // what that found
   bool valid = false;
 };
 
 /// Rank 0 searches for a layout where the file asks for that, and all plan from its answer.
 /// Collective: a rank may tokenise a text for the plan while others are done.
 void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& everyone) {
-  LayoutSearchRequest layout{.again = request.search_again, .choice = &prepared.layout};
+  StrategyRequest layout{.again = request.search_again, .choice = &prepared.layout};
   prepare_with_one_answer(everyone, request.config.c_str(), prepared.searches, layout, [&] {
     prepared.read = read_config(request.config, request.set_options);
     prepared.plan = prepare(prepared.read, prepared.site, Purpose::train, layout);
@@ -525,7 +525,7 @@ void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& ev
   });
 }
 
-void tell_search(const ChosenLayout& layout) {
+void tell_search(const ChosenStrategy& layout) {
   if (!layout.report) return;
   const std::string from = layout.taken_from.empty() ? "" : " (from " + layout.taken_from + ")";
   log_info("auto_parallel: " + search_line(*layout.report) + from);

@@ -86,7 +86,7 @@ std::vector<Planned> all_planned(const Config& config, std::int64_t ranks) {
         for (std::size_t rest = 0; rest < pairs; ++rest) {
           const std::int64_t most = first == rest ? 1 : model.layers - 1;
           for (std::int64_t count = 1; count <= most; ++count) {
-            const SplitLayout layout{size, ends, {{first, rest, count}}};
+            const SplitChoices layout{size, ends, {{first, rest, count}}};
             const auto one = planned(config, ranks, size, space.splits(layout));
             if (one) all.push_back(*one);
           }

@@ -24,7 +24,7 @@ TEST_CASE("the shipped figures come close to published steps, and choose the fas
   // GPT-OSS, which are compared only: their plans are 29 to 32 % too fast (docs/planning.md).
   CHECK(found.experts_mean <= 0.21);
   REQUIRE(found.sets.size() == 3);
-  for (const LayoutSet& set : found.sets) {
+  for (const RowSet& set : found.sets) {
     INFO(set.rows << " layouts");
     CHECK(set.lost == 0);
     CHECK(set.correlation >= (set.rows == 13 ? 0.9 : set.rows == 9 ? 0.8 : 0.65));

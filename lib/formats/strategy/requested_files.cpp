@@ -407,7 +407,8 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
 }
 
 std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
-                                          const LayoutSearcher& search, Diagnostics& diagnostics) {
+                                          const StrategySearcher& search,
+                                          Diagnostics& diagnostics) {
   Check check(sources, diagnostics);
   const Facts facts(config, site);
   if (facts.mode != ParallelMode::auto_parallel || diagnostics.has_errors()) return std::nullopt;

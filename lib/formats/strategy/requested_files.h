@@ -44,7 +44,7 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
 /// With auto_parallel, replaces the keys that the search answers (plan/search/search.h);
 /// load_file's operators are given to it. nullopt: another mode, or an error that is reported.
 std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
-                                          const LayoutSearcher& search, Diagnostics& diagnostics);
+                                          const StrategySearcher& search, Diagnostics& diagnostics);
 
 /// Reads load_file, if given, and compares it with the plan. Adds "strategy-file" for an unreadable
 /// file, and the findings of compare_layouts.

@@ -50,7 +50,7 @@ enum class Step { bounded, drafted };
 
 /// A layout on its way; its bound grows with each step.
 struct Open {
-  SplitLayout layout;
+  SplitChoices layout;
   double bound = 0;
   Step step = Step::bounded;
   std::size_t part = 0;    // whose next choices come after it
@@ -63,7 +63,7 @@ struct IsLater {
 };
 
 struct Best {
-  SplitLayout layout;
+  SplitChoices layout;
   double seconds = 0;
   std::int64_t bytes = 0;
 };
@@ -81,7 +81,7 @@ struct Queue {
     if (first == left.end()) return heap.empty() ? nullptr : &heap.top();
     return heap.empty() || first->bound < heap.top().bound ? &*first : &heap.top();
   }
-  void take(const SplitLayout& layout, const Priced& found) {
+  void take(const SplitChoices& layout, const Priced& found) {
     if (!found.fits() || (best && found.seconds >= best->seconds)) return;
     best = Best{layout, found.seconds, found.bytes};
   }
@@ -148,7 +148,7 @@ class SecondsSearcher {
  private:
   /// The layout that needs the least memory among those that are too large.
   struct Nearest {
-    SplitLayout layout;
+    SplitChoices layout;
     std::int64_t bytes = 0;
   };
 
@@ -164,7 +164,7 @@ class SecondsSearcher {
     return all;
   }
 
-  SearchReport report_of(const SplitLayout& layout) const {
+  SearchReport report_of(const SplitChoices& layout) const {
     SearchReport report;
     report.mode = "dynamic_programming";
     report.ranks = ranks_;
@@ -182,7 +182,7 @@ class SecondsSearcher {
     SourceMap sources;
     Site site;
   };
-  PlanInput input_of(const SplitLayout& layout) const {
+  PlanInput input_of(const SplitChoices& layout) const {
     PlanInput input{config_, input_.sources, input_.site};
     take_answer(report_of(layout), input.config, input.sources);
     Diagnostics told;  // by the gate, when the answer is taken
@@ -190,7 +190,7 @@ class SecondsSearcher {
     return input;
   }
   /// Makes a draft in this way: nothing is recomputed where the forms are picked later.
-  PlanInput draft_input_of(const SplitLayout& layout) const {
+  PlanInput draft_input_of(const SplitChoices& layout) const {
     PlanInput input = input_of(layout);
     if (picks()) input.config.recompute.enable = false;
     return input;
@@ -208,13 +208,13 @@ class SecondsSearcher {
   std::int64_t limit() const { return static_cast<std::int64_t>(limit_ * bytes_of_gib); }
 
   /// The draft of a layout with what it needs; a layout is drafted once.
-  const Priced& draft(const SplitLayout& layout) {
+  const Priced& draft(const SplitChoices& layout) {
     const auto [found, is_new] = drafts_.try_emplace(layout);
     if (is_new) found->second = drafted(layout);
     return found->second;
   }
 
-  Priced drafted(const SplitLayout& layout) const {
+  Priced drafted(const SplitChoices& layout) const {
     const auto [config, sources, site] = draft_input_of(layout);
     Priced priced;
     Diagnostics found;
@@ -232,14 +232,14 @@ class SecondsSearcher {
   }
 
   /// The plan of a layout; a layout is planned once.
-  const Priced& plan(const SplitLayout& layout) {
+  const Priced& plan(const SplitChoices& layout) {
     const auto [found, is_new] = plans_.try_emplace(layout);
     if (is_new) found->second = planned(layout, limit(), config_.recompute.memory_limit);
     return found->second;
   }
 
   /// Within `limit` bytes; `memory_limit`: GiB within which forms are picked.
-  Priced planned(const SplitLayout& layout, std::int64_t limit,
+  Priced planned(const SplitChoices& layout, std::int64_t limit,
                  std::optional<double> memory_limit) const {
     auto [config, sources, site] = input_of(layout);
     if (picks()) config.recompute.memory_limit = memory_limit;
@@ -265,7 +265,7 @@ class SecondsSearcher {
     SplitSpace space = split_space(facts_.model, given_, size);
     for (std::size_t number = 0; number < space.max_choices(); ++number) probe(space, number);
     space.sort();
-    const SplitLayout first = space.uniform(0);
+    const SplitChoices first = space.uniform(0);
     spaces_.insert_or_assign(size, std::move(space));
     push(queue_, first, 0);
   }
@@ -274,7 +274,7 @@ class SecondsSearcher {
   /// step that no layout hides: the optimizer, the time that collectives take from the work that
   /// they overlap, and fixed costs. Where rules refuse it they stay unknown.
   void probe(SplitSpace& space, std::size_t number) {
-    const SplitLayout layout = space.uniform(number);
+    const SplitChoices layout = space.uniform(number);
     spaces_.insert_or_assign(space.tensor_parallel, space);
     const auto [config, sources, site] = draft_input_of(layout);
     Diagnostics found;
@@ -316,7 +316,7 @@ class SecondsSearcher {
     return std::max(0.0, least);
   }
 
-  void push(Queue& queue, const SplitLayout& layout, std::size_t part) {
+  void push(Queue& queue, const SplitChoices& layout, std::size_t part) {
     if (!seen_.insert(layout).second) return;
     const std::int64_t size = layout.tensor_parallel;
     double bound = 0;
@@ -358,7 +358,7 @@ class SecondsSearcher {
     if (!mixed) {
       for (const auto& [next, part] : space.slower(open.layout, open.part)) push(queue, next, part);
     }
-    for (const SplitLayout& next : space.mixed(open.layout)) push(queue, next, 0);
+    for (const SplitChoices& next : space.mixed(open.layout)) push(queue, next, 0);
     if (mixed && *needed > limit()) return;
     const Priced& least = draft(open.layout);
     if (!least.fits()) return refuse(open.layout, least);
@@ -370,7 +370,7 @@ class SecondsSearcher {
   /// A lower bound of the bytes of a layout: each layer of a group takes the bytes that it has in
   /// the layouts where all layers of the group have its words, less the difference of one layer,
   /// since buffers have whole layers. nullopt: rules refuse one of these.
-  std::optional<std::int64_t> min_bytes(const SplitLayout& layout) {
+  std::optional<std::int64_t> min_bytes(const SplitChoices& layout) {
     const auto mixed = std::ranges::find_if(layout.groups, &GroupChoice::is_mixed);
     if (mixed == layout.groups.end()) {
       const Priced& whole = draft(layout);
@@ -379,7 +379,7 @@ class SecondsSearcher {
     const auto group = static_cast<std::size_t>(mixed - layout.groups.begin());
     const std::int64_t layers =
         std::ssize(at(spaces_.at(layout.tensor_parallel).groups, group).layers);
-    SplitLayout whole = layout;
+    SplitChoices whole = layout;
     whole.groups[group] = {mixed->rest, mixed->rest, layers};
     const auto rest = min_bytes(whole);
     if (!rest) return std::nullopt;
@@ -391,7 +391,7 @@ class SecondsSearcher {
   }
 
   /// Keeps what the error names where nothing fits.
-  void refuse(const SplitLayout& layout, const Priced& why) {
+  void refuse(const SplitChoices& layout, const Priced& why) {
     if (first_refused_.groups.empty()) first_refused_ = layout;
     if (why.refusal != Refusal::memory) return;
     if (!nearest_ || why.bytes < nearest_->bytes) nearest_ = Nearest{layout, why.bytes};
@@ -406,7 +406,7 @@ class SecondsSearcher {
   }
 
   void tell_empty(Check& check) {
-    const SplitLayout& layout = nearest_->layout;
+    const SplitChoices& layout = nearest_->layout;
     std::int64_t bytes = std::max(nearest_->bytes, plan(layout).bytes);
     const std::optional<double> works = limit_that_works(layout, bytes);
     const bool all = queue_.next() == nullptr;
@@ -426,7 +426,7 @@ class SecondsSearcher {
 
   /// GiB within which a plan of the layout stays, the first of some from `bytes` on: where forms
   /// are picked, these may be less than it needs. nullopt: none of them works.
-  std::optional<double> limit_that_works(const SplitLayout& layout, std::int64_t bytes) const {
+  std::optional<double> limit_that_works(const SplitChoices& layout, std::int64_t bytes) const {
     constexpr int tries = 8;
     constexpr double growth = 1.03;
     constexpr double parts = 1000;  // of a GiB
@@ -450,7 +450,7 @@ class SecondsSearcher {
            (of_device ? "cluster.device_memory" + value : "");
   }
 
-  std::string text_of(const SplitLayout& layout) const {
+  std::string text_of(const SplitChoices& layout) const {
     std::string text = "tensor_parallel " + std::to_string(layout.tensor_parallel);
     if (layout.tensor_parallel == 1) return text;
     const OperatorSplitsConfig splits = splits_config(report_of(layout).splits);
@@ -511,7 +511,7 @@ class SecondsSearcher {
 
   /// Adds, for each word, the fastest of the others with all else as it is; one that does not fit
   /// only where none does.
-  void add_words(SecondsSearch& found, const SplitLayout& best) {
+  void add_words(SecondsSearch& found, const SplitChoices& best) {
     const SplitSpace& space = spaces_.at(best.tensor_parallel);
     std::map<std::pair<std::size_t, bool>, OtherDecision> least;
     for (const auto& near : space.neighbours(best)) {
@@ -553,12 +553,12 @@ class SecondsSearcher {
   std::map<std::int64_t, SplitSpace> spaces_;  // by the ranks that share operators
   std::map<std::int64_t, double> batches_;     // micro-batches, the same
   std::map<std::int64_t, double> rest_;        // seconds of a step outside passes, the same
-  std::set<SplitLayout> seen_;
-  std::map<SplitLayout, Priced> drafts_;
-  std::map<SplitLayout, Priced> plans_;
+  std::set<SplitChoices> seen_;
+  std::map<SplitChoices, Priced> drafts_;
+  std::map<SplitChoices, Priced> plans_;
   Queue queue_;
   std::optional<Nearest> nearest_;
-  SplitLayout first_refused_;
+  SplitChoices first_refused_;
 };
 
 }  // namespace

@@ -94,10 +94,10 @@ SplitSpace split_space(const ModelShape& model, const SearchedSplits& given,
   return space;
 }
 
-bool SplitLayout::is_mixed() const { return std::ranges::any_of(groups, &GroupChoice::is_mixed); }
+bool SplitChoices::is_mixed() const { return std::ranges::any_of(groups, &GroupChoice::is_mixed); }
 
-SplitLayout SplitSpace::uniform(std::size_t number) const {
-  SplitLayout layout{.tensor_parallel = tensor_parallel, .ends = number % ends.size()};
+SplitChoices SplitSpace::uniform(std::size_t number) const {
+  SplitChoices layout{.tensor_parallel = tensor_parallel, .ends = number % ends.size()};
   for (const LayerGroup& group : groups) {
     const std::size_t choice = number % group.choices.size();
     layout.groups.push_back({choice, choice, std::ssize(group.layers)});
@@ -117,7 +117,7 @@ void SplitSpace::sort() {
     std::ranges::stable_sort(group.choices, {}, &SplitChoice::seconds);
 }
 
-double SplitSpace::seconds(const SplitLayout& layout) const {
+double SplitSpace::seconds(const SplitChoices& layout) const {
   double sum = at(ends, layout.ends).seconds;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const LayerGroup& group = groups[i];
@@ -129,7 +129,7 @@ double SplitSpace::seconds(const SplitLayout& layout) const {
   return sum;
 }
 
-SearchedSplits SplitSpace::splits(const SplitLayout& layout) const {
+SearchedSplits SplitSpace::splits(const SplitChoices& layout) const {
   SearchedSplits splits = no_splits(layers);
   splits.embedding = at(ends, layout.ends).first;
   splits.head = at(ends, layout.ends).second;
@@ -145,11 +145,11 @@ SearchedSplits SplitSpace::splits(const SplitLayout& layout) const {
   return splits;
 }
 
-std::vector<std::pair<SplitLayout, std::size_t>> SplitSpace::slower(const SplitLayout& layout,
-                                                                    std::size_t part) const {
-  std::vector<std::pair<SplitLayout, std::size_t>> next;
+std::vector<std::pair<SplitChoices, std::size_t>> SplitSpace::slower(const SplitChoices& layout,
+                                                                     std::size_t part) const {
+  std::vector<std::pair<SplitChoices, std::size_t>> next;
   for (; part <= groups.size(); ++part) {
-    SplitLayout one = layout;
+    SplitChoices one = layout;
     if (part == 0) {
       if (++one.ends == ends.size()) continue;
     } else {
@@ -162,10 +162,10 @@ std::vector<std::pair<SplitLayout, std::size_t>> SplitSpace::slower(const SplitL
   return next;
 }
 
-std::vector<SplitLayout> SplitSpace::mixed(const SplitLayout& layout) const {
-  std::vector<SplitLayout> next;
+std::vector<SplitChoices> SplitSpace::mixed(const SplitChoices& layout) const {
+  std::vector<SplitChoices> next;
   const auto add = [&](std::size_t group, GroupChoice choice) {
-    SplitLayout one = layout;
+    SplitChoices one = layout;
     at(one.groups, group) = choice;
     next.push_back(std::move(one));
   };
@@ -185,14 +185,14 @@ std::vector<SplitLayout> SplitSpace::mixed(const SplitLayout& layout) const {
   return next;
 }
 
-std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& layout) const {
+std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitChoices& layout) const {
   std::vector<Neighbour> near;
   const SplitChoice& tables = at(ends, layout.ends);
   for (std::size_t other = 0; other < ends.size(); ++other) {
     const bool same_embedding = ends[other].first == tables.first;
     const bool same_head = ends[other].second == tables.second;
     if (other == layout.ends || (!tied && !same_embedding && !same_head)) continue;
-    SplitLayout one = layout;
+    SplitChoices one = layout;
     one.ends = other;
     near.push_back({std::move(one), 0, same_embedding});
   }
@@ -201,7 +201,7 @@ std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& lay
       for (const SplitBy word : all_words) {
         const auto choice = with_word(groups[i], at(layout.groups, i), second, word);
         if (!choice || *choice == at(layout.groups, i)) continue;
-        SplitLayout one = layout;
+        SplitChoices one = layout;
         at(one.groups, i) = *choice;
         near.push_back({std::move(one), i + 1, second});
       }
@@ -210,7 +210,7 @@ std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitLayout& lay
   return near;
 }
 
-std::string SplitSpace::text(const SplitLayout& layout, std::size_t part, bool second) const {
+std::string SplitSpace::text(const SplitChoices& layout, std::size_t part, bool second) const {
   if (part == 0) return std::string(word_of(*at(ends, layout.ends).word(second)));
   const LayerGroup& group = at(groups, part - 1);
   const GroupChoice& one = at(layout.groups, part - 1);

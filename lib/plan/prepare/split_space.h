@@ -37,12 +37,12 @@ struct GroupChoice {
 };
 
 /// Numbers of choices of a space.
-struct SplitLayout {
+struct SplitChoices {
   std::int64_t tensor_parallel = 1;
   std::size_t ends = 0;
   std::vector<GroupChoice> groups{};
   bool is_mixed() const;  // some group is
-  auto operator<=>(const SplitLayout&) const = default;
+  auto operator<=>(const SplitChoices&) const = default;
 };
 
 /// Every layout in which this number of ranks shares operators. Where that is one rank, words say
@@ -56,34 +56,34 @@ struct SplitSpace {
 
   /// In which the tables have the choice `number`, and so has every group; those with fewer begin
   /// again.
-  SplitLayout uniform(std::size_t number) const;
+  SplitChoices uniform(std::size_t number) const;
   /// The most choices of a part.
   std::size_t max_choices() const;
   /// The fastest choices come first.
   void sort();
   /// Least seconds of the passes of a micro-batch.
-  double seconds(const SplitLayout& layout) const;
-  SearchedSplits splits(const SplitLayout& layout) const;
+  double seconds(const SplitChoices& layout) const;
+  SearchedSplits splits(const SplitChoices& layout) const;
   /// For every part from `part` on (0: the tables, then the groups) the layout with its next choice
   /// there, and the part. Beginning with uniform(0) and the part 0, every uniform layout comes
   /// once.
-  std::vector<std::pair<SplitLayout, std::size_t>> slower(const SplitLayout& layout,
-                                                          std::size_t part) const;
+  std::vector<std::pair<SplitChoices, std::size_t>> slower(const SplitChoices& layout,
+                                                           std::size_t part) const;
   /// The layouts in which one of the groups has a layer less of its faster choice, and a slower one
   /// for it, before or behind the others. Beginning with the uniform ones every mixed layout comes,
   /// some of them more than once.
-  std::vector<SplitLayout> mixed(const SplitLayout& layout) const;
+  std::vector<SplitChoices> mixed(const SplitChoices& layout) const;
   /// A layout in which one operator has one other word in all layers, with the part and whether it
   /// is the second of its words.
   struct Neighbour {
-    SplitLayout layout;
+    SplitChoices layout;
     std::size_t part = 0;
     bool second = false;
   };
-  std::vector<Neighbour> neighbours(const SplitLayout& layout) const;
+  std::vector<Neighbour> neighbours(const SplitChoices& layout) const;
   /// The words of a part as operator_splits writes them: "features", "features*3, tokens". Of
   /// experts "none".
-  std::string text(const SplitLayout& layout, std::size_t part, bool second) const;
+  std::string text(const SplitChoices& layout, std::size_t part, bool second) const;
 };
 
 /// Words that are given stay.

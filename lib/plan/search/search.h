@@ -81,7 +81,7 @@ std::optional<SearchReport> search_by_rule(const SearchInput& input, Check& chec
 
 /// A search in any mode: search_by_rule, and plan/prepare/search_by_seconds.h for
 /// dynamic_programming.
-using LayoutSearcher = std::function<std::optional<SearchReport>(const SearchInput&, Check&)>;
+using StrategySearcher = std::function<std::optional<SearchReport>(const SearchInput&, Check&)>;
 
 /// Replaces the keys that the search answers; messages about them name the place of parallel_mode.
 void take_answer(const SearchReport& report, Config& config, SourceMap& sources);

@@ -482,8 +482,8 @@ class Calibrator {
   }
 
   /// Rows that differ in layout only: whether the fastest is chosen.
-  std::vector<LayoutSet> tell_sets(const Numbers& errors) {
-    std::vector<LayoutSet> sets;
+  std::vector<RowSet> tell_sets(const Numbers& errors) {
+    std::vector<RowSet> sets;
     constexpr std::size_t least = 5;
     std::map<std::string, std::vector<std::size_t>> by_set;
     for (std::size_t i = 0; i < rows_.size(); ++i) by_set[rows_[i].step.set].push_back(i);

@@ -39,7 +39,7 @@ struct CalibrateRequest {
 };
 
 /// Rows that differ in layout only.
-struct LayoutSet {
+struct RowSet {
   std::size_t rows = 0;
   double lost = 0;         // by the layout with the least planned time, against the fastest
   double correlation = 0;  // of the ranks of planned and measured times
@@ -49,7 +49,7 @@ struct Calibration {
   std::string text;                         // for a terminal
   std::size_t planned = 0;                  // rows
   double mean = 0, median = 0;              // absolute error of the figures as they are, dense rows
-  std::vector<LayoutSet> sets;              // of at least five rows, by the figures as they are
+  std::vector<RowSet> sets;                 // of at least five rows, by the figures as they are
   std::size_t constants = 0;                // that were fitted
   double folds_mean = 0, folds_median = 0;  // of dense rows, each predicted without its group
   double experts_mean = 0;  // as `mean`, of rows with experts, those that are not fitted too

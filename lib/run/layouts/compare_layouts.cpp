@@ -21,13 +21,13 @@ namespace {
 constexpr double bytes_of_a_gib = 1 << 30;
 
 /// The layouts that no other beats, the fastest first.
-std::vector<FoundLayout> unbeaten(std::vector<FoundLayout> all) {
-  std::ranges::stable_sort(all, [](const FoundLayout& a, const FoundLayout& b) {
+std::vector<FoundStrategy> unbeaten(std::vector<FoundStrategy> all) {
+  std::ranges::stable_sort(all, [](const FoundStrategy& a, const FoundStrategy& b) {
     return std::tie(a.seconds, a.bytes, a.layout) < std::tie(b.seconds, b.bytes, b.layout);
   });
   std::int64_t leanest = std::numeric_limits<std::int64_t>::max();
-  std::vector<FoundLayout> kept;
-  for (FoundLayout& one : all) {
+  std::vector<FoundStrategy> kept;
+  for (FoundStrategy& one : all) {
     if (one.bytes >= leanest) continue;
     leanest = one.bytes;
     kept.push_back(std::move(one));
@@ -36,16 +36,16 @@ std::vector<FoundLayout> unbeaten(std::vector<FoundLayout> all) {
 }
 
 /// The fastest within a limit.
-const FoundLayout* best_within(const std::vector<FoundLayout>& all, std::int64_t limit) {
-  const FoundLayout* best = nullptr;
-  for (const FoundLayout& one : all) {
+const FoundStrategy* best_within(const std::vector<FoundStrategy>& all, std::int64_t limit) {
+  const FoundStrategy* best = nullptr;
+  for (const FoundStrategy& one : all) {
     if (one.bytes > limit) continue;
     if (best == nullptr || one.seconds < best->seconds) best = &one;
   }
   return best;
 }
 
-Plan plan_of(const LayoutSearch& search, const FoundLayout& found) {
+Plan plan_of(const StrategySearch& search, const FoundStrategy& found) {
   Diagnostics none;
   return prepare(config_of(search, found), search.sources, search.site, Purpose::plan, none);
 }
@@ -82,12 +82,12 @@ struct LacksMore {
 
 /// The layout that lacks least by its draft, of those whose states alone may be too large the
 /// leanest ones.
-std::optional<Lean> leanest_of(const LayoutSearch& search, const Machine& machine,
-                               const SearchedLayouts& searched) {
+std::optional<Lean> leanest_of(const StrategySearch& search, const Machine& machine,
+                               const SearchedStrategies& searched) {
   constexpr std::size_t max_drafts = 64;
   std::priority_queue<Lean, std::vector<Lean>, LacksMore> queue;
   for (std::size_t i = 0; i < searched.outcomes.size(); ++i) {
-    const LayoutOutcome& one = searched.outcomes[i];
+    const StrategyOutcome& one = searched.outcomes[i];
     if (one.code != out_of_memory) continue;
     queue.push(
         {.lacking = one.lacking, .number = i, .drafted = one.stage >= 0, .stage = one.stage});
@@ -97,9 +97,9 @@ std::optional<Lean> leanest_of(const LayoutSearch& search, const Machine& machin
     queue.pop();
     if (one.drafted) return one;
     if (drafts >= max_drafts) continue;
-    const LayoutOutcome& outcome = searched.outcomes[one.number];
+    const StrategyOutcome& outcome = searched.outcomes[one.number];
     const double limit[] = {search.memory_limit};
-    const LayoutNeeds needs = draft_layout(search, machine, outcome.layout, limit).front();
+    const StrategyNeeds needs = draft_layout(search, machine, outcome.layout, limit).front();
     if (!needs.code.empty() && needs.code != out_of_memory) continue;
     one.lacking = std::max(one.lacking, needs.lacking);
     one.stage = needs.stage;
@@ -116,27 +116,27 @@ double rounded_up(double gib) {
 
 /// GiB within which the layout is planned, the first of some from what it lacks on; else what it
 /// needs where nothing is recomputed.
-std::optional<double> limit_that_fits(const LayoutSearch& search, EmptySpace& space) {
+std::optional<double> limit_that_fits(const StrategySearch& search, EmptySpace& space) {
   constexpr int tries = 5;
   constexpr double growth = 1.05;
-  FoundLayout& layout = *space.leanest;
-  LayoutSearch wider = search;
+  FoundStrategy& layout = *space.leanest;
+  StrategySearch wider = search;
   const bool repeats = free_keys(search).recompute;
   double gib = rounded_up(static_cast<double>(space.bytes) / bytes_of_a_gib);
   for (int i = 0; i < tries && repeats; ++i, gib = rounded_up(growth * gib)) {
     wider.memory_limit = gib;
     layout.repeats = true;
-    const LayoutNeeds needs = plan_layout(wider, layout);
+    const StrategyNeeds needs = plan_layout(wider, layout);
     if (needs.code.empty() && needs.lacking == 0) return gib;
   }
   layout.repeats = false;
-  const LayoutNeeds needs = plan_layout(search, layout);
+  const StrategyNeeds needs = plan_layout(search, layout);
   if (!needs.code.empty()) return std::nullopt;
   return rounded_up(static_cast<double>(needs.bytes) / bytes_of_a_gib);
 }
 
 /// Numbers of ranks that may fit where `world` do not.
-std::vector<std::int64_t> larger_worlds(const LayoutSearch& search, bool divides) {
+std::vector<std::int64_t> larger_worlds(const StrategySearch& search, bool divides) {
   std::vector<std::int64_t> all;
   const std::int64_t world = search.site.world_size;
   if (divides) {
@@ -153,11 +153,11 @@ std::vector<std::int64_t> larger_worlds(const LayoutSearch& search, bool divides
   return all;
 }
 
-std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool divides) {
+std::optional<std::int64_t> world_that_fits(const StrategySearch& search, bool divides) {
   constexpr std::size_t drafts_of_a_world = 64, drafts_of_all = 256;
   std::size_t drafts = 0;
   for (const std::int64_t world : larger_worlds(search, divides)) {
-    LayoutSearch other = search;
+    StrategySearch other = search;
     other.site.world_size = world;
     if (search.site.ranks_per_host == search.site.world_size) {
       other.site.ranks_per_host = std::min<std::int64_t>(world, 8);
@@ -166,8 +166,8 @@ std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool div
     other.max_plays = drafts_of_a_world;
     const auto machine = machine_of(search.config.cluster, world);
     if (!machine) return std::nullopt;
-    KnownLayouts known(other, *machine);
-    const SearchedLayouts searched = search_once(other, known);
+    KnownStrategies known(other, *machine);
+    const SearchedStrategies searched = search_once(other, known);
     if (!searched.found.empty()) return world;
     drafts += searched.plays;
     if (drafts > drafts_of_all || (search.stops && search.stops())) break;
@@ -177,16 +177,17 @@ std::optional<std::int64_t> world_that_fits(const LayoutSearch& search, bool div
 
 }  // namespace
 
-void add_frontier(const LayoutSearch& search, KnownLayouts& known, SearchedLayouts& searched) {
+void add_frontier(const StrategySearch& search, KnownStrategies& known,
+                  SearchedStrategies& searched) {
   constexpr std::size_t min_plays = 48, min_opened = 8;
-  std::vector<FoundLayout> all = searched.found;
+  std::vector<FoundStrategy> all = searched.found;
   PartOfMemory before{.limit = search.memory_limit,
                       .fits = true,
                       .seconds = searched.found.front().seconds,
                       .gap = searched.gap};
-  FoundLayout best = searched.found.front();
+  FoundStrategy best = searched.found.front();
   for (std::size_t number = 1; number < known.limits().size() && before.fits; ++number) {
-    LayoutSearch part = search;
+    StrategySearch part = search;
     part.memory_limit = known.limits()[number];
     const std::int64_t limit = bytes_of_gib(part.memory_limit);
     PartOfMemory one = before;
@@ -195,13 +196,13 @@ void add_frontier(const LayoutSearch& search, KnownLayouts& known, SearchedLayou
     if (best.bytes > limit) {
       part.max_plays = std::max(min_plays, searched.plays);
       part.max_opened = std::max(min_opened, searched.opened);
-      const SearchedLayouts less = search_once(part, known, number);
+      const SearchedStrategies less = search_once(part, known, number);
       one.ended_early = less.left > 0 && (less.found.empty() || less.gap > search.gap);
-      for (FoundLayout found : less.found) {
+      for (FoundStrategy found : less.found) {
         found.memory_limit = part.memory_limit;
         all.push_back(std::move(found));
       }
-      const FoundLayout* within = best_within(all, limit);
+      const FoundStrategy* within = best_within(all, limit);
       one.fits = within != nullptr;
       one.seconds = one.fits ? within->seconds : 0;
       if (one.fits) best = *within;
@@ -213,8 +214,8 @@ void add_frontier(const LayoutSearch& search, KnownLayouts& known, SearchedLayou
   searched.frontier = unbeaten(std::move(all));
 }
 
-void compare_layouts(const LayoutSearch& search, const Machine& machine,
-                     SearchedLayouts& searched) {
+void compare_layouts(const StrategySearch& search, const Machine& machine,
+                     SearchedStrategies& searched) {
   constexpr std::size_t max_rows = 400000;  // of a schedule, played for each figure
   const std::size_t compared =
       std::min(searched.found.size(), static_cast<std::size_t>(search.top) + 1);
@@ -224,7 +225,7 @@ void compare_layouts(const LayoutSearch& search, const Machine& machine,
                                         compared, searched.found.size());
   parallel_for(static_cast<std::int64_t>(priced), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      FoundLayout& one = searched.found[i];
+      FoundStrategy& one = searched.found[i];
       const Plan other = i == 0 ? Plan() : plan_of(search, one);
       const Plan& plan = i == 0 ? first : other;
       if (i < compared) one.ledger = mean_ledger(plan, machine);
@@ -233,12 +234,12 @@ void compare_layouts(const LayoutSearch& search, const Machine& machine,
   });
 }
 
-EmptySpace empty_space(const LayoutSearch& search, const Machine& machine,
-                       const SearchedLayouts& searched) {
+EmptySpace empty_space(const StrategySearch& search, const Machine& machine,
+                       const SearchedStrategies& searched) {
   EmptySpace space;
   if (const auto lean = leanest_of(search, machine, searched)) {
-    const LayoutOutcome& outcome = searched.outcomes[lean->number];
-    space.leanest = FoundLayout{.layout = outcome.layout, .repeats = free_keys(search).recompute};
+    const StrategyOutcome& outcome = searched.outcomes[lean->number];
+    space.leanest = FoundStrategy{.layout = outcome.layout, .repeats = free_keys(search).recompute};
     space.stage = lean->stage;
     space.lacking = lean->lacking;
     space.bytes = bytes_of_gib(search.memory_limit) + lean->lacking;

@@ -12,9 +12,9 @@ namespace trainctl {
 
 namespace {
 
-using State = LayoutOutcome::State;
+using State = StrategyOutcome::State;
 
-std::string cut_text(const RankLayout& layout) {
+std::string cut_text(const RunStrategy& layout) {
   if (layout.first_layers > 0) {
     return std::to_string(layout.first_layers) + " first, " + std::to_string(layout.last_layers) +
            " last";
@@ -24,44 +24,44 @@ std::string cut_text(const RankLayout& layout) {
   return layout.counts_loss ? "even with the loss" : "even";
 }
 
-struct LayoutKey {
+struct StrategyKey {
   std::string name;
-  std::function<std::string(const SearchedLayouts&, const LayoutOutcome&)> text;
-  bool (*applies)(const RankLayout&) = [](const RankLayout&) { return true; };
+  std::function<std::string(const SearchedStrategies&, const StrategyOutcome&)> text;
+  bool (*applies)(const RunStrategy&) = [](const RunStrategy&) { return true; };
 };
 
-template <std::int64_t RankLayout::*value>
-std::string number_text(const SearchedLayouts&, const LayoutOutcome& one) {
+template <std::int64_t RunStrategy::*value>
+std::string number_text(const SearchedStrategies&, const StrategyOutcome& one) {
   return std::to_string(one.layout.*value);
 }
 
-const std::vector<LayoutKey> keys_of_sizes{
-    {"tensor_parallel", number_text<&RankLayout::tensor_parallel>},
-    {"pipeline_stages", number_text<&RankLayout::stages>},
-    {"micro_batch_size", number_text<&RankLayout::micro_batch_size>},
+const std::vector<StrategyKey> keys_of_sizes{
+    {"tensor_parallel", number_text<&RunStrategy::tensor_parallel>},
+    {"pipeline_stages", number_text<&RunStrategy::stages>},
+    {"micro_batch_size", number_text<&RunStrategy::micro_batch_size>},
     {"recompute",
-     [](const SearchedLayouts& searched, const LayoutOutcome& one) -> std::string {
+     [](const SearchedStrategies& searched, const StrategyOutcome& one) -> std::string {
        if (!searched.free.recompute) return searched.recompute;
        return one.repeats ? "auto" : "none";
      }},
-    {"context_parallel", number_text<&RankLayout::context_parallel>},
-    {"expert_parallel", number_text<&RankLayout::expert_parallel>},
-    {"virtual_pipeline_stages", number_text<&RankLayout::chunks>},
+    {"context_parallel", number_text<&RunStrategy::context_parallel>},
+    {"expert_parallel", number_text<&RunStrategy::expert_parallel>},
+    {"virtual_pipeline_stages", number_text<&RunStrategy::chunks>},
     {"parallel_optimizer",
-     [](const SearchedLayouts&, const LayoutOutcome& one) -> std::string {
+     [](const SearchedStrategies&, const StrategyOutcome& one) -> std::string {
        const int level = one.layout.optimizer_level;
        return level == 0 ? "off" : "level" + std::to_string(level);
      }},
     {"stage_layers",
-     [](const SearchedLayouts&, const LayoutOutcome& one) { return cut_text(one.layout); }},
+     [](const SearchedStrategies&, const StrategyOutcome& one) { return cut_text(one.layout); }},
 };
 
 /// The keys of sizes, then those of words.
-std::vector<LayoutKey> layout_keys() {
-  std::vector<LayoutKey> keys = keys_of_sizes;
-  for (const LayoutAxis& axis : layout_axes()) {
+std::vector<StrategyKey> layout_keys() {
+  std::vector<StrategyKey> keys = keys_of_sizes;
+  for (const StrategyAxis& axis : layout_axes()) {
     keys.push_back({std::string(axis.key),
-                    [&axis](const SearchedLayouts&, const LayoutOutcome& one) {
+                    [&axis](const SearchedStrategies&, const StrategyOutcome& one) {
                       return axis.word(one.layout);
                     },
                     axis.applies});
@@ -70,12 +70,13 @@ std::vector<LayoutKey> layout_keys() {
 }
 
 /// Planned before bounded, and of these the fastest; refused ones last.
-bool is_better(const LayoutOutcome& a, const LayoutOutcome& b) {
+bool is_better(const StrategyOutcome& a, const StrategyOutcome& b) {
   return std::tuple(a.state, a.seconds, a.layout) < std::tuple(b.state, b.seconds, b.layout);
 }
 
 /// Planning decides repeats: before it, a bound and a refusal are about either.
-bool is_known(const SearchedLayouts& searched, const LayoutKey& key, const LayoutOutcome& one) {
+bool is_known(const SearchedStrategies& searched, const StrategyKey& key,
+              const StrategyOutcome& one) {
   return one.state == State::planned || !searched.free.recompute || key.name != "recompute";
 }
 
@@ -84,9 +85,9 @@ bool comes_before(const std::string& a, const std::string& b) {
   return std::pair(a.size(), a) < std::pair(b.size(), b);
 }
 
-std::vector<std::string> values_of(const SearchedLayouts& searched, const LayoutKey& key) {
+std::vector<std::string> values_of(const SearchedStrategies& searched, const StrategyKey& key) {
   std::set<std::string> values;
-  for (const LayoutOutcome& one : searched.outcomes) values.insert(key.text(searched, one));
+  for (const StrategyOutcome& one : searched.outcomes) values.insert(key.text(searched, one));
   std::vector<std::string> sorted(values.begin(), values.end());
   std::ranges::stable_sort(sorted, comes_before);
   return sorted;
@@ -94,10 +95,10 @@ std::vector<std::string> values_of(const SearchedLayouts& searched, const Layout
 
 /// The outcomes of one cell.
 struct Cell {
-  const LayoutOutcome* best = nullptr;
-  std::map<std::string, std::pair<std::int64_t, const LayoutOutcome*>> refused;  // by code
+  const StrategyOutcome* best = nullptr;
+  std::map<std::string, std::pair<std::int64_t, const StrategyOutcome*>> refused;  // by code
 
-  void add(const LayoutOutcome& one) {
+  void add(const StrategyOutcome& one) {
     if (one.state == State::refused) {
       auto& [count, example] = refused[one.code];
       ++count;
@@ -106,20 +107,22 @@ struct Cell {
       best = &one;
     }
   }
-  const LayoutOutcome* shown() const {
+  const StrategyOutcome* shown() const {
     if (best != nullptr || refused.empty()) return best;
     return std::ranges::max_element(refused, {}, [](const auto& one) { return one.second.first; })
         ->second.second;
   }
 };
 
-LayoutMap map_of(const SearchedLayouts& searched, const LayoutKey& row, const LayoutKey& column) {
-  LayoutMap map{row.name, column.name, values_of(searched, row), values_of(searched, column), {}};
+StrategyMap map_of(const SearchedStrategies& searched, const StrategyKey& row,
+                   const StrategyKey& column) {
+  StrategyMap map{row.name, column.name, values_of(searched, row), values_of(searched, column), {}};
   std::map<std::pair<std::string, std::string>, Cell> cells;
-  const auto has = [&](const LayoutKey& key, const LayoutOutcome& one, const std::string& value) {
+  const auto has = [&](const StrategyKey& key, const StrategyOutcome& one,
+                       const std::string& value) {
     return !is_known(searched, key, one) || key.text(searched, one) == value;
   };
-  for (const LayoutOutcome& one : searched.outcomes) {
+  for (const StrategyOutcome& one : searched.outcomes) {
     for (const std::string& y : map.rows) {
       if (!has(row, one, y)) continue;
       for (const std::string& x : map.columns) {
@@ -136,16 +139,16 @@ LayoutMap map_of(const SearchedLayouts& searched, const LayoutKey& row, const La
 
 }  // namespace
 
-std::vector<Decision> decisions_of(const SearchedLayouts& searched) {
+std::vector<Decision> decisions_of(const SearchedStrategies& searched) {
   std::vector<Decision> decisions;
   if (searched.found.empty()) return decisions;
-  const FoundLayout& front = searched.found.front();
-  const LayoutOutcome best{front.layout, front.repeats, State::planned, front.seconds, ""};
-  for (const LayoutKey& key : layout_keys()) {
+  const FoundStrategy& front = searched.found.front();
+  const StrategyOutcome best{front.layout, front.repeats, State::planned, front.seconds, ""};
+  for (const StrategyKey& key : layout_keys()) {
     if (!key.applies(best.layout)) continue;
     const std::string taken = key.text(searched, best);
-    const LayoutOutcome* next = nullptr;
-    for (const LayoutOutcome& one : searched.outcomes) {
+    const StrategyOutcome* next = nullptr;
+    for (const StrategyOutcome& one : searched.outcomes) {
       if (one.state == State::refused || !is_known(searched, key, one)) continue;
       if (!key.applies(one.layout)) continue;
       if (key.text(searched, one) == taken) continue;
@@ -161,7 +164,7 @@ std::vector<Decision> decisions_of(const SearchedLayouts& searched) {
   return decisions;
 }
 
-std::vector<LayoutMap> maps_of(const SearchedLayouts& searched) {
+std::vector<StrategyMap> maps_of(const SearchedStrategies& searched) {
   return {map_of(searched, keys_of_sizes[0], keys_of_sizes[1]),
           map_of(searched, keys_of_sizes[2], keys_of_sizes[3])};
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* failed = "internal";
 
-bool refused(const Diagnostics& found, LayoutNeeds& needs) {
+bool refused(const Diagnostics& found, StrategyNeeds& needs) {
   for (const Diagnostic& one : found.list()) {
     if (one.severity != Severity::error || !needs.code.empty()) continue;
     needs.code = one.code;
@@ -25,10 +25,10 @@ bool refused(const Diagnostics& found, LayoutNeeds& needs) {
 
 /// The least needs of a draft within the limit; `counts`: whether forms are searched that save
 /// enough.
-LayoutNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool counts) {
+StrategyNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool counts) {
   const std::int64_t lacking =
       counts ? least.lacking : std::max<std::int64_t>(0, least.bytes - limit);
-  LayoutNeeds needs;
+  StrategyNeeds needs;
   if (lacking > 0) {
     needs =
         without_memory(limit, "stage " + std::to_string(least.stage) + " needs at least ", lacking);
@@ -40,14 +40,15 @@ LayoutNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool count
   return needs;
 }
 
-std::vector<LayoutNeeds> drafted_needs(const LayoutSearch& search, const Machine& machine,
-                                       const RankLayout& layout, std::span<const double> limits) {
+std::vector<StrategyNeeds> drafted_needs(const StrategySearch& search, const Machine& machine,
+                                         const RunStrategy& layout,
+                                         std::span<const double> limits) {
   const Config config = config_of(search, {.layout = layout});
-  std::vector<LayoutNeeds> all(limits.size());
+  std::vector<StrategyNeeds> all(limits.size());
   Diagnostics found;
   const Plan draft = prepare_draft(config, search.sources, search.site, found);
   if (refused(found, all.front())) {
-    std::ranges::fill(all, LayoutNeeds(all.front()));
+    std::ranges::fill(all, StrategyNeeds(all.front()));
     return all;
   }
   // The needs of a stage do not count bytes on the host.
@@ -62,9 +63,9 @@ std::vector<LayoutNeeds> drafted_needs(const LayoutSearch& search, const Machine
   return all;
 }
 
-LayoutNeeds planned_needs(const LayoutSearch& search, const FoundLayout& layout) {
+StrategyNeeds planned_needs(const StrategySearch& search, const FoundStrategy& layout) {
   const Config config = config_of(search, layout);
-  LayoutNeeds needs;
+  StrategyNeeds needs;
   Diagnostics found;
   const Plan plan = prepare(config, search.sources, search.site, Purpose::plan, found);
   if (refused(found, needs)) return needs;
@@ -83,15 +84,15 @@ std::int64_t bytes_of_gib(double gib) {
   return static_cast<std::int64_t>(gib * (std::int64_t{1} << 30));
 }
 
-LayoutNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking) {
+StrategyNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking) {
   return {.code = out_of_memory,
           .message = what + format_bytes(limit + lacking) + " per rank, " + format_bytes(lacking) +
                      " more than the limit",
           .lacking = lacking};
 }
 
-std::vector<LayoutNeeds> draft_layout(const LayoutSearch& search, const Machine& machine,
-                                      const RankLayout& layout, std::span<const double> limits) {
+std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Machine& machine,
+                                        const RunStrategy& layout, std::span<const double> limits) {
   try {
     return drafted_needs(search, machine, layout, limits);
   } catch (const Error& error) {
@@ -99,7 +100,7 @@ std::vector<LayoutNeeds> draft_layout(const LayoutSearch& search, const Machine&
   }
 }
 
-LayoutNeeds plan_layout(const LayoutSearch& search, const FoundLayout& layout) {
+StrategyNeeds plan_layout(const StrategySearch& search, const FoundStrategy& layout) {
   try {
     return planned_needs(search, layout);
   } catch (const Error& error) {

@@ -14,7 +14,7 @@ namespace trainctl {
 /// Why a layout is refused that needs more than the limit; other codes are those of rules.
 inline constexpr const char* out_of_memory = "memory";
 
-struct LayoutNeeds {
+struct StrategyNeeds {
   std::string code, message;  // why it is refused; "": it is not
   std::int64_t lacking = 0;   // bytes over the limit
   double seconds = 0;         // of a step; of a draft: at least
@@ -27,12 +27,12 @@ std::int64_t bytes_of_gib(double gib);
 
 /// The refusal of a layout that lacks these bytes within a limit: "`what`... per rank, ... more
 /// than the limit".
-LayoutNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking);
+StrategyNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking);
 
 /// At least, whatever is recomputed where that is free, within each of the limits (GiB).
-std::vector<LayoutNeeds> draft_layout(const LayoutSearch& search, const Machine& machine,
-                                      const RankLayout& layout, std::span<const double> limits);
+std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Machine& machine,
+                                        const RunStrategy& layout, std::span<const double> limits);
 /// As it is planned; `lacking` may be above 0 without a code.
-LayoutNeeds plan_layout(const LayoutSearch& search, const FoundLayout& layout);
+StrategyNeeds plan_layout(const StrategySearch& search, const FoundStrategy& layout);
 
 }  // namespace trainctl

@@ -7,8 +7,8 @@ namespace trainctl {
 
 namespace {
 
-std::vector<RankLayout> schedulers_of(const Config&, const RankLayout& layout) {
-  std::vector<RankLayout> all;
+std::vector<RunStrategy> schedulers_of(const Config&, const RunStrategy& layout) {
+  std::vector<RunStrategy> all;
   for (const ScheduleTraits& one : schedules) {
     if (layout.chunks < one.min_chunks || layout.chunks > one.max_chunks) continue;
     all.emplace_back(layout).scheduler = one.value;
@@ -19,19 +19,20 @@ std::vector<RankLayout> schedulers_of(const Config&, const RankLayout& layout) {
 // Schedules multiply the layouts of a space: in larger ones a search takes minutes.
 constexpr std::int64_t max_ranks_of_schedules = 1024;
 
-const LayoutAxis scheduler_axis{
+const StrategyAxis scheduler_axis{
     .key = "scheduler",
     .label = "",
     .paths = {"parallel.pipeline.scheduler"},
     .free = &FreeKeys::scheduler,
     .max_ranks = max_ranks_of_schedules,
-    .applies = [](const RankLayout& layout) { return layout.stages > 1; },
+    .applies = [](const RunStrategy& layout) { return layout.stages > 1; },
     .values = schedulers_of,
     .take_given = [](const ParallelConfig& given,
-                     RankLayout& layout) { layout.scheduler = given.pipeline.scheduler; },
-    .set = [](const RankLayout& layout,
+                     RunStrategy& layout) { layout.scheduler = given.pipeline.scheduler; },
+    .set = [](const RunStrategy& layout,
               ParallelConfig& parallel) { parallel.pipeline.scheduler = layout.scheduler; },
-    .word = [](const RankLayout& layout) { return std::string(traits_of(layout.scheduler).word); }};
+    .word =
+        [](const RunStrategy& layout) { return std::string(traits_of(layout.scheduler).word); }};
 
 /// Kinds of layers may have key heads of their own, which a rule looks at.
 bool divides_heads(const ModelConfig& model, std::int64_t ranks) {
@@ -39,8 +40,8 @@ bool divides_heads(const ModelConfig& model, std::int64_t ranks) {
   return model.num_attention_heads % ranks == 0 && (!model.layers.empty() || keys % ranks == 0);
 }
 
-std::vector<RankLayout> exchanges_of(const Config& config, const RankLayout& layout) {
-  std::vector<RankLayout> all{layout, layout};
+std::vector<RunStrategy> exchanges_of(const Config& config, const RunStrategy& layout) {
+  std::vector<RunStrategy> all{layout, layout};
   all.back().cp_comm_type = CpCommType::all_gather;
   for (std::int64_t heads = 2; heads <= layout.context_parallel; ++heads) {
     if (layout.context_parallel % heads != 0 ||
@@ -48,14 +49,14 @@ std::vector<RankLayout> exchanges_of(const Config& config, const RankLayout& lay
       continue;
     }
     const bool whole = heads == layout.context_parallel;
-    RankLayout& one = all.emplace_back(layout);
+    RunStrategy& one = all.emplace_back(layout);
     one.cp_comm_type = whole ? CpCommType::a2a : CpCommType::a2a_p2p;
     one.cp_heads = whole ? 1 : heads;
   }
   return all;
 }
 
-std::string exchange_word(const RankLayout& layout) {
+std::string exchange_word(const RunStrategy& layout) {
   std::string word(word_of(layout.cp_comm_type));
   if (layout.cp_comm_type != CpCommType::a2a_p2p) return word;
   return word + " [" + std::to_string(layout.cp_heads) + ", " +
@@ -63,57 +64,58 @@ std::string exchange_word(const RankLayout& layout) {
 }
 
 /// A list of words by layer stays as it is; the layout has its first.
-void take_exchange(const ParallelConfig& given, RankLayout& layout) {
+void take_exchange(const ParallelConfig& given, RunStrategy& layout) {
   const auto& sizes = given.hierarchical_context_parallel_sizes;
   layout.cp_comm_type = given.cp_comm_type.layers.front();
   const bool mixed = layout.cp_comm_type == CpCommType::a2a_p2p;
   layout.cp_heads = mixed && sizes && !sizes->empty() ? sizes->front() : 1;
 }
 
-void set_exchange(const RankLayout& layout, ParallelConfig& parallel) {
+void set_exchange(const RunStrategy& layout, ParallelConfig& parallel) {
   parallel.cp_comm_type = layout.cp_comm_type;
   if (layout.cp_comm_type != CpCommType::a2a_p2p) return;
   parallel.hierarchical_context_parallel_sizes =
       IntList{layout.cp_heads, layout.context_parallel / layout.cp_heads};
 }
 
-const LayoutAxis exchange_axis{
+const StrategyAxis exchange_axis{
     .key = "cp_comm_type",
     .label = "",
     .paths = {"parallel.cp_comm_type", "parallel.hierarchical_context_parallel_sizes"},
     .free = &FreeKeys::cp_comm_type,
     .max_ranks = max_ranks,
-    .applies = [](const RankLayout& layout) { return layout.context_parallel > 1; },
+    .applies = [](const RunStrategy& layout) { return layout.context_parallel > 1; },
     .values = exchanges_of,
     .take_given = take_exchange,
     .set = set_exchange,
     .word = exchange_word};
 
 /// It overlaps what sequence parallelism gathers and sums.
-std::vector<RankLayout> overlaps_of(const Config&, const RankLayout& layout) {
-  std::vector<RankLayout> all{layout, layout};
+std::vector<RunStrategy> overlaps_of(const Config&, const RunStrategy& layout) {
+  std::vector<RunStrategy> all{layout, layout};
   all.back().tp_overlap = true;
   return all;
 }
 
-const LayoutAxis overlap_axis{
+const StrategyAxis overlap_axis{
     .key = "tp_comm_overlap",
     .label = "tp_comm_overlap ",
     .paths = {"parallel.tp_comm_overlap.enable"},
     .free = &FreeKeys::tp_overlap,
     .max_ranks = max_ranks,
-    .applies = [](const RankLayout& layout) { return layout.tensor_parallel > 1; },
+    .applies = [](const RunStrategy& layout) { return layout.tensor_parallel > 1; },
     .values = overlaps_of,
     .take_given = [](const ParallelConfig& given,
-                     RankLayout& layout) { layout.tp_overlap = given.tp_comm_overlap.enable; },
-    .set = [](const RankLayout& layout,
+                     RunStrategy& layout) { layout.tp_overlap = given.tp_comm_overlap.enable; },
+    .set = [](const RunStrategy& layout,
               ParallelConfig& parallel) { parallel.tp_comm_overlap.enable = layout.tp_overlap; },
-    .word = [](const RankLayout& layout) { return std::string(layout.tp_overlap ? "on" : "off"); }};
+    .word =
+        [](const RunStrategy& layout) { return std::string(layout.tp_overlap ? "on" : "off"); }};
 
 }  // namespace
 
-std::span<const LayoutAxis> layout_axes() {
-  static const std::vector<LayoutAxis> axes{scheduler_axis, exchange_axis, overlap_axis};
+std::span<const StrategyAxis> layout_axes() {
+  static const std::vector<StrategyAxis> axes{scheduler_axis, exchange_axis, overlap_axis};
   return axes;
 }
 

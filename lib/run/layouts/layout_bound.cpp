@@ -57,7 +57,8 @@ constexpr double max_alike = 0.97;
 
 }  // namespace
 
-LayoutBound::LayoutBound(const LayoutSearch& search, const FreeKeys& free, const Machine& machine)
+StrategyBound::StrategyBound(const StrategySearch& search, const FreeKeys& free,
+                             const Machine& machine)
     : search_(search), free_(free), machine_(machine) {
   const Config& config = search.config;
   const ModelShape model = model_shape(config.model, config.moe);
@@ -81,7 +82,7 @@ LayoutBound::LayoutBound(const LayoutSearch& search, const FreeKeys& free, const
   apart_ = 1 + machine.software.jitter * std::log2(std::max(1.0, hosts));
 }
 
-LayoutBound::Unit& LayoutBound::Unit::operator+=(const Unit& other) {
+StrategyBound::Unit& StrategyBound::Unit::operator+=(const Unit& other) {
   forward += other.forward;
   input += other.input;
   weight += other.weight;
@@ -89,7 +90,7 @@ LayoutBound::Unit& LayoutBound::Unit::operator+=(const Unit& other) {
   return *this;
 }
 
-LayoutBound::Unit LayoutBound::Units::of(const ChunkLayers& chunk) const {
+StrategyBound::Unit StrategyBound::Units::of(const ChunkLayers& chunk) const {
   const Unit& begin = before[static_cast<std::size_t>(chunk.first_unit)];
   const Unit& end = before[static_cast<std::size_t>(chunk.end_unit)];
   return {.forward = end.forward - begin.forward,
@@ -98,19 +99,19 @@ LayoutBound::Unit LayoutBound::Units::of(const ChunkLayers& chunk) const {
           .elements = end.elements - begin.elements};
 }
 
-double LayoutBound::seconds(const RankLayout& layout) {
+double StrategyBound::seconds(const RunStrategy& layout) {
   return std::max(ideal_, of_stages(layout, {})) * apart_ + machine_.software.fixed;
 }
 
 /// Where layers lie does not depend on the other sizes.
-const StageMap& LayoutBound::map_of(const RankLayout& layout) {
-  const RankLayout cut{.stages = layout.stages,
-                       .chunks = layout.chunks,
-                       .counts_embedding = layout.counts_embedding,
-                       .counts_loss = layout.counts_loss,
-                       .first_layers = layout.first_layers,
-                       .last_layers = layout.last_layers,
-                       .scheduler = layout.scheduler};
+const StageMap& StrategyBound::map_of(const RunStrategy& layout) {
+  const RunStrategy cut{.stages = layout.stages,
+                        .chunks = layout.chunks,
+                        .counts_embedding = layout.counts_embedding,
+                        .counts_loss = layout.counts_loss,
+                        .first_layers = layout.first_layers,
+                        .last_layers = layout.last_layers,
+                        .scheduler = layout.scheduler};
   const auto [found, is_new] = maps_.try_emplace(cut);
   if (!is_new) return found->second;
   Diagnostics mistakes;
@@ -120,13 +121,13 @@ const StageMap& LayoutBound::map_of(const RankLayout& layout) {
 }
 
 /// Where W lies apart it fills the end of a step.
-bool LayoutBound::in_turns(const RankLayout& layout) const {
+bool StrategyBound::in_turns(const RunStrategy& layout) const {
   const ParallelConfig& parallel = search_.config.parallel;
   return !parallel.delay_wgrad_compute && !traits_of(layout.scheduler).places_weights &&
          !parallel.pipeline.defer_embedding_wgrad_compute;
 }
 
-double LayoutBound::of_stages(const RankLayout& layout, const Repeats& repeats) {
+double StrategyBound::of_stages(const RunStrategy& layout, const Repeats& repeats) {
   const Units* units = units_of(layout);
   const StageMap& map = map_of(layout);
   if (units == nullptr || map.all.empty()) return 0;
@@ -154,14 +155,14 @@ double LayoutBound::of_stages(const RankLayout& layout, const Repeats& repeats) 
   return most;
 }
 
-double LayoutBound::batches_of(const RankLayout& layout) const {
+double StrategyBound::batches_of(const RunStrategy& layout) const {
   const std::int64_t replicas =
       search_.site.world_size / (layout.tensor_parallel * layout.context_parallel * layout.stages);
   return static_cast<double>(search_.config.train.global_batch_size) /
          static_cast<double>(replicas * layout.micro_batch_size);
 }
 
-double LayoutBound::largest_stage(const RankLayout& layout) {
+double StrategyBound::largest_stage(const RunStrategy& layout) {
   const StageMap& map = map_of(layout);
   std::int64_t most = 0;
   for (int stage = 0; stage < map.stages && !map.all.empty(); ++stage) {
@@ -172,7 +173,7 @@ double LayoutBound::largest_stage(const RankLayout& layout) {
   return static_cast<double>(most);
 }
 
-LayoutBound::Closer LayoutBound::closer(const RankLayout& layout, std::int64_t limit) {
+StrategyBound::Closer StrategyBound::closer(const RunStrategy& layout, std::int64_t limit) {
   const std::optional<Shares>* shares = alike_ ? &layer_shares(layout) : nullptr;
   if (shares == nullptr || !*shares) return {seconds(layout), state_bytes(layout)};
   const Shares& layer = **shares;
@@ -242,7 +243,7 @@ std::vector<std::int64_t> most_kept_of(PipelineScheduler scheduler, ScheduleInpu
 /// another form; infinite where all forms together save less. `sizes`: layers and kept
 /// micro-batches of each chunk.
 double least_repeats(const std::vector<FormPoint>& forms, std::int64_t over,
-                      const std::vector<std::pair<std::int64_t, std::int64_t>>& sizes) {
+                     const std::vector<std::pair<std::int64_t, std::int64_t>>& sizes) {
   FormSavings savings;
   for (const auto& [layers, kept] : sizes) savings.add(0, forms, kept, layers);
   return savings.seconds(over);
@@ -250,9 +251,9 @@ double least_repeats(const std::vector<FormPoint>& forms, std::int64_t over,
 
 }  // namespace
 
-const std::vector<std::vector<std::int64_t>>& LayoutBound::kept_of(const RankLayout& layout) {
+const std::vector<std::vector<std::int64_t>>& StrategyBound::kept_of(const RunStrategy& layout) {
   const auto batches = static_cast<std::int64_t>(batches_of(layout));
-  const RankLayout key{
+  const RunStrategy key{
       .stages = layout.stages, .chunks = layout.chunks, .scheduler = layout.scheduler};
   const auto [found, is_new] = kept_.try_emplace({key, batches});
   if (!is_new) return found->second;
@@ -270,8 +271,8 @@ const std::vector<std::vector<std::int64_t>>& LayoutBound::kept_of(const RankLay
 
 /// Bytes of a stage are those of its states, and of what its schedule keeps in the leanest forms
 /// that it takes.
-LayoutBound::Repeats LayoutBound::repeats_of(const RankLayout& layout, double layer_bytes,
-                                             std::int64_t limit) {
+StrategyBound::Repeats StrategyBound::repeats_of(const RunStrategy& layout, double layer_bytes,
+                                                 std::int64_t limit) {
   Repeats repeats;
   if (!counts_states()) return repeats;
   const std::vector<FormPoint>& forms = units_of(layout)->forms;
@@ -305,7 +306,7 @@ LayoutBound::Repeats LayoutBound::repeats_of(const RankLayout& layout, double la
 }
 
 /// The forms of the first layer; only the one without repeats where no parts may be recomputed.
-std::vector<FormPoint> LayoutBound::forms_of(const Plan& plan, const StagePrices& prices) const {
+std::vector<FormPoint> StrategyBound::forms_of(const Plan& plan, const StagePrices& prices) const {
   const RecomputeConfig& recompute = search_.config.recompute;
   if (!alike_ || !counts_states() || (!free_.recompute && recompute.enable)) return {};
   std::vector<FormPoint> points;
@@ -318,13 +319,13 @@ std::vector<FormPoint> LayoutBound::forms_of(const Plan& plan, const StagePrices
   return hull_of(std::move(points));
 }
 
-const std::optional<LayoutBound::Shares>& LayoutBound::layer_shares(const RankLayout& layout) {
-  const RankLayout alone{.tensor_parallel = layout.tensor_parallel,
-                         .context_parallel = layout.context_parallel,
-                         .expert_parallel = layout.expert_parallel,
-                         .stages = layout.stages,  // the replicas follow from it
-                         .micro_batch_size = layout.micro_batch_size,
-                         .optimizer_level = layout.optimizer_level};
+const std::optional<StrategyBound::Shares>& StrategyBound::layer_shares(const RunStrategy& layout) {
+  const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
+                          .context_parallel = layout.context_parallel,
+                          .expert_parallel = layout.expert_parallel,
+                          .stages = layout.stages,  // the replicas follow from it
+                          .micro_batch_size = layout.micro_batch_size,
+                          .optimizer_level = layout.optimizer_level};
   const auto [found, is_new] = shares_.try_emplace(alone);
   if (!is_new || units_of(layout) == nullptr) return found->second;
   // With more layers than are gathered or summed at once, one more takes no more of that memory.
@@ -343,7 +344,8 @@ const std::optional<LayoutBound::Shares>& LayoutBound::layer_shares(const RankLa
   return found->second;
 }
 
-std::optional<LayoutBound::Alone> LayoutBound::draft_of(Config config, std::int64_t ranks) const {
+std::optional<StrategyBound::Alone> StrategyBound::draft_of(Config config,
+                                                            std::int64_t ranks) const {
   Site site = search_.site;
   site.world_size = ranks;
   site.ranks_per_host = std::min(site.ranks_per_host, ranks);
@@ -358,7 +360,7 @@ std::optional<LayoutBound::Alone> LayoutBound::draft_of(Config config, std::int6
 
 /// States of the first layer of a stage: what is divided, and made or gathered when it is needed,
 /// counts as it is divided or not at all.
-double LayoutBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
+double StrategyBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
   double bytes = 0;
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     if (stage.parameters[i].unit != 1) continue;
@@ -375,10 +377,10 @@ double LayoutBound::bytes_of_layer(const StagePlan& stage, const Units& units, i
 
 /// The shares of all replicas of a stage with this number of layers, embedding and head; none where
 /// rules refuse it.
-std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alone,
-                                                          std::int64_t layers) {
+std::optional<StrategyBound::Shares> StrategyBound::shares_of(const RunStrategy& alone,
+                                                              std::int64_t layers) {
   const std::int64_t ranks = search_.site.world_size / alone.stages;
-  RankLayout flat = alone;
+  RunStrategy flat = alone;
   flat.stages = 1;
   Config config = config_of(search_, {.layout = flat});
   config.model.num_layers = layers;
@@ -399,7 +401,7 @@ std::optional<LayoutBound::Shares> LayoutBound::shares_of(const RankLayout& alon
   return shares;
 }
 
-std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
+std::int64_t StrategyBound::state_bytes(const RunStrategy& layout) {
   const Units* units = units_of(layout);
   const StageMap& map = map_of(layout);
   if (units == nullptr || map.all.empty() || !counts_states()) return 0;
@@ -421,7 +423,7 @@ std::int64_t LayoutBound::state_bytes(const RankLayout& layout) {
 }
 
 /// Adds the prices of each unit of the plan, which may have one layer for all.
-void LayoutBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
+void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
   const StagePlan& stage = plan.stages.front();
   std::vector<double> elements(static_cast<std::size_t>(plan.units()), 0.0);
   for (const ParamSpec& one : stage.parameters) {
@@ -450,14 +452,14 @@ void LayoutBound::add_units(const Plan& plan, const StagePrices& prices, Units& 
 
 /// The units of a plan of one layer, or of all where they differ, on as few ranks as hold it, where
 /// groups lie as in any first stage; null where rules refuse it.
-const LayoutBound::Units* LayoutBound::units_of(const RankLayout& layout) {
-  const RankLayout alone{.tensor_parallel = layout.tensor_parallel,
-                         .context_parallel = layout.context_parallel,
-                         .expert_parallel = layout.expert_parallel,
-                         .micro_batch_size = layout.micro_batch_size,
-                         .cp_comm_type = layout.cp_comm_type,
-                         .cp_heads = layout.cp_heads,
-                         .tp_overlap = layout.tp_overlap};
+const StrategyBound::Units* StrategyBound::units_of(const RunStrategy& layout) {
+  const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
+                          .context_parallel = layout.context_parallel,
+                          .expert_parallel = layout.expert_parallel,
+                          .micro_batch_size = layout.micro_batch_size,
+                          .cp_comm_type = layout.cp_comm_type,
+                          .cp_heads = layout.cp_heads,
+                          .tp_overlap = layout.tp_overlap};
   const auto [found, is_new] = units_.try_emplace(alone);
   std::optional<Units>& units = found->second;
   if (!is_new) return units ? &*units : nullptr;

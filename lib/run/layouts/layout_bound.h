@@ -21,16 +21,16 @@ namespace trainctl {
 /// micro-batches as each of its units is priced, and the backward passes of the stages before it;
 /// where W lies apart, either these passes without W on the way back, or all passes and no way
 /// back.
-class LayoutBound {
+class StrategyBound {
  public:
   /// `machine` must outlive it.
-  LayoutBound(const LayoutSearch& search, const FreeKeys& free, const Machine& machine);
-  double seconds(const RankLayout& layout);
+  StrategyBound(const StrategySearch& search, const FreeKeys& free, const Machine& machine);
+  double seconds(const RunStrategy& layout);
   /// Whether a rank's device has all that is planned of it; else some lies on the host.
   bool counts_states() const { return !search_.config.offload.enable; }
   /// The least bytes of the fullest rank for parameters, gradients and optimizer. 0 where they do
   /// not count.
-  std::int64_t state_bytes(const RankLayout& layout);
+  std::int64_t state_bytes(const RunStrategy& layout);
 
   /// The bounds with the exchanges between replicas of a stage and the parts that these divide, by
   /// drafts of some layers and of one more on the ranks of a stage. Sums and gathers are in one
@@ -42,7 +42,7 @@ class LayoutBound {
     double seconds = 0;
     std::int64_t bytes = 0;
   };
-  Closer closer(const RankLayout& layout, std::int64_t limit);
+  Closer closer(const RunStrategy& layout, std::int64_t limit);
 
  private:
   /// The prices of one unit on a rank, with one micro-batch.
@@ -83,36 +83,36 @@ class LayoutBound {
   std::optional<Alone> draft_of(Config config, std::int64_t ranks) const;
   /// The level of the optimizer; the highest where the file gives one, which is not in the layout:
   /// then only what every level holds counts.
-  int max_level(const RankLayout& layout) const {
+  int max_level(const RunStrategy& layout) const {
     constexpr int highest = 3;
     return free_.optimizer ? layout.optimizer_level : highest;
   }
   static double bytes_of_layer(const StagePlan& stage, const Units& units, int level);
-  std::optional<Shares> shares_of(const RankLayout& alone, std::int64_t layers);
-  const std::optional<Shares>& layer_shares(const RankLayout& layout);
-  double batches_of(const RankLayout& layout) const;
-  double largest_stage(const RankLayout& layout);  // layers
+  std::optional<Shares> shares_of(const RunStrategy& alone, std::int64_t layers);
+  const std::optional<Shares>& layer_shares(const RunStrategy& layout);
+  double batches_of(const RunStrategy& layout) const;
+  double largest_stage(const RunStrategy& layout);  // layers
   /// Whether F and B end a step in turns, W with B.
-  bool in_turns(const RankLayout& layout) const;
-  double of_stages(const RankLayout& layout, const Repeats& repeats);
-  Repeats repeats_of(const RankLayout& layout, double layer_bytes, std::int64_t limit);
+  bool in_turns(const RunStrategy& layout) const;
+  double of_stages(const RunStrategy& layout, const Repeats& repeats);
+  Repeats repeats_of(const RunStrategy& layout, double layer_bytes, std::int64_t limit);
   /// Micro-batches of each chunk of each stage that lie there when the stage keeps most.
-  const std::vector<std::vector<std::int64_t>>& kept_of(const RankLayout& layout);
-  const StageMap& map_of(const RankLayout& layout);
-  const Units* units_of(const RankLayout& layout);
+  const std::vector<std::vector<std::int64_t>>& kept_of(const RunStrategy& layout);
+  const StageMap& map_of(const RunStrategy& layout);
+  const Units* units_of(const RunStrategy& layout);
   void add_units(const Plan& plan, const StagePrices& prices, Units& units) const;
   std::vector<FormPoint> forms_of(const Plan& plan, const StagePrices& prices) const;
 
-  const LayoutSearch& search_;
+  const StrategySearch& search_;
   const FreeKeys free_;
   const Machine& machine_;
   bool alike_ = true;  // all layers
   double ideal_ = 0;   // seconds of all operations, nothing else
   double apart_ = 1;   // what the number of hosts makes of a step
-  std::map<RankLayout, StageMap> maps_;
-  std::map<RankLayout, std::optional<Units>> units_;
-  std::map<RankLayout, std::optional<Shares>> shares_;
-  std::map<std::pair<RankLayout, std::int64_t>, std::vector<std::vector<std::int64_t>>> kept_;
+  std::map<RunStrategy, StageMap> maps_;
+  std::map<RunStrategy, std::optional<Units>> units_;
+  std::map<RunStrategy, std::optional<Shares>> shares_;
+  std::map<std::pair<RunStrategy, std::int64_t>, std::vector<std::vector<std::int64_t>>> kept_;
 };
 
 }  // namespace trainctl

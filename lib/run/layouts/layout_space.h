@@ -13,7 +13,7 @@
 namespace trainctl {
 
 /// Values of the keys that a search may set.
-struct RankLayout {
+struct RunStrategy {
   std::int64_t tensor_parallel = 1, context_parallel = 1, expert_parallel = 1;
   std::int64_t stages = 1, chunks = 1;  // of the pipeline, and per stage
   std::int64_t micro_batch_size = 1;
@@ -25,7 +25,7 @@ struct RankLayout {
   CpCommType cp_comm_type = CpCommType::p2p;  // of all layers
   std::int64_t cp_heads = 1;                  // ranks that exchange heads, with a2a+p2p
   bool tp_overlap = false;                    // of collectives with products
-  auto operator<=>(const RankLayout&) const = default;
+  auto operator<=>(const RunStrategy&) const = default;
 };
 
 /// Which of them are searched.
@@ -57,21 +57,21 @@ std::string searched_text(const FreeKeys& free);
 
 /// A key that is searched by its words, in addition to the sizes. Its word is a member of the
 /// layout.
-struct LayoutAxis {
+struct StrategyAxis {
   std::string_view key;                 // in decisions and JSON
   std::string_view label;               // before the word in the text of a layout; may be empty
   std::vector<std::string_view> paths;  // any of these in the file or the options fixes it
   bool FreeKeys::*free;                 // where none is
   std::int64_t max_ranks;  // where the search has more, the word stays as it is by default
   /// Whether a layout of these sizes has a choice.
-  bool (*applies)(const RankLayout& layout);
+  bool (*applies)(const RunStrategy& layout);
   /// The layout with each word that its sizes allow, the default first.
-  std::vector<RankLayout> (*values)(const Config& config, const RankLayout& layout);
-  void (*take_given)(const ParallelConfig& given, RankLayout& layout);
-  void (*set)(const RankLayout& layout, ParallelConfig& parallel);
-  std::string (*word)(const RankLayout& layout);
+  std::vector<RunStrategy> (*values)(const Config& config, const RunStrategy& layout);
+  void (*take_given)(const ParallelConfig& given, RunStrategy& layout);
+  void (*set)(const RunStrategy& layout, ParallelConfig& parallel);
+  std::string (*word)(const RunStrategy& layout);
 };
-std::span<const LayoutAxis> layout_axes();
+std::span<const StrategyAxis> layout_axes();
 
 /// Keys and sections that change the cost of a step and that a search of this number of ranks does
 /// not set, though the file does not give them: another value may be faster. In the order of the
@@ -89,13 +89,13 @@ FreeKeys within_ranks(FreeKeys free, std::int64_t world);
 /// Stages have equal numbers of layers, embedding and loss counted or not, or the first and the
 /// last one have other numbers: of these pairs the four with the smallest largest stage. Each comes
 /// with every word of each free axis that applies.
-std::vector<RankLayout> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
+std::vector<RunStrategy> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
 
 /// The configuration in the layout. Sequence parallelism is on where tensor parallelism is, unless
 /// it is given.
-Config with_layout(const Config& config, const FreeKeys& free, const RankLayout& layout);
+Config with_layout(const Config& config, const FreeKeys& free, const RunStrategy& layout);
 
 /// "tp 2 pp 4 x 2 dp 8 micro-batch 1 level2", without sizes of 1.
-std::string layout_text(const RankLayout& layout, std::int64_t world);
+std::string layout_text(const RunStrategy& layout, std::int64_t world);
 
 }  // namespace trainctl

@@ -21,7 +21,7 @@ struct Difference {
 };
 
 /// The largest differences from the best, those that cost time first.
-std::vector<Difference> loses_by(const FoundLayout& one, const FoundLayout& best) {
+std::vector<Difference> loses_by(const FoundStrategy& one, const FoundStrategy& best) {
   constexpr std::size_t most = 3;
   const double least = 1e-4 * best.seconds;
   std::vector<Difference> all;
@@ -35,13 +35,13 @@ std::vector<Difference> loses_by(const FoundLayout& one, const FoundLayout& best
   return all;
 }
 
-std::string layout_line(const FoundLayout& one, const SearchedLayouts& searched) {
+std::string layout_line(const FoundStrategy& one, const SearchedStrategies& searched) {
   return "  " + padded_left(format_seconds(one.seconds), 10) +
          padded_left(format_bytes(one.bytes), 12) + "  " + layout_text(one.layout, searched.world) +
          (one.repeats ? " recompute auto" : "");
 }
 
-std::string why_text(const FoundLayout& one, const FoundLayout& best) {
+std::string why_text(const FoundStrategy& one, const FoundStrategy& best) {
   std::string text;
   for (const Difference& more : loses_by(one, best)) {
     text += (text.empty() ? "" : ", ") + std::string(more.entry->text) + " +" +
@@ -50,8 +50,8 @@ std::string why_text(const FoundLayout& one, const FoundLayout& best) {
   return text;
 }
 
-void write_layout(JsonText& json, const FoundLayout& one, const SearchedLayouts& searched) {
-  const RankLayout& layout = one.layout;
+void write_layout(JsonText& json, const FoundStrategy& one, const SearchedStrategies& searched) {
+  const RunStrategy& layout = one.layout;
   json.member("layout", layout_text(layout, searched.world));
   json.member("tensor_parallel", layout.tensor_parallel);
   json.member("context_parallel", layout.context_parallel);
@@ -64,7 +64,7 @@ void write_layout(JsonText& json, const FoundLayout& one, const SearchedLayouts&
   json.member("account_for_loss", layout.counts_loss);
   json.member("first_stage_layers", layout.first_layers);
   json.member("last_stage_layers", layout.last_layers);
-  for (const LayoutAxis& axis : layout_axes()) {
+  for (const StrategyAxis& axis : layout_axes()) {
     json.member(axis.key, axis.word(layout));
   }
   json.member("recompute_auto", one.repeats);
@@ -75,24 +75,24 @@ void write_layout(JsonText& json, const FoundLayout& one, const SearchedLayouts&
 }
 
 /// The best and those that are compared with it.
-std::size_t compared(const SearchedLayouts& searched) {
+std::size_t compared(const SearchedStrategies& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      searched.found, [](const FoundLayout& one) { return one.ledger.has_value(); }));
+      searched.found, [](const FoundStrategy& one) { return one.ledger.has_value(); }));
 }
 
 /// The layouts whose seconds are known by other figures of the cluster too.
-std::size_t priced_again(const SearchedLayouts& searched) {
+std::size_t priced_again(const SearchedStrategies& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      searched.found, [](const FoundLayout& one) { return !one.changed.empty(); }));
+      searched.found, [](const FoundStrategy& one) { return !one.changed.empty(); }));
 }
 
-std::string short_text(const LayoutOutcome& one, const SearchedLayouts& searched) {
+std::string short_text(const StrategyOutcome& one, const SearchedStrategies& searched) {
   return layout_text(one.layout, searched.world) + (one.repeats ? " recompute auto" : "");
 }
 
 /// The figures on which the answer rests: "on NVIDIA H100 SXM 80 GB with trainctl; device table:
 /// ...".
-std::string trust_text(const SearchedLayouts& searched) {
+std::string trust_text(const SearchedStrategies& searched) {
   const DeviceTime& time = *searched.on_device;
   return "on " + time.device + " with " + time.software + "; " + time.trust +
          ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
@@ -105,7 +105,7 @@ std::string keys_lines(const FreeKeys& free, std::int64_t world) {
 }
 
 /// Where the search within a part of the memory ended early.
-std::string parts_text(const SearchedLayouts& searched) {
+std::string parts_text(const SearchedStrategies& searched) {
   std::string text;
   for (const PartOfMemory& one : searched.parts) {
     if (!one.ended_early) continue;
@@ -117,7 +117,7 @@ std::string parts_text(const SearchedLayouts& searched) {
   return text;
 }
 
-std::string sensitivity_text(const SearchedLayouts& searched) {
+std::string sensitivity_text(const SearchedStrategies& searched) {
   const std::vector<Sensitivity> all = sensitivities_of(searched);
   if (all.empty()) return "";
   const std::size_t priced = priced_again(searched);
@@ -133,7 +133,7 @@ std::string sensitivity_text(const SearchedLayouts& searched) {
            layout_text(searched.found[one->layout].layout, searched.world);
   };
   for (const Sensitivity& one : all) {
-    const FoundLayout& best = searched.found.front();
+    const FoundStrategy& best = searched.found.front();
     text += "  " + padded(one.best.figure, 36) +
             padded_left(figure_text(one.best.value, one.best.unit), 14) + "  " +
             padded_left(more_text(one.seconds_less, best.seconds), 8) +
@@ -143,8 +143,8 @@ std::string sensitivity_text(const SearchedLayouts& searched) {
   return text;
 }
 
-std::string explanation(const SearchedLayouts& searched) {
-  const FoundLayout& best = searched.found.front();
+std::string explanation(const SearchedStrategies& searched) {
+  const FoundStrategy& best = searched.found.front();
   std::string text = "seconds of the best, the mean of its stages\n";
   for (const LedgerEntry& entry : ledger_entries) {
     const double seconds = *best.ledger.*entry.seconds;
@@ -154,7 +154,7 @@ std::string explanation(const SearchedLayouts& searched) {
   }
   text += "decisions, and the fastest layout that decides otherwise\n";
   for (const Decision& one : decisions_of(searched)) {
-    const bool planned = one.layout.state == LayoutOutcome::State::planned;
+    const bool planned = one.layout.state == StrategyOutcome::State::planned;
     text += "  " + padded(one.key + " " + one.taken, 36) + " -> " + padded(one.otherwise, 12) +
             (planned ? "" : "at least ") + more_text(one.layout.seconds, best.seconds) + "  " +
             short_text(one.layout, searched) + "\n";
@@ -162,7 +162,7 @@ std::string explanation(const SearchedLayouts& searched) {
   return text;
 }
 
-void write_ledger(JsonText& json, const FoundLayout& one) {
+void write_ledger(JsonText& json, const FoundStrategy& one) {
   if (!one.ledger) return;
   json.key("ledger").open_object(JsonText::Form::one_line);
   for (const LedgerEntry& entry : ledger_entries)
@@ -170,7 +170,7 @@ void write_ledger(JsonText& json, const FoundLayout& one) {
   json.close();
 }
 
-void write_parts(JsonText& json, const SearchedLayouts& searched) {
+void write_parts(JsonText& json, const SearchedStrategies& searched) {
   json.key("parts_of_memory").open_array();
   for (const PartOfMemory& one : searched.parts) {
     json.open_object(JsonText::Form::one_line);
@@ -184,7 +184,7 @@ void write_parts(JsonText& json, const SearchedLayouts& searched) {
   json.close();
 }
 
-void write_empty(JsonText& json, const SearchedLayouts& searched) {
+void write_empty(JsonText& json, const SearchedStrategies& searched) {
   json.key("empty");
   if (!searched.empty) return json.json("null");
   const EmptySpace& space = *searched.empty;
@@ -202,7 +202,7 @@ void write_empty(JsonText& json, const SearchedLayouts& searched) {
   json.close();
 }
 
-void write_decisions(JsonText& json, const SearchedLayouts& searched) {
+void write_decisions(JsonText& json, const SearchedStrategies& searched) {
   json.key("decisions").open_array();
   for (const Decision& one : decisions_of(searched)) {
     json.open_object(JsonText::Form::one_line);
@@ -210,14 +210,14 @@ void write_decisions(JsonText& json, const SearchedLayouts& searched) {
     json.member("taken", one.taken);
     json.member("otherwise", one.otherwise);
     json.member("seconds", one.layout.seconds);
-    json.member("planned", one.layout.state == LayoutOutcome::State::planned);
+    json.member("planned", one.layout.state == StrategyOutcome::State::planned);
     json.member("layout", short_text(one.layout, searched));
     json.close();
   }
   json.close();
 }
 
-void write_sensitivity(JsonText& json, const SearchedLayouts& searched) {
+void write_sensitivity(JsonText& json, const SearchedStrategies& searched) {
   const auto text = [&](std::size_t layout) {
     return layout_text(searched.found[layout].layout, searched.world);
   };
@@ -255,7 +255,7 @@ std::string more_text(double seconds, double best) {
   return printed("%+.1f", std::abs(more) < 0.05 ? 0 : more) + " %";
 }
 
-std::string empty_text(const SearchedLayouts& searched) {
+std::string empty_text(const SearchedStrategies& searched) {
   const EmptySpace& space = *searched.empty;
   const std::string ranks = grouped_count(searched.world, "rank");
   std::string text, fits;
@@ -278,8 +278,8 @@ std::string empty_text(const SearchedLayouts& searched) {
   return text + (fits.empty() ? "" : "\n  " + fits);
 }
 
-std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched) {
-  std::vector<PricedLayout> priced;
+std::vector<Sensitivity> sensitivities_of(const SearchedStrategies& searched) {
+  std::vector<PricedStrategy> priced;
   for (std::size_t i = 0; i < priced_again(searched); ++i) {
     priced.push_back({searched.found[i].seconds, searched.found[i].changed});
   }
@@ -290,7 +290,7 @@ namespace {
 
 /// "searched; at least +3.1 % with 4", for the keys of the file that a search chose. Of a word with
 /// several keys the first one tells the rest.
-std::map<std::string, std::string, std::less<>> comments_of(const SearchedLayouts& searched) {
+std::map<std::string, std::string, std::less<>> comments_of(const SearchedStrategies& searched) {
   const double best = searched.found.front().seconds;
   std::map<std::string, std::string, std::less<>> comments;
   const std::vector<Decision> decisions = decisions_of(searched);
@@ -299,7 +299,7 @@ std::map<std::string, std::string, std::less<>> comments_of(const SearchedLayout
     for (const std::string_view path : key.paths) comments[std::string(path)] = "searched";
     const auto one = std::ranges::find(decisions, key.word, &Decision::key);
     if (one == decisions.end()) continue;
-    const bool planned = one->layout.state == LayoutOutcome::State::planned;
+    const bool planned = one->layout.state == StrategyOutcome::State::planned;
     comments[std::string(key.paths.front())] +=
         formatted("; {}{} with {}", planned ? "" : "at least ",
                   more_text(one->layout.seconds, best), one->otherwise);
@@ -309,8 +309,8 @@ std::map<std::string, std::string, std::less<>> comments_of(const SearchedLayout
 
 }  // namespace
 
-std::string best_config(const LayoutSearch& search, const SearchedLayouts& searched) {
-  const FoundLayout& best = searched.found.front();
+std::string best_config(const StrategySearch& search, const SearchedStrategies& searched) {
+  const FoundStrategy& best = searched.found.front();
   const auto comments = comments_of(searched);
   std::istringstream lines(dump_config(config_of(search, best), nullptr));
   std::string text = "# The best layout that trainctl plan --search found: " +
@@ -328,7 +328,7 @@ std::string best_config(const LayoutSearch& search, const SearchedLayouts& searc
   return text;
 }
 
-std::string print_search(const SearchedLayouts& searched, bool explains) {
+std::string print_search(const SearchedStrategies& searched, bool explains) {
   std::string text = grouped_count(static_cast<std::int64_t>(searched.space), "layout") + " of " +
                      grouped_count(searched.world, "rank") + ", memory limit " +
                      printed("%.4g", searched.memory_limit) +
@@ -340,7 +340,7 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
             : searched.empty  ? "search-space-empty: " + empty_text(searched) + "\n"
                               : "none fits\n";
   } else {
-    const FoundLayout& best = searched.found.front();
+    const FoundStrategy& best = searched.found.front();
     text += "best\n" + layout_line(best, searched) + "\n  " +
             (searched.gap > 0 ? "no other layout can be faster by more than " +
                                     printed("%.1f", 100 * searched.gap) + " %"
@@ -349,12 +349,12 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
     const std::size_t shown = compared(searched);
     if (shown > 1) text += "others, and what they spend more than the best\n";
     for (std::size_t i = 1; i < shown; ++i) {
-      const FoundLayout& one = searched.found[i];
+      const FoundStrategy& one = searched.found[i];
       text += layout_line(one, searched) + "\n" + std::string(26, ' ') +
               more_text(one.seconds, best.seconds) + ": " + why_text(one, best) + "\n";
     }
     text += "frontier: less memory takes longer\n";
-    for (const FoundLayout& one : searched.frontier) text += layout_line(one, searched) + "\n";
+    for (const FoundStrategy& one : searched.frontier) text += layout_line(one, searched) + "\n";
     text += parts_text(searched);
     text += sensitivity_text(searched);
     if (explains) text += explanation(searched);
@@ -370,7 +370,7 @@ std::string print_search(const SearchedLayouts& searched, bool explains) {
 
 namespace {
 
-void write_search(JsonText& json, const SearchedLayouts& searched) {
+void write_search(JsonText& json, const SearchedStrategies& searched) {
   json.member("world_size", searched.world);
   json.member("memory_limit_gib", searched.memory_limit);
   json.key("search").open_object();
@@ -405,7 +405,7 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
   }
   json.close();
   json.key("frontier").open_array();
-  for (const FoundLayout& one : searched.frontier) {
+  for (const FoundStrategy& one : searched.frontier) {
     json.open_object();
     write_layout(json, one, searched);
     json.close();
@@ -450,7 +450,7 @@ void write_search(JsonText& json, const SearchedLayouts& searched) {
 
 }  // namespace
 
-std::string print_search_json(const SearchedLayouts& searched) {
+std::string print_search_json(const SearchedStrategies& searched) {
   JsonText json;
   json.open_object();
   json.member("format_version", 2);
@@ -462,7 +462,7 @@ std::string print_search_json(const SearchedLayouts& searched) {
 namespace {
 
 /// Why no layout of the ranks was found.
-std::string none_text(const SearchedLayouts& one) {
+std::string none_text(const SearchedStrategies& one) {
   if (one.left > 0) return "stopped before a layout that fits was found";
   const auto most = std::ranges::max_element(
       one.refused, {}, [](const auto& refused) { return refused.second.count; });
@@ -474,17 +474,17 @@ std::string none_text(const SearchedLayouts& one) {
 
 }  // namespace
 
-std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
+std::string print_worlds(const std::vector<SearchedStrategies>& worlds) {
   std::string text = padded_left("ranks", 8) + padded_left("step", 11) +
                      padded_left("tokens/s", 11) + padded_left("of a rank", 11) +
                      padded_left("memory", 12) + "  layout\n";
-  for (const SearchedLayouts& one : worlds) {
+  for (const SearchedStrategies& one : worlds) {
     text += padded_left(format_grouped(one.world), 8);
     if (one.found.empty()) {
       text += "  " + none_text(one) + "\n";
       continue;
     }
-    const FoundLayout& best = one.found.front();
+    const FoundStrategy& best = one.found.front();
     const double speed = static_cast<double>(one.tokens) / best.seconds;
     text += padded_left(format_seconds(best.seconds), 11) + padded_left(format_count(speed), 11) +
             padded_left(format_count(speed / static_cast<double>(one.world)), 11) +
@@ -492,16 +492,16 @@ std::string print_worlds(const std::vector<SearchedLayouts>& worlds) {
             (best.repeats ? " recompute auto" : "") + "\n";
   }
   std::int64_t most = 1;
-  for (const SearchedLayouts& one : worlds) most = std::max(most, one.world);
+  for (const SearchedStrategies& one : worlds) most = std::max(most, one.world);
   return text + (worlds.empty() ? "" : keys_lines(worlds.front().free, most));
 }
 
-std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds) {
+std::string print_worlds_json(const std::vector<SearchedStrategies>& worlds) {
   JsonText json;
   json.open_object();
   json.member("format_version", 2);
   json.key("worlds").open_array();
-  for (const SearchedLayouts& one : worlds) {
+  for (const SearchedStrategies& one : worlds) {
     json.open_object();
     write_search(json, one);
     json.close();

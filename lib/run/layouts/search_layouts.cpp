@@ -34,7 +34,7 @@ struct IsLater {
 
 class Search {
  public:
-  Search(const LayoutSearch& search, KnownLayouts& known, std::size_t part)
+  Search(const StrategySearch& search, KnownStrategies& known, std::size_t part)
       : search_(search), free_(free_keys(search)), known_(known), part_(part) {
     result_.world = search.site.world_size;
     result_.memory_limit = search.memory_limit;
@@ -44,7 +44,7 @@ class Search {
     if (!free_.recompute) result_.recompute = recompute.enable ? recompute.select : "none";
   }
 
-  SearchedLayouts run() {
+  SearchedStrategies run() {
     result_.space = known_.layouts().size();
     std::vector<Open> all;
     for (std::size_t number = 0; number < result_.space; ++number) {
@@ -99,7 +99,7 @@ class Search {
   }
 
   std::int64_t limit() const { return bytes_of_gib(search_.memory_limit); }
-  FoundLayout found_of(const Open& open) const {
+  FoundStrategy found_of(const Open& open) const {
     return {.layout = known_.layouts()[open.number], .repeats = open.repeats, .bound = open.bound};
   }
 
@@ -117,8 +117,8 @@ class Search {
         next.push_back(open);
       }
     }
-    std::vector<std::vector<LayoutNeeds>> drafts(next.size());
-    std::vector<LayoutNeeds> plans(next.size());
+    std::vector<std::vector<StrategyNeeds>> drafts(next.size());
+    std::vector<StrategyNeeds> plans(next.size());
     parallel_for(std::ssize(next), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
         const Open& open = next[i];
@@ -148,7 +148,7 @@ class Search {
     heap_.push(open);
   }
 
-  void take_draft(Open& open, const LayoutNeeds& needs) {
+  void take_draft(Open& open, const StrategyNeeds& needs) {
     ++result_.plays;
     if (!needs.code.empty()) return refuse(needs, open);
     open.step = Step::drafted;
@@ -158,22 +158,22 @@ class Search {
     heap_.push(open);
   }
 
-  void take_plan(Open& open, const LayoutNeeds& needs) {
+  void take_plan(Open& open, const StrategyNeeds& needs) {
     ++result_.opened;
     if (!needs.code.empty()) return refuse(needs, open);
     if (needs.lacking > 0) return repeat(open, needs);
-    FoundLayout found = found_of(open);
+    FoundStrategy found = found_of(open);
     found.seconds = needs.seconds;
     found.bytes = needs.bytes;
     const auto place = std::ranges::upper_bound(
-        result_.found, found, [](const FoundLayout& a, const FoundLayout& b) {
+        result_.found, found, [](const FoundStrategy& a, const FoundStrategy& b) {
           return std::pair(a.seconds, a.layout) < std::pair(b.seconds, b.layout);
         });
     result_.found.insert(place, found);
   }
 
   /// A plan that does not fit comes again with repeats, or is refused.
-  void repeat(Open& open, const LayoutNeeds& needs) {
+  void repeat(Open& open, const StrategyNeeds& needs) {
     if (free_.recompute && !open.repeats) {
       open.repeats = true;
       open.bound = std::max(open.bound, needs.seconds);
@@ -184,7 +184,7 @@ class Search {
 
   /// Refuses a layout that needs more bytes than the limit.
   void refuse_size(const char* what, std::int64_t bytes, const Open& open) {
-    LayoutNeeds needs;
+    StrategyNeeds needs;
     needs.code = out_of_memory;
     needs.lacking = bytes - limit();
     refuse(needs, open, what);
@@ -192,8 +192,8 @@ class Search {
 
   /// The nearest lacks the least memory, or could have been the fastest. `what` begins its message
   /// where that is not told yet.
-  void refuse(const LayoutNeeds& needs, const Open& open, const char* what = "") {
-    RefusedLayouts& refused = result_.refused[needs.code];
+  void refuse(const StrategyNeeds& needs, const Open& open, const char* what = "") {
+    RefusedStrategies& refused = result_.refused[needs.code];
     if (refused.count == 0 ||
         std::pair(needs.lacking, open.bound) < std::pair(refused.lacking, refused.nearest.bound)) {
       refused.nearest = found_of(open);
@@ -202,12 +202,12 @@ class Search {
                                               : needs.message;
     }
     ++refused.count;
-    keep({known_.layouts()[open.number], open.repeats, LayoutOutcome::State::refused, open.bound,
+    keep({known_.layouts()[open.number], open.repeats, StrategyOutcome::State::refused, open.bound,
           needs.code, needs.lacking, needs.stage});
   }
 
   /// Only the search within the whole limit tells of all its layouts.
-  void keep(LayoutOutcome outcome) {
+  void keep(StrategyOutcome outcome) {
     if (part_ == 0) result_.outcomes.push_back(std::move(outcome));
   }
 
@@ -218,27 +218,27 @@ class Search {
       result_.least = heap_.empty() ? best() : std::min(best(), heap_.top().bound);
       result_.gap = 1 - result_.least / best();
     }
-    for (const FoundLayout& one : result_.found) {
-      keep({one.layout, one.repeats, LayoutOutcome::State::planned, one.seconds});
+    for (const FoundStrategy& one : result_.found) {
+      keep({one.layout, one.repeats, StrategyOutcome::State::planned, one.seconds});
     }
     for (; !heap_.empty(); heap_.pop()) {
       const Open& one = heap_.top();
-      keep({known_.layouts()[one.number], one.repeats, LayoutOutcome::State::bounded, one.bound});
+      keep({known_.layouts()[one.number], one.repeats, StrategyOutcome::State::bounded, one.bound});
     }
   }
 
-  const LayoutSearch& search_;
+  const StrategySearch& search_;
   FreeKeys free_;
-  KnownLayouts& known_;
+  KnownStrategies& known_;
   std::size_t part_;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
   Heap heap_;
-  SearchedLayouts result_;
+  SearchedStrategies result_;
 };
 
 }  // namespace
 
-KnownLayouts::KnownLayouts(const LayoutSearch& search, const Machine& machine, int parts)
+KnownStrategies::KnownStrategies(const StrategySearch& search, const Machine& machine, int parts)
     : search_(search),
       machine_(machine),
       bound_(search, free_keys(search), machine),
@@ -246,40 +246,41 @@ KnownLayouts::KnownLayouts(const LayoutSearch& search, const Machine& machine, i
   for (int part = 0; part < parts; ++part) {
     limits_.push_back(search.memory_limit * (parts_of_memory - part) / parts_of_memory);
   }
-  for (const RankLayout& layout : layouts_) {
+  for (const RunStrategy& layout : layouts_) {
     seconds_.push_back(bound_.seconds(layout));
     states_.push_back(bound_.state_bytes(layout));
   }
 }
 
-std::int64_t KnownLayouts::bring_closer(std::size_t number, std::size_t part) {
-  const LayoutBound::Closer closer = bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
+std::int64_t KnownStrategies::bring_closer(std::size_t number, std::size_t part) {
+  const StrategyBound::Closer closer = bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
   seconds_[number] = std::max(seconds_[number], closer.seconds);
   return closer.bytes;
 }
 
-const std::vector<LayoutNeeds>* KnownLayouts::drafted(std::size_t number) const {
+const std::vector<StrategyNeeds>* KnownStrategies::drafted(std::size_t number) const {
   const auto found = drafts_.find(number);
   return found == drafts_.end() ? nullptr : &found->second;
 }
 
-void KnownLayouts::keep_draft(std::size_t number, std::vector<LayoutNeeds> needs) {
+void KnownStrategies::keep_draft(std::size_t number, std::vector<StrategyNeeds> needs) {
   drafts_[number] = std::move(needs);
 }
 
-std::vector<LayoutNeeds> KnownLayouts::draft(std::size_t number) const {
+std::vector<StrategyNeeds> KnownStrategies::draft(std::size_t number) const {
   return draft_layout(search_, machine_, layouts_[number], limits_);
 }
 
-SearchedLayouts search_once(const LayoutSearch& search, KnownLayouts& known, std::size_t part) {
+SearchedStrategies search_once(const StrategySearch& search, KnownStrategies& known,
+                               std::size_t part) {
   return Search(search, known, part).run();
 }
 
-SearchedLayouts search_layouts(const LayoutSearch& search) {
+SearchedStrategies search_layouts(const StrategySearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   require(machine.has_value(), ExitCode::config, "cluster.device cannot be read");
-  KnownLayouts known(search, *machine, parts_of_memory);
-  SearchedLayouts searched = search_once(search, known);
+  KnownStrategies known(search, *machine, parts_of_memory);
+  SearchedStrategies searched = search_once(search, known);
   if (!searched.found.empty()) {
     add_frontier(search, known, searched);
     compare_layouts(search, *machine, searched);
@@ -289,12 +290,12 @@ SearchedLayouts search_layouts(const LayoutSearch& search) {
   return searched;
 }
 
-FreeKeys free_keys(const LayoutSearch& search) {
+FreeKeys free_keys(const StrategySearch& search) {
   return within_ranks(free_keys(search.config, search.sources, search.keys),
                       search.site.world_size);
 }
 
-Config config_of(const LayoutSearch& search, const FoundLayout& found) {
+Config config_of(const StrategySearch& search, const FoundStrategy& found) {
   const FreeKeys free = free_keys(search);
   Config config = with_layout(search.config, free, found.layout);
   if (!free.recompute || !found.repeats) return config;

@@ -17,7 +17,7 @@
 
 namespace trainctl {
 
-struct LayoutSearch {
+struct StrategySearch {
   const Config& config;  // as settled for a plan; cluster.device is given
   const SourceMap& sources;
   Site site;
@@ -32,8 +32,8 @@ struct LayoutSearch {
   std::function<void(const std::string&)> tell{};  // progress, every few seconds
 };
 
-struct FoundLayout {
-  RankLayout layout;
+struct FoundStrategy {
+  RunStrategy layout;
   bool repeats = false;    // with recompute.select auto
   double seconds = 0;      // of a step
   std::int64_t bytes = 0;  // of a rank, on its device
@@ -46,9 +46,9 @@ struct FoundLayout {
 };
 
 /// The state of a layout of the space after the search.
-struct LayoutOutcome {
+struct StrategyOutcome {
   enum class State : std::uint8_t { planned, bounded, refused };
-  RankLayout layout;
+  RunStrategy layout;
   bool repeats = false;  // with recompute.select auto
   State state = State::bounded;
   double seconds = 0;        // of a step; where it was not planned, a bound below
@@ -58,9 +58,9 @@ struct LayoutOutcome {
 };
 
 /// Layouts that were refused for one reason.
-struct RefusedLayouts {
+struct RefusedStrategies {
   std::int64_t count = 0;
-  FoundLayout nearest;       // the one that lacks the least memory, or could have been fastest
+  FoundStrategy nearest;     // the one that lacks the least memory, or could have been fastest
   std::int64_t lacking = 0;  // bytes that it lacks
   std::string message;       // about it
 };
@@ -75,30 +75,30 @@ struct PartOfMemory {
 
 /// Where no layout fits: what the leanest lacks, and what would be enough.
 struct EmptySpace {
-  std::optional<FoundLayout> leanest{};  // none: no layout is refused for its memory alone
+  std::optional<FoundStrategy> leanest{};  // none: no layout is refused for its memory alone
   int stage = 0;
   std::int64_t bytes = 0, lacking = 0;  // that this stage needs at least, and that it lacks
   std::optional<double> limit{};        // GiB within which the leanest was planned
   std::optional<std::int64_t> world{};  // ranks for which a layout was planned that fits
 };
 
-struct SearchedLayouts {
-  std::size_t space = 0;           // layouts whose sizes divide
-  std::size_t plays = 0;           // drafted
-  std::size_t opened = 0;          // planned: with recompute.select auto if that is needed
-  std::size_t left = 0;            // neither planned nor refused
-  double gap = 0;                  // that is proven; 0: none is faster
-  double least = 0;                // seconds that no layout that fits is below
-  std::vector<FoundLayout> found;  // that fit, the fastest first
+struct SearchedStrategies {
+  std::size_t space = 0;             // layouts whose sizes divide
+  std::size_t plays = 0;             // drafted
+  std::size_t opened = 0;            // planned: with recompute.select auto if that is needed
+  std::size_t left = 0;              // neither planned nor refused
+  double gap = 0;                    // that is proven; 0: none is faster
+  double least = 0;                  // seconds that no layout that fits is below
+  std::vector<FoundStrategy> found;  // that fit, the fastest first
   /// From these, and from the best within seven eighths of the limit, six, and so on, those that no
   /// other beats in seconds and bytes.
-  std::vector<FoundLayout> frontier;
+  std::vector<FoundStrategy> frontier;
   std::vector<PartOfMemory> parts;  // from seven eighths of the limit to one
   std::optional<EmptySpace> empty{};
-  std::map<std::string, RefusedLayouts> refused;  // by the code of the error
-  std::vector<LayoutOutcome> outcomes;            // of all layouts
-  std::optional<DeviceTime> on_device{};          // what the seconds of the best rest on
-  std::int64_t tokens = 0;                        // of a step
+  std::map<std::string, RefusedStrategies> refused;  // by the code of the error
+  std::vector<StrategyOutcome> outcomes;             // of all layouts
+  std::optional<DeviceTime> on_device{};             // what the seconds of the best rest on
+  std::int64_t tokens = 0;                           // of a step
   std::int64_t world = 1;
   double memory_limit = 0;  // GiB
   FreeKeys free;
@@ -110,35 +110,35 @@ struct SearchedLayouts {
 /// (plan/cost/min_needs.h). The one with the least is planned: with recompute.select auto where
 /// that needs repeats, or where its plan without them does not fit. Threads of parallel_for share
 /// the work; the answer does not depend on their number.
-SearchedLayouts search_layouts(const LayoutSearch& search);
+SearchedStrategies search_layouts(const StrategySearch& search);
 
 /// Whether the search sets a key.
-FreeKeys free_keys(const LayoutSearch& search);
+FreeKeys free_keys(const StrategySearch& search);
 
 /// The configuration of a layout that was found.
-Config config_of(const LayoutSearch& search, const FoundLayout& found);
+Config config_of(const StrategySearch& search, const FoundStrategy& found);
 
 /// `explains`: also what each decision is worth, and the seconds of the best by kind.
-std::string print_search(const SearchedLayouts& searched, bool explains = false);
+std::string print_search(const SearchedStrategies& searched, bool explains = false);
 /// A JSON document (docs/plan-json.md).
-std::string print_search_json(const SearchedLayouts& searched);
+std::string print_search_json(const SearchedStrategies& searched);
 /// The best of several numbers of ranks, one row each.
-std::string print_worlds(const std::vector<SearchedLayouts>& worlds);
-std::string print_worlds_json(const std::vector<SearchedLayouts>& worlds);
+std::string print_worlds(const std::vector<SearchedStrategies>& worlds);
+std::string print_worlds_json(const std::vector<SearchedStrategies>& worlds);
 
 /// The best as a configuration with every value, and a comment at each key that was searched: what
 /// the fastest layout with another value takes more.
-std::string best_config(const LayoutSearch& search, const SearchedLayouts& searched);
+std::string best_config(const StrategySearch& search, const SearchedStrategies& searched);
 
 /// "+3.1 %": how much more than the best.
 std::string more_text(double seconds, double best);
 
 /// "no layout of 8 ranks fits in 16 GiB: tp 2 dp 4 micro-batch 1 needs at least ... on stage 0",
 /// and a line with what would fit.
-std::string empty_text(const SearchedLayouts& searched);
+std::string empty_text(const SearchedStrategies& searched);
 
 /// The sensitivities of the layouts that were priced again; the numbers of layouts are those of
 /// `found`.
-std::vector<Sensitivity> sensitivities_of(const SearchedLayouts& searched);
+std::vector<Sensitivity> sensitivities_of(const SearchedStrategies& searched);
 
 }  // namespace trainctl

@@ -27,7 +27,7 @@ inline constexpr double less_of_figure = 0.8, more_of_figure = 1.2;
 std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine);
 
 /// The prices of one of the layouts that a search compares.
-struct PricedLayout {
+struct PricedStrategy {
   double seconds = 0;
   std::vector<ChangedFigure> changed;
 };
@@ -46,7 +46,7 @@ struct Sensitivity {
 };
 /// The first layout is the best. Those that change most come first; what no layout uses is left
 /// out.
-std::vector<Sensitivity> sensitivities(const std::vector<PricedLayout>& layouts);
+std::vector<Sensitivity> sensitivities(const std::vector<PricedStrategy>& layouts);
 
 /// "989 TFLOP/s", "50 GB/s", "14 us", "15 %"
 std::string figure_text(double value, const std::string& unit);

@@ -259,9 +259,9 @@ std::string earlier_file(const OutputConfig& output, bool again) {
 
 }  // namespace
 
-ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearcher& search,
-                           const LayoutSearchRequest& request) {
-  ChosenLayout choice;
+ChosenStrategy choose_layout(ReadResult& read, const Site& site, const StrategySearcher& search,
+                             const StrategyRequest& request) {
+  ChosenStrategy choice;
   const ParallelConfig& parallel = read.config.parallel;
   const bool searches = parallel.parallel_mode == ParallelMode::auto_parallel;
   if (!searches || read.diagnostics.has_errors()) return choice;

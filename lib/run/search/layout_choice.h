@@ -12,18 +12,18 @@ namespace trainctl {
 
 inline constexpr const char* layout_file_name = "layout.yaml";
 
-struct ChosenLayout {
+struct ChosenStrategy {
   std::optional<SearchReport> report;  // nullopt: nothing was searched
   std::string taken_from;  // the layout.yaml that the answer came from; empty: it was searched
   std::string file;        // what layout.yaml is to hold
 };
 
 /// How the answer of auto_parallel is come by.
-struct LayoutSearchRequest {
+struct StrategyRequest {
   bool again = false;  // although the run's directory has the answer of an earlier search
-  /// The answer that another rank has found, ChosenLayout::file. Empty: this rank looks for it.
+  /// The answer that another rank has found, ChosenStrategy::file. Empty: this rank looks for it.
   std::string answer{};
-  ChosenLayout* choice = nullptr;  // becomes what was chosen
+  ChosenStrategy* choice = nullptr;  // becomes what was chosen
 };
 
 /// With auto_parallel replaces the keys that the search answers: by the answer of another rank, by
@@ -31,7 +31,7 @@ struct LayoutSearchRequest {
 /// `search`. Adds "layout-stale" where that file was edited, or where a value that the search read
 /// is another now. For another world size it searches, with a note. Another rank's answer is taken
 /// as it is: ranks with other files make plans with other hashes.
-ChosenLayout choose_layout(ReadResult& read, const Site& site, const LayoutSearcher& search,
-                           const LayoutSearchRequest& request);
+ChosenStrategy choose_layout(ReadResult& read, const Site& site, const StrategySearcher& search,
+                             const StrategyRequest& request);
 
 }  // namespace trainctl

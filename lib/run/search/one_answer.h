@@ -13,6 +13,6 @@ namespace trainctl {
 /// the others may wait; `what`: the configuration's name. If one throws, every rank does.
 /// Collective.
 void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
-                             LayoutSearchRequest& layout, const std::function<void()>& prepare);
+                             StrategyRequest& layout, const std::function<void()>& prepare);
 
 }  // namespace trainctl
