@@ -22,7 +22,7 @@ constexpr const char* migrate_examples =
     "  trainctl migrate --from nanogpt config/train_shakespeare_char.py -o shakespeare.yaml\n"
     "  trainctl migrate --from megatron-args pretrain_gpt.sh -o gpt.yaml\n";
 
-constexpr const char* own_form = "yaml";
+constexpr const char* local_form = "yaml";
 const std::map<std::string, Project> projects = {{"megatron-args", Project::megatron},
                                                  {"nanogpt", Project::nanogpt},
                                                  {"torchtitan", Project::torchtitan},
@@ -31,7 +31,7 @@ const std::map<std::string, Project> projects = {{"megatron-args", Project::mega
 
 struct MigrateRequest {
   std::string file;
-  std::string from = own_form;
+  std::string from = local_form;
   std::string output;
   bool in_place = false;
   bool force = false;
@@ -46,7 +46,7 @@ void check_together(const MigrateRequest& request) {
   if (request.in_place && !request.output.empty()) {
     refuse(name, "--in-place and --output exclude each other");
   }
-  if (request.in_place && request.from != own_form) {
+  if (request.in_place && request.from != local_form) {
     refuse(name, "--in-place would replace a file of another project; use --output");
   }
   if (!request.output.empty() && same_file(request.file, request.output)) {
@@ -78,7 +78,7 @@ int run_migrate(const Arguments& arguments) {
                   "What FILE is: our YAML with upstream names or a MindFormers file (default), "
                   "Megatron's arguments in a script, nanoGPT's Python, torchtitan's TOML, llm.c's "
                   "command line, or Hugging Face's config.json or training arguments",
-                  {own_form, "megatron-args", "nanogpt", "torchtitan", "llm.c", "hf"});
+                  {local_form, "megatron-args", "nanogpt", "torchtitan", "llm.c", "hf"});
   line.add_text("-o,--output", request.output, "Output file; default: standard output", "OUT");
   line.add_flag("--in-place", request.in_place, "Replace FILE itself");
   line.add_flag("--force", request.force, "Replace the output file if there is one");

@@ -65,10 +65,11 @@ class Help {
   /// A call with help that has ended: when its caller began, had done its own part, had done the
   /// parts that nobody took, and saw the end.
   struct Times {
-    Clock::time_point begin, own_done, taken_done, end;
+    Clock::time_point begin, local_done, taken_done, end;
   };
   void add(const Times& times, int workers) {
-    helped_ += (workers - 1) * (times.own_done - times.begin) - (times.taken_done - times.own_done);
+    helped_ +=
+        (workers - 1) * (times.local_done - times.begin) - (times.taken_done - times.local_done);
     waited_ += times.end - times.taken_done;
     ++calls_;
     const Clock::duration wall = times.end - window_begin_;
@@ -146,14 +147,14 @@ class Team {
     }
     announce();
     body(context, 0, workers);
-    const Clock::time_point own_done = Clock::now();
+    const Clock::time_point local_done = Clock::now();
     for (int worker = 1; worker < workers; ++worker) take(member(worker), call, worker);
     const Clock::time_point taken_done = Clock::now();
     for (unsigned left = unfinished_.load(std::memory_order_acquire); left > 0;
          left = unfinished_.load(std::memory_order_acquire)) {
       wait_while(unfinished_, left);
     }
-    help_.add({begin, own_done, taken_done, Clock::now()}, workers);
+    help_.add({begin, local_done, taken_done, Clock::now()}, workers);
   }
 
  private:

@@ -29,7 +29,7 @@ AttentionDropout Attention::dropout_of(const Pass& pass) const {
   return {.key = {.state = pass.state, .site = dropout_site, .probability = dropout},
           .global_token = pass.batch.query_token.empty()
                               ? pass.batch.global_token
-                              : context.own_queries(pass.batch.query_token),
+                              : context.local_queries(pass.batch.query_token),
           .first_head = first_head,
           .heads_total = heads,
           .seq_length = seq_length};

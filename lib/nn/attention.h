@@ -93,9 +93,11 @@ struct Attention {
   Tensor scores_at_work(const Pass& pass, const AttentionShape& shape) const;
   /// Where each query's document begins.
   Tensor first_position(const Pass& pass) const {
-    return context.own_queries(pass.batch.first_position);
+    return context.local_queries(pass.batch.first_position);
   }
-  Tensor real_queries(const Pass& pass) const { return context.own_queries(pass.batch.real_query); }
+  Tensor real_queries(const Pass& pass) const {
+    return context.local_queries(pass.batch.real_query);
+  }
   bool exchanges_heads() const { return to_heads.group != nullptr; }
   /// From the gradient of the context to those of q, k and v after RoPE.
   void backward_attend(const Pass& pass, const Saved& saved, const Gradients& gradients) const;

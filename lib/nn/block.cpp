@@ -29,13 +29,13 @@ void in_leg(const Layer&, ExchangePhase leg, const Call& call) {
 
 /// From the input to the second norm.
 void Block::repeat_attention(const Pass& pass, const Saved& saved) const {
-  const auto again = [&](BlockPart part) { return saved.form.repeats(part); };
+  const auto repeated = [&](BlockPart part) { return saved.form.repeats(part); };
   if (!saved.x_slice.empty()) {
     group->all_gather(saved.x_slice, saved.x.view({saved.x.numel()}), *pass.ops->stream);
   }
-  if (again(BlockPart::norm1) && !norm1.empty()) norm1.forward(pass, saved.norm1);
-  if (again(BlockPart::qkv)) attention.project(pass, saved.attention, !saved.attention.keeps_x);
-  if (again(BlockPart::attention)) attention.attend(pass, saved.attention);
+  if (repeated(BlockPart::norm1) && !norm1.empty()) norm1.forward(pass, saved.norm1);
+  if (repeated(BlockPart::qkv)) attention.project(pass, saved.attention, !saved.attention.keeps_x);
+  if (repeated(BlockPart::attention)) attention.attend(pass, saved.attention);
   repeat_middle(pass, saved);
 }
 

@@ -111,7 +111,9 @@ class ExpertExchange {
   /// Where routed.sent_counts has this rank's own; share_counts() then gets those of the others,
   /// and waits until all of them are in routed.counts: what follows depends on how many rows there
   /// are.
-  Tensor own_counts() const { return routed_.sent_counts.slice(counts_.own(), counts_.own() + 1); }
+  Tensor local_counts() const {
+    return routed_.sent_counts.slice(counts_.own(), counts_.own() + 1);
+  }
   void share_counts() const;
   /// Calls body(expert, rows) for each of the experts held here that has rows in these chunks, in
   /// order.

@@ -172,7 +172,7 @@ std::int64_t Experts::first_row(const Saved& saved) const {
 }
 
 /// The rows of `all` tokens that are in this rank's part of the residual stream.
-Tensor Experts::own_rows(const Saved& saved, const Tensor& all) const {
+Tensor Experts::local_rows(const Saved& saved, const Tensor& all) const {
   const std::int64_t rows = saved.x.rows();
   if (all.rows() == rows) return all;
   return all.slice(enter.group->rank() * rows, (enter.group->rank() + 1) * rows);
@@ -188,7 +188,7 @@ Tensor Experts::wide_input(const Pass& pass, const Saved& saved) const {
 void Experts::score(const Pass& pass, const Saved& saved) const {
   const Tensor wide = wide_input(pass, saved);
   const auto multiply = [&](const Weight& weight, const Tensor& logits) {
-    const Tensor own = own_rows(saved, logits);
+    const Tensor own = local_rows(saved, logits);
     matmul(*pass.ops, {.a = wide, .b = weight.value, .c = own, .transpose_b = true});
     if (own.rows() != logits.rows()) enter.forward(pass, own, logits);
   };
@@ -220,7 +220,7 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   }
   const ExpertExchange parts = exchange(pass, saved);
   const RowRange sent = parts.sent();
-  const Tensor own_counts = parts.own_counts();
+  const Tensor local_counts = parts.local_counts();
   RouterCapacity capacity = rule.capacity;
   capacity.group = group_of(saved, capacity.group);
   router_forward(*pass.ops, {.logits = routed.all_logits,
@@ -237,7 +237,7 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
                              .chunks = parts.all().end,
                              .slot = routed.all_slot,
                              .choices = choices(saved),
-                             .counts = own_counts.view({own_counts.numel()})});
+                             .counts = local_counts.view({local_counts.numel()})});
   if (groups.routers != nullptr) take_own(pass, saved);
   parts.share_counts();
 }
@@ -413,11 +413,11 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
                               .d_logits = g.all_d_logits});
   if (!groups.by_stream) enter.backward(pass, g.all_d_logits, g.d_logits);
   if (!shared.router.empty()) enter.backward(pass, g.shared_all_d_logit, g.shared_d_logit);
-  const Tensor own = own_rows(saved, routed.logits);
+  const Tensor own = local_rows(saved, routed.logits);
   const bool part = own.rows() != routed.logits.rows();
   const std::int64_t within = part ? enter.group->rank() * own.rows() : 0;
   router_losses(*pass.ops, {.logits = own,
-                            .chosen = own_rows(saved, routed.chosen),
+                            .chosen = local_rows(saved, routed.chosen),
                             .real = pass.batch.real,
                             .order = order_of(saved),
                             .first = first_row(saved) + within,

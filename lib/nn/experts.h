@@ -99,7 +99,7 @@ struct Experts {
   std::int64_t first_row(const Saved& saved) const;
   Tensor choices(const Saved& saved) const;
   Tensor routed_x(const Saved& saved) const { return groups.by_stream ? saved.x : saved.all_x; }
-  Tensor own_rows(const Saved& saved, const Tensor& all) const;
+  Tensor local_rows(const Saved& saved, const Tensor& all) const;
   Tensor wide_input(const Pass& pass, const Saved& saved) const;
   void score(const Pass& pass, const Saved& saved) const;
   void route(const Pass& pass, const Saved& saved) const;

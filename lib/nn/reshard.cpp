@@ -23,7 +23,7 @@ void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tenso
     group.all_reduce(wide, *pass.ops->stream);
     return cast(*pass.ops, {.x = wide, .y = y});
   }
-  const Tensor own = own_rows(group, wide);
+  const Tensor own = local_rows(group, wide);
   group.reduce_scatter(wide, own, *pass.ops->stream);
   cast(*pass.ops, {.x = own, .y = y});
 }
@@ -36,7 +36,7 @@ void scatter_in_fp32(const OpContext& ops, Group& group, const Tensor& wide, con
   const auto cast_there = [&there](const Tensor& from, const Tensor& to) {
     in_order(there, [there, from, to] { cast(there, {.x = from, .y = to}); });
   };
-  const Tensor own = own_rows(group, wide);
+  const Tensor own = local_rows(group, wide);
   cast_there(x, wide);
   group.reduce_scatter(wide, own, stream);
   cast_there(own, y);
@@ -109,7 +109,7 @@ void move(const Pass& pass, const Reshard& reshard, Transition way, const Tensor
       if (wide) return sum_in_fp32(pass, group, reshard.sum.slice(0, x.rows()), x, y);
       return group.reduce_scatter(x, y, *pass.ops->stream);
     case Collective::all_gather_tokens: return group.all_gather(x, y, *pass.ops->stream);
-    case Collective::slice_tokens: return copy(pass, own_rows(group, x), y);
+    case Collective::slice_tokens: return copy(pass, local_rows(group, x), y);
     case Collective::all_to_all:
       return reshard.at_once ? exchange(pass, reshard, way.from, x, y)
                              : exchange_gathered(pass, reshard, way.from, x, y);
@@ -124,7 +124,7 @@ void move(const Pass& pass, const Reshard& reshard, Transition way, const Tensor
 Reshard::Arrivals Reshard::start_chunks(const Pass& pass, const Tensor& x, const Tensor& y) const {
   const RowChunks chunks = chunks_of(x);
   Stream& stream = *beside.stream;
-  copy(pass, x, own_rows(*group, y));
+  copy(pass, x, local_rows(*group, y));
   stream.wait(pass.ops->stream->record());
   Arrivals arrivals{};
   for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) {

@@ -24,7 +24,7 @@ struct RowRange {
 };
 
 /// This rank's rows of a tensor that all ranks of `group` have.
-inline Tensor own_rows(const Group& group, const Tensor& x) {
+inline Tensor local_rows(const Group& group, const Tensor& x) {
   const std::int64_t rows = x.rows() / group.size();
   return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
 }

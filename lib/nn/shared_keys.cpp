@@ -43,7 +43,7 @@ void add_to(const Pass& pass, const Tensor& sum, const Tensor& more) {
 }  // namespace
 
 /// Neighbourhoods of a layer lie within those of a layer with larger ones, rank after rank.
-Tensor ContextParallel::own_queries(const Tensor& all) const {
+Tensor ContextParallel::local_queries(const Tensor& all) const {
   if (all.empty() || batch_ranks == split.heads) return all;
   const std::int64_t each = all.numel() / batch_ranks;
   const std::int64_t first = rank % batch_ranks / split.heads * split.heads;

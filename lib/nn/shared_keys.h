@@ -26,7 +26,7 @@ struct ContextParallel {
   Tensor packed{};  // see Reshard, for the exchange of heads
 
   /// The part of a row of the batch with the queries of this layer's neighbourhood.
-  Tensor own_queries(const Tensor& all) const;
+  Tensor local_queries(const Tensor& all) const;
 };
 
 /// The context-parallel groups of all layers of a stage.

@@ -89,7 +89,7 @@ class ViewRows {
   Tensor tokens_inside(const RowCopies& all, const Tensor& own, SplitBy split) const {
     if (gathers(input_.tp.stream, split)) return at(all);
     const bool share = !by_token() && split == SplitBy::tokens;
-    return share ? own_rows(*input_.tp.group, own) : own;
+    return share ? local_rows(*input_.tp.group, own) : own;
   }
   /// tokens_inside() of a block of experts, where perhaps only shared ones need all tokens.
   Tensor expert_tokens(const RowCopies& all, const Tensor& own) const {
@@ -180,9 +180,9 @@ class BlockTensors {
       const std::int64_t rows = saved.all_x.rows();
       return exchanges ? of_scratch(before, {rows, attended.numel() / rows}) : attended;
     };
-    saved.q = made_here(scratch.own_q, saved.queries);
-    saved.k = made_here(scratch.own_k, saved.keys);
-    saved.v = made_here(scratch.own_v, saved.values);
+    saved.q = made_here(scratch.local_q, saved.queries);
+    saved.k = made_here(scratch.local_k, saved.keys);
+    saved.v = made_here(scratch.local_v, saved.values);
     const bool normed = input_.model.kind(unit_ - 1).qk_norm;
     saved.q_raw = normed ? own.q_raw : saved.q;
     saved.k_raw = normed ? own.k_raw : saved.k;
@@ -269,9 +269,9 @@ Attention::Gradients place_attention_gradients(const ViewRows& rows, int unit, c
           .all_dy = rows.tokens_inside(block.attention_branch.d_gathered, dy, split),
           .d_context = d_context,
           .d_attended = exchanged(scratch.d_attended, kept.q, d_context),
-          .d_queries = exchanged(scratch.own_q, kept.q, own.q),
-          .d_keys = exchanged(scratch.own_k, kept.k, own.k),
-          .d_values = exchanged(scratch.own_v, kept.v, own.v),
+          .d_queries = exchanged(scratch.local_q, kept.q, own.q),
+          .d_keys = exchanged(scratch.local_k, kept.k, own.k),
+          .d_values = exchanged(scratch.local_v, kept.v, own.v),
           .dq = own.q,
           .dk = own.k,
           .dv = own.v,

@@ -212,7 +212,7 @@ void read_tensor(const ScaledTensor& tensor, const MatrixBox& box, bool transpos
 namespace {
 
 /// The rank's shard as a box of the whole parameter, without padding.
-MatrixBox own_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
+MatrixBox local_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
   const std::int64_t width = row.shape.rank() == 2 ? row.global_shape[1] : 1;
   const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().global;
   const bool padded = row.kind == ParamKind::token_embedding || row.kind == ParamKind::head;
@@ -251,7 +251,7 @@ void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t r
     share.assign(static_cast<std::size_t>(row.shape.numel()), 0.0F);
     if (row.shape.rank() == 3) {
       read_experts(weights, row, plan, rank, share.data());
-    } else if (const MatrixBox box = own_box(row, plan, rank); box.rows > 0) {
+    } else if (const MatrixBox box = local_box(row, plan, rank); box.rows > 0) {
       weights.read(row.name, box, share.data());
     }
     const HostValues master(store.master(i));

@@ -191,7 +191,7 @@ TEST_CASE("rows of other projects' keys are sound") {
 }
 
 TEST_CASE("rows of values that keys of ours do not take are sound") {
-  for (const OtherKey& row : own_value_rows()) {
+  for (const OtherKey& row : local_value_rows()) {
     CAPTURE(row.key, row.words);
     CHECK(find_known_path(std::string(row.key)) != nullptr);
     CHECK((row.paths.empty() ? !row.note.empty() : true));

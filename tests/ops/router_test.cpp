@@ -656,11 +656,11 @@ TEST_CASE("a group with padding is routed as its real tokens alone, which have f
         const auto alone = [&](const Values& values, std::int64_t columns) {
           return real_rows(values, columns, real, begin, begin + 12);
         };
-        Values own_logits = alone(logits, 4);
-        Values own_d_weight = alone(d_weight, 2);
+        Values local_logits = alone(logits, 4);
+        Values local_d_weight = alone(d_weight, 2);
         Sizes own = padded;
-        own.tokens = own.group = own_logits.numel() / 4;
-        Whole one(own_logits, own_d_weight, own);
+        own.tokens = own.group = local_logits.numel() / 4;
+        Whole one(local_logits, local_d_weight, own);
         CHECK(real_choices(all.routed.chosen, 2, real, begin, begin + 12) ==
               list_of<std::int32_t>(one.routed.chosen));
         check_same(alone(all.routed.weight, 2), one.routed.weight);

@@ -151,7 +151,7 @@ TEST_CASE("a recomputed layer keeps its input", "[activations]") {
   Config config = small_config();
   const ModelShape model = model_shape(config.model);
   ActivationInput input{model, Mesh{}, 1};
-  input.forms.usual[1].again = all_parts;
+  input.forms.usual[1].repeated = all_parts;
   Table rows;
   for (const auto& row : make_activations(input, {{0, 6}}).rows) rows.emplace(row.name, row);
   check_row(rows, "layers.0.input", {64, 128}, DType::f32, unit_input);

@@ -92,7 +92,7 @@ TEST_CASE("legs of layers that are recomputed: only where their rows are sent ag
     ScheduleInput input = stage_input({.microbatches = 2, .width = 2}, 0);
     input.legs = {0, 1};
     BlockForm form;
-    form.again = bit_of(mlp ? BlockPart::mlp : BlockPart::norm1);
+    form.repeated = bit_of(mlp ? BlockPart::mlp : BlockPart::norm1);
     input.forms.usual[1] = form;
     const auto rows =
         texts(refine(make_schedule(PipelineScheduler::one_f_one_b, input), input, {}));

@@ -46,7 +46,7 @@ Config mixed(std::int64_t stages = 2) {
 }
 
 /// Experts of whole width on ranks of tp, each of which sends its own tokens.
-Config own_tokens() {
+Config local_tokens() {
   Config config = dense(1);
   config.model.num_layers = 4;
   config.train.global_batch_size = 4;
@@ -77,7 +77,7 @@ RecomputeCost row_of(const Config& config, std::int64_t ranks, const std::string
                 experts);
 }
 
-BlockForm form_of(const char* text) { return {.again = *parse_form(text)}; }
+BlockForm form_of(const char* text) { return {.repeated = *parse_form(text)}; }
 
 double seconds_of(const std::vector<CollectiveUse>& uses, const Rates& rates) {
   double seconds = 0;
@@ -118,7 +118,7 @@ TEST_CASE("the plan picks the forms of dense layers by their own width", "[mixed
     const Plan plan = plan_of(config, 2);
     std::vector<std::string> forms;
     for (int unit = 1; unit <= 4; ++unit) {
-      forms.push_back(form_text(plan.stages[0].forms.of(unit, false).again));
+      forms.push_back(form_text(plan.stages[0].forms.of(unit, false).repeated));
     }
     return forms;
   };
@@ -152,7 +152,7 @@ TEST_CASE("layers of both kinds on one stage have prices and forms of their own"
   const double most = static_cast<double>(plan_of(never).max_memory().total());
   config.recompute.memory_limit = (most - 2e6) / (1 << 30);
   const StageForms picked = plan_of(config).stages[0].forms;
-  CHECK(picked.of(1, false).again != picked.of(8, false).again);
+  CHECK(picked.of(1, false).repeated != picked.of(8, false).repeated);
 }
 
 TEST_CASE("what R sends to experts of other ranks is in its price", "[mixed]") {
@@ -181,7 +181,7 @@ TEST_CASE("what R sends to experts of other ranks is in its price", "[mixed]") {
 }
 
 TEST_CASE("whole experts on ranks of tp work on the rows that are sent to them", "[mixed]") {
-  const Config config = own_tokens();
+  const Config config = local_tokens();
   const RecomputeCost cost = row_of(config, 4, wide, true);
   CHECK(cost.flops == 33'554'432.0);  // 64 rows sent by each rank
   Config parts = config;
@@ -192,7 +192,7 @@ TEST_CASE("whole experts on ranks of tp work on the rows that are sent to them",
 }
 
 TEST_CASE("R gathers tokens for experts where the layer does", "[mixed]") {
-  Config config = own_tokens();
+  Config config = local_tokens();
   const Rates rates = rates_of(config);
   const auto gathered = [&] {
     const Plan plan = plan_of(config, 4);
@@ -218,7 +218,7 @@ TEST_CASE("R gathers tokens for experts where the layer does", "[mixed]") {
 }
 
 TEST_CASE("sums over parts of experts are hidden as wide as they are made", "[mixed]") {
-  Config config = own_tokens();
+  Config config = local_tokens();
   config.parallel.expert_tensor_parallel = 2;
   config.moe.group_wise_a2a = config.moe.comp_comm_parallel = true;
   config.precision.compute = ComputeType::bf16;
@@ -274,15 +274,15 @@ TEST_CASE("a ring of keys goes around again where attention is recomputed", "[mi
   config.recompute.select = "attention";
   const Rates rates{
       .matmul_flops = no_time, .memory_bandwidth = no_time, .latency = 0, .bandwidth = 1e9};
-  const Plan again = plan_of(config, 2);
-  const double wait = ring_wait(again, 1, rates).forward;
+  const Plan repeated = plan_of(config, 2);
+  const double wait = ring_wait(repeated, 1, rates).forward;
   REQUIRE(wait > 0);
-  CHECK(price_repeat(again, 0, 1, form_of("attention"), rates).waits == Approx(wait));
-  CHECK(price_repeat(again, 0, 1, form_of("norms"), rates).waits == 0);
+  CHECK(price_repeat(repeated, 0, 1, form_of("attention"), rates).waits == Approx(wait));
+  CHECK(price_repeat(repeated, 0, 1, form_of("norms"), rates).waits == 0);
   config.recompute.enable = false;
   const Plan once = plan_of(config, 2);
   const double repeats = 8 * 8 * wait;  // layers, micro-batches
-  CHECK(estimate_ledgers(again, rates)[0].tp - estimate_ledgers(once, rates)[0].tp ==
+  CHECK(estimate_ledgers(repeated, rates)[0].tp - estimate_ledgers(once, rates)[0].tp ==
         Approx(repeats));
 }
 
@@ -297,7 +297,7 @@ TEST_CASE("context-parallel ranks gather keys again for R, and exchange heads", 
 }
 
 TEST_CASE("every rank makes a router's scores of its whole stream", "[mixed]") {
-  Config config = own_tokens();
+  Config config = local_tokens();
   config.parallel.expert_tensor_parallel.reset();
   config.parallel.expert_parallel = 1;
   const auto products = [&](bool sequence) {

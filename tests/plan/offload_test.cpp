@@ -340,8 +340,8 @@ class Choices {
       for (int one = 0; one <= all_parts; ++one) {
         for (int two = 0; two <= all_parts; ++two) {
           Choice& choice = choices_.emplace_back();
-          choice.forms.usual[1] = {.again = static_cast<std::uint8_t>(one), .on_host = on_host};
-          choice.forms.usual[2] = {.again = static_cast<std::uint8_t>(two)};
+          choice.forms.usual[1] = {.repeated = static_cast<std::uint8_t>(one), .on_host = on_host};
+          choice.forms.usual[2] = {.repeated = static_cast<std::uint8_t>(two)};
           choice.seconds = seconds_with_copies(plan, choice.forms, *given_rates(config.cluster));
         }
       }

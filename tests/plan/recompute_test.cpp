@@ -59,7 +59,7 @@ double min_by_trial(const Plan& plan, const Config& config, std::int64_t limit) 
     for (int two = one; two <= all_parts; ++two) {
       laid.forms = {};
       for (const auto& [unit, parts] : {std::pair(1, one), std::pair(2, two)}) {
-        if (parts != 0) laid.forms.usual[unit].again = static_cast<std::uint8_t>(parts);
+        if (parts != 0) laid.forms.usual[unit].repeated = static_cast<std::uint8_t>(parts);
       }
       const double seconds = seconds_of(plan, laid.forms, rates);
       if (seconds >= least) continue;
@@ -141,9 +141,9 @@ TEST_CASE("in each window the first micro-batches keep more", "[recompute]") {
   // Two micro-batches are in flight on the first stage, one on the second.
   const StageForms& first = plan.stages[0].forms;
   CHECK(first.is_partial == std::vector<std::vector<char>>{{1, 0, 1, 0}});
-  CHECK(first.of(1, 0, 0).again == all_parts);
-  CHECK(first.of(2, 0, 0).again == 0);
-  CHECK(first.of(2, 0, 1).again == all_parts);
+  CHECK(first.of(1, 0, 0).repeated == all_parts);
+  CHECK(first.of(2, 0, 0).repeated == 0);
+  CHECK(first.of(2, 0, 1).repeated == all_parts);
   CHECK(plan.stages[1].forms.is_partial == std::vector<std::vector<char>>{{1, 1, 1, 1}});
   const auto repeats_of = [](const StagePlan& stage, int m) {
     return std::count_if(stage.actions.begin(), stage.actions.end(), [m](const Action& row) {

@@ -132,11 +132,11 @@ TEST_CASE("the answer of dynamic_programming is the least of all layouts that fi
       CHECK(found.gap == 0);
       CHECK(found.bytes <= bytes);
       CHECK(found.seconds == min_within(all, bytes));
-      const auto again =
+      const auto repeated =
           planned(config, net.ranks, answer.report->tensor_parallel, answer.report->splits);
-      REQUIRE(again);
-      CHECK(again->seconds == found.seconds);
-      CHECK(again->bytes == found.bytes);
+      REQUIRE(repeated);
+      CHECK(repeated->seconds == found.seconds);
+      CHECK(repeated->bytes == found.bytes);
     }
   }
 }

@@ -361,7 +361,7 @@ bool is_exact(const OtherKey& row) {
 
 }  // namespace
 
-std::span<const OtherKey> own_value_rows() { return rows; }
+std::span<const OtherKey> local_value_rows() { return rows; }
 
 std::vector<Hint> hints_for_value(const std::string& path, const std::string& value, bool exact) {
   std::vector<Hint> hints;

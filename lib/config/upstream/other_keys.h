@@ -70,7 +70,7 @@ std::optional<Hint> hint_for_row(const OtherKey& row, const std::string& value);
 /// `exact`: only where a row names the value itself.
 std::vector<Hint> hints_for_value(const std::string& path, const std::string& value, bool exact);
 /// The rows behind it, whose `key` is a path of ours.
-std::span<const OtherKey> own_value_rows();
+std::span<const OtherKey> local_value_rows();
 
 /// `paths` one by one, each with the value after its "=".
 std::vector<HintValue> assignments_of(const OtherKey& row);

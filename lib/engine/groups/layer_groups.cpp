@@ -105,8 +105,9 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   if (mesh.cp == 1) return ranks;
   if (!by_stream) ranks.groups.routers = context.whole.get();
   if (ranks.groups.routers != nullptr) return ranks;
-  ranks.own_routers = group(routers_kind(mesh, rule), router_ranks(mesh, world.rank(), by_stream));
-  ranks.groups.routers = ranks.own_routers.get();
+  ranks.local_routers =
+      group(routers_kind(mesh, rule), router_ranks(mesh, world.rank(), by_stream));
+  ranks.groups.routers = ranks.local_routers.get();
   return ranks;
 }
 

@@ -27,8 +27,8 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world);
 
 struct ExpertRanks {
   std::unique_ptr<Group> ep;
-  std::unique_ptr<Group> parts;        // null if none are gathered
-  std::unique_ptr<Group> own_routers;  // null where another group has the same ranks
+  std::unique_ptr<Group> parts;          // null if none are gathered
+  std::unique_ptr<Group> local_routers;  // null where another group has the same ranks
   // Groups of these ranks for numbers of rows that travel while rows do; or null.
   std::unique_ptr<Group> ep_counts, parts_counts;
   std::unique_ptr<Stream> wire;  // for rows during products; null if they are waited for

@@ -435,8 +435,8 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
       json.open_object(JsonText::Form::one_line);
       json.member("stage", stage);
       json.member("layer", unit - 1);
-      json.member("form", form_text(usual.again));
-      json.member("partial_form", form_text(partial.again));
+      json.member("form", form_text(usual.repeated));
+      json.member("partial_form", form_text(partial.repeated));
       json.member("on_host", usual.on_host);
       json.close();
     }

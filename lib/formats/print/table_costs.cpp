@@ -295,10 +295,11 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
   const std::vector<int> blocks = first_blocks(rows.units, plan.model.layers, plan.model.layers);
   for (std::size_t first = 0; first < blocks.size();) {
     const BlockForm form = rows.forms.of(blocks[first], partial);
-    const std::size_t last = end_of_run(
-        blocks, first, [&](int unit) { return rows.forms.of(unit, partial).again == form.again; });
+    const std::size_t last = end_of_run(blocks, first, [&](int unit) {
+      return rows.forms.of(unit, partial).repeated == form.repeated;
+    });
     text += std::string(text.empty() ? "" : ", ") + (first == last ? "layer " : "layers ") +
-            span_text(blocks[first] - 1, blocks[last] - 1) + " " + form_text(form.again);
+            span_text(blocks[first] - 1, blocks[last] - 1) + " " + form_text(form.repeated);
     first = last + 1;
   }
   return text;

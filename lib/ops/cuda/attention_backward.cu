@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   find();
   if (head < last_head) bring_queries(0);
   for (int stage = 0; head < last_head; stage = (stage + 1) % stages) {
-    const int own_head = head;
-    const int own_query = query;
+    const int local_head = head;
+    const int local_query = query;
     const Query* own = queries + stage * tile;
     const T* q = tiles + 2 * stage * tile * stride;
     const T* d_out = q + tile * stride;
@@ -239,15 +239,15 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     Scores scores = multiply_rows<T, tile, dim>(k, q);
     Scores gradients = multiply_rows<T, tile, dim>(v, d_out);
     const bool all_seen = problem.all_seen(
-        problem.sight(sequence, own_query, min(problem.query_length, own_query + tile)), span,
-        end - begin == tile && own_query + tile <= problem.query_length);
+        problem.sight(sequence, local_query, min(problem.query_length, local_query + tile)), span,
+        end - begin == tile && local_query + tile <= problem.query_length);
     std::uint32_t kept = ~0U;
     if (problem.state != nullptr) {
       kept = kept_by_dropout<Scores>(
-          problem, random, own_head,
+          problem, random, local_head,
           [&](int, int j) {
-            return problem.queries.row(min(own_query + Scores::column(j), problem.query_length - 1),
-                                       sequence);
+            return problem.queries.row(
+                min(local_query + Scores::column(j), problem.query_length - 1), sequence);
           },
           [&](int i, int) { return problem.keys.position(min(begin + Scores::row(i), end - 1)); });
     }

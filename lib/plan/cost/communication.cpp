@@ -157,7 +157,7 @@ void add_calls(UseList& list, const BlockPasses& passes, const LayerCalls& calls
 void BlockPasses::add_repeats(const BlockForm& form, std::int64_t count) {
   for (int number = 0; number < block_parts; ++number) {
     const auto part = static_cast<BlockPart>(number);
-    if (form.repeats(part)) at(again, number) += count;
+    if (form.repeats(part)) at(repeated, number) += count;
     if (form.gathered(part)) at(gathered, number) += count;
   }
   if (form.slices_input && form.repeats()) sliced += count;
@@ -165,7 +165,7 @@ void BlockPasses::add_repeats(const BlockForm& form, std::int64_t count) {
 
 BlockPasses BlockPasses::without_repeats() const {
   BlockPasses passes = *this;
-  std::fill(std::begin(passes.again), std::end(passes.again), 0);
+  std::fill(std::begin(passes.repeated), std::end(passes.repeated), 0);
   passes.sliced = 0;
   return passes;
 }

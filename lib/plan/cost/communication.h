@@ -48,7 +48,7 @@ class UseList {
 /// How often the parts of one block run on a rank, and what of it R gathers again.
 struct BlockPasses {
   std::int64_t once = 0;                    // F, B and W
-  std::int64_t again[block_parts] = {};     // R that makes the part
+  std::int64_t repeated[block_parts] = {};  // R that makes the part
   std::int64_t gathered[block_parts] = {};  // whose gathered input of the part is kept until W
   std::int64_t sliced = 0;                  // R that gathers the block's input
 
@@ -56,11 +56,11 @@ struct BlockPasses {
   void add_repeats(const BlockForm& form, std::int64_t count);
   BlockPasses without_repeats() const;
   /// How often the part is made: in F and R.
-  std::int64_t of(BlockPart part) const { return once + again[static_cast<int>(part)]; }
+  std::int64_t of(BlockPart part) const { return once + repeated[static_cast<int>(part)]; }
   /// How often F and R gather its input, and W.
   std::int64_t gathers(BlockPart part) const {
     const int number = static_cast<int>(part);
-    return once + std::max<std::int64_t>(0, again[number] - gathered[number]);
+    return once + std::max<std::int64_t>(0, repeated[number] - gathered[number]);
   }
   std::int64_t weight_gathers(BlockPart part) const {
     return std::max<std::int64_t>(0, once - gathered[static_cast<int>(part)]);

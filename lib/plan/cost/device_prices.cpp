@@ -490,7 +490,7 @@ class DevicePrices : public StagePrices {
         slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) + each_way;
     times.head.input = stream_seconds(3) + each_way;
     times.deferred = slower_ * head.weight;
-    times.again = slower_ * head.forward;
+    times.repeated = slower_ * head.forward;
   }
 
   /// Products of one micro-batch.

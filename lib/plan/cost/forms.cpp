@@ -235,10 +235,10 @@ std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
 }
 
 BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uint8_t parts) {
-  BlockForm form{.again = parts};
+  BlockForm form{.repeated = parts};
   const bool keeps_sums = plan.mesh.tp > 1 && !recompute.mp_comm_recompute;
   if (keeps_sums) {
-    form.again = static_cast<std::uint8_t>(parts & ~bit_of(BlockPart::projection));
+    form.repeated = static_cast<std::uint8_t>(parts & ~bit_of(BlockPart::projection));
     form.keeps_gathered = plan.sequence_parallel;
   }
   // With sequence parallelism the inputs are cut over tp already.
@@ -273,7 +273,7 @@ StageBytes::StageBytes(const Plan& plan, int stage, const MoveConfig& config)
   StageForms forms;
   for (const int unit :
        first_blocks(at(plan.stages, stage).units, plan.model.layers, plan.model.layers)) {
-    forms.usual[unit].again = all_parts;
+    forms.usual[unit].repeated = all_parts;
   }
   repeated_ = rows_of(forms);
 }
@@ -332,8 +332,8 @@ struct BlockKind {
 std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<int>& units) {
   std::vector<std::uint8_t> parts;
   for (const int unit : units) {
-    parts.push_back(rows.forms.of(unit, false).again);
-    if (!rows.forms.is_partial.empty()) parts.push_back(rows.forms.of(unit, true).again);
+    parts.push_back(rows.forms.of(unit, false).repeated);
+    if (!rows.forms.is_partial.empty()) parts.push_back(rows.forms.of(unit, true).repeated);
   }
   std::sort(parts.begin(), parts.end());
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
@@ -364,8 +364,8 @@ RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const 
   RecomputeCost cost;
   cost.experts = kind.experts;
   cost.layers = std::ssize(kind.units);
-  cost.form = form_text(form.again);
-  cost.in_use = std::binary_search(kind.in_use.begin(), kind.in_use.end(), form.again);
+  cost.form = form_text(form.repeated);
+  cost.in_use = std::binary_search(kind.in_use.begin(), kind.in_use.end(), form.repeated);
   cost.kept = bytes.kept;
   cost.once = bytes.once;
   cost.rank = laid.activation_slots.bytes;
@@ -384,7 +384,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Move
   std::vector<BlockForm> forms;
   const auto add = [&](std::uint8_t parts) {
     const BlockForm form = form_with(plan, config.recompute, parts);
-    const auto same = [&](const BlockForm& other) { return other.again == form.again; };
+    const auto same = [&](const BlockForm& other) { return other.repeated == form.repeated; };
     if (std::none_of(forms.begin(), forms.end(), same)) forms.push_back(form);
   };
   for (const char* text : usual_forms) add(*parse_form(text));

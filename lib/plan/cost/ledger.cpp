@@ -34,7 +34,7 @@ double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& ra
     for (int unit = row.begin; unit < row.end; ++unit) {
       BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
       // The core of attention is not a product: it has a kernel of its own.
-      form.again = static_cast<std::uint8_t>(form.again & ~bit_of(BlockPart::attention));
+      form.repeated = static_cast<std::uint8_t>(form.repeated & ~bit_of(BlockPart::attention));
       flops += repeat_flops(plan, unit, form);
     }
   }

@@ -91,7 +91,7 @@ class StageNeeds {
     std::vector<Form> all;
     for (int parts = 0; parts <= all_parts; ++parts) {
       const BlockForm form = form_with(draft_, recompute_, static_cast<std::uint8_t>(parts));
-      if (form.again != parts) continue;
+      if (form.repeated != parts) continue;
       const double seconds = parts == 0 ? 0 : std::max(0.0, prices_.repeat(unit, form).whole());
       const FormBytes bytes = form_bytes(draft_, stage_, unit, form);
       all.push_back({.point = {.kept = bytes.kept, .seconds = seconds}, .once = bytes.once});

@@ -68,13 +68,13 @@ class Hidden {
   double of(ActionKind kind, const BlockForm& form, const Region& region) const {
     const Exchange& enter = region.enter;
     const Exchange& leave = region.leave;
-    const bool again = !form.gathered(*enter.part);
+    const bool repeated = !form.gathered(*enter.part);
     double seconds = 0;
     if (kind == ActionKind::forward) {
       if (enter.forward_chunks) seconds += gather(region.first);
       if (leave.forward_chunks) seconds += scatter(region.last);
     } else if (kind == ActionKind::repeat) {
-      if (enter.forward_chunks && form.repeats(*enter.part) && again) {
+      if (enter.forward_chunks && form.repeats(*enter.part) && repeated) {
         seconds += gather(region.first);
       }
       const bool sums = leave.part && form.repeats(*leave.part);
@@ -83,10 +83,10 @@ class Hidden {
       if (leave.backward_chunks) seconds += gather(region.last);
       if (enter.backward_chunks) seconds += scatter(region.first);
       if (enter.backward_whole) seconds += whole(GroupOperation::reduce_scatter, region.first);
-      if (enter.forward_whole && enter.weights_in_back && again) {
+      if (enter.forward_whole && enter.weights_in_back && repeated) {
         seconds += whole(GroupOperation::all_gather, region.first);
       }
-    } else if (enter.forward_whole && !enter.weights_in_back && again) {  // W
+    } else if (enter.forward_whole && !enter.weights_in_back && repeated) {  // W
       seconds += whole(GroupOperation::all_gather, region.last);
     }
     return seconds;

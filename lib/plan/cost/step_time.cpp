@@ -188,7 +188,7 @@ class UnitCosts {
     times.head.input = memory(3 * stream_bytes()) + each_way;
     const double product = products(flops.matmul) / 3;
     times.deferred = product + memory(2 * gradient_bytes(rows_, unit));
-    times.again = product + memory(4 * logits * real(size_of(plan_.compute)));
+    times.repeated = product + memory(4 * logits * real(size_of(plan_.compute)));
   }
 
   const Plan& plan_;
@@ -288,7 +288,7 @@ class RowCosts {
     const UnitTimes& head = times_.at(0);
     if (!rows_.deferral.concerns(row)) return 0;
     if (row.kind == ActionKind::forward) return -head.deferred;
-    return row.kind == ActionKind::backward_weight ? head.deferred + head.again : 0;
+    return row.kind == ActionKind::backward_weight ? head.deferred + head.repeated : 0;
   }
   const RepeatPrice& repeated(const Action& row, int unit) const {
     return repeats_.at({unit, rows_.forms.in_partial(row.chunk, row.microbatch)});

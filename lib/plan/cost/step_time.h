@@ -47,7 +47,7 @@ struct UnitTimes {
   // products of experts in either.
   double exchanged = 0, experts = 0;
   double deferred = 0;  // what F of the head leaves to W, if that is deferred,
-  double again = 0;     // and what W does once more for it
+  double repeated = 0;  // and what W does once more for it
   const PassSeconds& of_unit(int unit, std::int64_t layers) const {
     return unit == 0 ? embedding : unit > layers ? head : layer;
   }

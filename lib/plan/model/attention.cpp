@@ -126,8 +126,8 @@ AttentionScratch<RowSpec> attention_scratch(const LayerForm& form, const LayerSh
     rows.part_logsumexp = {{share.attended_heads()}, DType::f32, life::shared};
   }
   if (share.head_ranks() == 1) return rows;
-  rows.own_v = rows.own_k = row(own, local.kv);
-  rows.own_q = row(own, local.q);
+  rows.local_v = rows.local_k = row(own, local.kv);
+  rows.local_q = row(own, local.q);
   rows.d_attended = row(tokens, share.attended_q());
   const bool gathers = local.head_ranks > 1 && !share.moves_heads_at_once;
   rows.packed = row(own * (gathers ? local.head_ranks : 1), local.q);

@@ -49,15 +49,15 @@ AttentionRows<RowSpec> attention_gradients(const LayerForm& form, const LayerSha
 /// Shared by all layers of a rank: each row as large as the layer that needs most of it.
 template <class T>
 struct AttentionScratch {
-  T d_context{};                   // [T, Q]
-  T gated{};                       // [T, Q] the context times its gate's sigmoid
-  T norm_sums{};                   // [2, T] fp32 of the q/k norm, where ranks divide its heads
-  T k{}, v{}, d_k{}, d_v{};        // over cp: keys of all ranks [g A, K]; of a ring two ranks'
-  T part_q{}, part_k{}, part_v{};  // [A, Q], [A, K] in a ring: what the keys of one rank give
-  T part_logsumexp{};              // [A heads] fp32
-  T own_v{}, own_k{}, own_q{};     // [T, K], [T, Q] before heads are exchanged; in B gradients
-  T d_attended{};                  // [A, Q]
-  T packed{};                      // [T, Q] or, gathered, that of all ranks: on its way
+  T d_context{};                      // [T, Q]
+  T gated{};                          // [T, Q] the context times its gate's sigmoid
+  T norm_sums{};                      // [2, T] fp32 of the q/k norm, where ranks divide its heads
+  T k{}, v{}, d_k{}, d_v{};           // over cp: keys of all ranks [g A, K]; of a ring two ranks'
+  T part_q{}, part_k{}, part_v{};     // [A, Q], [A, K] in a ring: what the keys of one rank give
+  T part_logsumexp{};                 // [A heads] fp32
+  T local_v{}, local_k{}, local_q{};  // [T, K], [T, Q] before heads are exchanged; in B gradients
+  T d_attended{};                     // [A, Q]
+  T packed{};                         // [T, Q] or, gathered, that of all ranks: on its way
 
   static void visit(const auto& visit, auto&... rows) {
     visit("d_context", rows.d_context...);
@@ -71,9 +71,9 @@ struct AttentionScratch {
     visit("cp.part_k", rows.part_k...);
     visit("cp.part_v", rows.part_v...);
     visit("cp.part_logsumexp", rows.part_logsumexp...);
-    visit("heads.own_v", rows.own_v...);
-    visit("heads.own_k", rows.own_k...);
-    visit("heads.own_q", rows.own_q...);
+    visit("heads.own_v", rows.local_v...);
+    visit("heads.own_k", rows.local_k...);
+    visit("heads.own_q", rows.local_q...);
     visit("heads.d_attended", rows.d_attended...);
     visit("heads.packed", rows.packed...);
   }

@@ -71,7 +71,7 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
   for (int parts = 0; parts <= all_parts; ++parts) {
     Option option;
     option.form = form_with(plan, config.recompute, static_cast<std::uint8_t>(parts));
-    if (option.form.again != parts) continue;  // keeps what collectives give
+    if (option.form.repeated != parts) continue;  // keeps what collectives give
     option.form.on_host = on_host;
     option.bytes = form_bytes(plan, stage, unit, option.form);
     option.seconds = price_repeat(plan, stage, unit, option.form, rates).whole();
@@ -567,7 +567,7 @@ class FormSearch {
   static FormsKey key_of(const StageForms& forms) {
     FormsKey key;
     for (const auto& [unit, form] : forms.usual) {
-      key.emplace_back(unit, form.again, form.slices_input, form.keeps_gathered, form.on_host);
+      key.emplace_back(unit, form.repeated, form.slices_input, form.keeps_gathered, form.on_host);
     }
     return key;
   }

@@ -309,7 +309,7 @@ class SecondsSearcher {
       for (const bool partial : {false, true}) {
         if (partial && forms.is_partial.empty()) continue;
         const BlockForm form = forms.of(unit, partial);
-        if (form.again == 0) return 0;
+        if (form.repeated == 0) return 0;
         least = std::min(least, prices.repeat(unit, form).whole());
       }
     }

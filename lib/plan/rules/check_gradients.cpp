@@ -45,9 +45,9 @@ void check_shard_size(const Facts& facts, Check& check) {
 /// of their own.
 void remark_memory(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
-  const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
+  const bool repeated = recompute.enable && recompute.parallel_optimizer_comm_recompute;
   const bool frees = resolve_optimizer_level(facts.parallel()) == "level3";
-  if (resolve_compute(facts.config.precision) != ComputeType::fp32 || (!frees && !again)) return;
+  if (resolve_compute(facts.config.precision) != ComputeType::fp32 || (!frees && !repeated)) return;
   const std::string path = frees ? level_path : "recompute.parallel_optimizer_comm_recompute";
   if (!check.clean({path})) return;
   check.warning("dealt-memory", path,

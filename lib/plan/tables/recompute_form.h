@@ -33,13 +33,13 @@ constexpr std::uint8_t all_parts = (1U << block_parts) - 1;
 
 /// How one layer keeps one micro-batch.
 struct BlockForm {
-  std::uint8_t again = 0;       // bits of the parts that R repeats before B
+  std::uint8_t repeated = 0;    // bits of the parts that R repeats before B
   bool slices_input = false;    // tensor-parallel ranks share the kept input; R gathers it
   bool keeps_gathered = false;  // sequence parallelism: what a repeated product read stays gathered
   bool on_host = false;         // what is kept lies on the host between F and B
 
-  bool repeats() const { return again != 0; }
-  bool repeats(BlockPart part) const { return (again & bit_of(part)) != 0; }
+  bool repeats() const { return repeated != 0; }
+  bool repeats(BlockPart part) const { return (repeated & bit_of(part)) != 0; }
   /// Whether the gathered input of a product, `part` qkv or mlp, is kept from F to W.
   bool gathered(BlockPart part) const { return keeps_gathered && repeats(part); }
   friend bool operator==(const BlockForm&, const BlockForm&) = default;

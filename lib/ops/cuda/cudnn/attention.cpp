@@ -232,14 +232,15 @@ CudnnAttention graph_extents(const AttentionExtents& all, const AttentionPart& p
 }
 
 /// Bytes of the backward pass before the library's own.
-std::int64_t own_bytes(const AttentionExtents& part) {
+std::int64_t local_bytes(const AttentionExtents& part) {
   return attention_mean_bytes(part) + attention_sum_bytes(part);
 }
 
 /// The bytes that both passes need.
 std::int64_t needed_bytes(const Ready& ready) {
   const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
-  return std::max(ready.forward.workspace_bytes, own_bytes(part) + ready.backward.workspace_bytes);
+  return std::max(ready.forward.workspace_bytes,
+                  local_bytes(part) + ready.backward.workspace_bytes);
 }
 
 /// Throws where the plans need more memory than was planned.
